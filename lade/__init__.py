@@ -1,0 +1,23 @@
+"""Lookahead decoding for Hugging Face causal language models: the same text in fewer forward passes, no draft model."""
+
+from lade.api import decoding_method, generate
+from lade.augment import augment_all, lookahead, restore_all
+from lade.config import LookaheadConfig, config_lade
+from lade.fallback import FallbackWarning
+from lade.stats import GenerationStats, last_stats, log_history, save_log
+
+__version__ = "0.1.0"
+__all__ = [
+    "FallbackWarning",
+    "GenerationStats",
+    "LookaheadConfig",
+    "augment_all",
+    "config_lade",
+    "decoding_method",
+    "generate",
+    "last_stats",
+    "log_history",
+    "lookahead",
+    "restore_all",
+    "save_log",
+]

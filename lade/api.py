@@ -1,0 +1,136 @@
+"""Ways in that need no patch: `lade.generate`, and a decoding method for transformers' own `custom_generate` hook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers.generation import StoppingCriteriaList, StopStringCriteria
+
+from lade.augment import check_call, plain_sample
+from lade.config import LookaheadConfig, default_config
+from lade.generate import lookahead_sample
+
+
+def decoding_method(
+    config: LookaheadConfig | None = None, *, streamer: Any = None, tokenizer: Any = None
+) -> Callable[..., Any]:
+    """A decoding method for `model.generate(**inputs, custom_generate=...)`; greedy and sampling only.
+
+    transformers' hook drops `streamer` and `tokenizer` on the way, so what the call needs of them is bound here: give the
+    same streamer to `generate` (it puts the prompt) and to this function (it puts the tokens). The hook also refuses
+    `stop_strings`; with a `tokenizer` here, `lade.generate(..., stop_strings=...)` does what the hook cannot.
+
+    Args:
+        config: settings, the process-wide ones at the time of the call where `None`.
+        streamer: receives the generated tokens and `end()`.
+        tokenizer: kept for criteria that need it.
+
+    Raises:
+        ValueError: config is not a LookaheadConfig; later, from the call, where beams are asked for.
+    """
+    if config is not None and not isinstance(config, LookaheadConfig):
+        raise ValueError(f"config={config!r}: allowed is a lade.LookaheadConfig or None")
+
+    def lookahead_decoding(
+        model: Any,
+        input_ids: torch.Tensor,
+        logits_processor: Any = None,
+        stopping_criteria: Any = None,
+        generation_config: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        _check_mode(generation_config)
+        model_kwargs.setdefault("tokenizer", tokenizer)
+        bound = model_kwargs.pop("streamer", None) or streamer
+        return lookahead_sample(
+            model,
+            input_ids,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            streamer=bound,
+            config=config or default_config(),
+            plain=plain_sample(),
+            **model_kwargs,
+        )
+
+    return lookahead_decoding
+
+
+def generate(
+    model: Any,
+    input_ids: torch.Tensor | None = None,
+    *,
+    config: LookaheadConfig | None = None,
+    streamer: Any = None,
+    tokenizer: Any = None,
+    **generate_kwargs: Any,
+) -> Any:
+    """`model.generate` with lookahead; nothing in transformers is patched.
+
+    Args:
+        model: a transformers causal language model.
+        input_ids: [B, P] token ids, left-padded where rows differ in length (give an attention_mask then).
+        config: settings, the process-wide ones where `None`.
+        generate_kwargs: whatever `model.generate` takes for greedy decoding and sampling.
+
+    Returns:
+        What `model.generate` returns.
+
+    Raises:
+        ValueError: names the argument, its value and what is allowed, before any work.
+    """
+    check_call(model, config)
+    check_inputs(model, input_ids, generate_kwargs)
+    method = decoding_method(config, streamer=streamer, tokenizer=tokenizer)
+    stop_strings = generate_kwargs.pop("stop_strings", None)
+    if stop_strings is not None:
+        if tokenizer is None:
+            raise ValueError("tokenizer=None: stop_strings need the model's tokenizer")
+        criteria = StoppingCriteriaList(generate_kwargs.pop("stopping_criteria", None) or [])
+        criteria.append(StopStringCriteria(stop_strings=stop_strings, tokenizer=tokenizer))
+        generate_kwargs["stopping_criteria"] = criteria
+    return model.generate(input_ids=input_ids, streamer=streamer, custom_generate=method, **generate_kwargs)
+
+
+def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> None:
+    """Errors about the prompt that name the argument and what is allowed."""
+    if "inputs_embeds" in kwargs:
+        raise ValueError("inputs_embeds is not supported: allowed are input_ids")
+    if not isinstance(input_ids, torch.Tensor) or input_ids.dim() != 2:
+        shape = tuple(input_ids.shape) if isinstance(input_ids, torch.Tensor) else type(input_ids).__name__
+        raise ValueError(f"input_ids of {shape}: allowed is a tensor of shape [rows, tokens]")
+    if 0 in input_ids.shape:
+        raise ValueError(f"input_ids of shape {tuple(input_ids.shape)}: an empty prompt; at least one token is needed")
+    config = model.config.get_text_config(decoder=True)
+    low, high = int(input_ids.min()), int(input_ids.max())
+    if low < 0 or high >= config.vocab_size:
+        wrong = low if low < 0 else high
+        raise ValueError(f"input_ids hold token id {wrong}: allowed are 0 to {config.vocab_size - 1}")
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and input_ids.shape[1] >= positions:
+        raise ValueError(f"input_ids of {input_ids.shape[1]} tokens: allowed are fewer than the model's {positions} positions")
+    _check_mask(input_ids, kwargs)
+    _check_mode(kwargs.get("generation_config"), kwargs)
+
+
+def _check_mask(input_ids: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    mask = kwargs.get("attention_mask")
+    if mask is None:
+        return
+    expected: tuple[int, ...] = tuple(input_ids.shape)
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.shape[0] != expected[0]:
+        raise ValueError(f"attention_mask: allowed is a tensor of shape {expected}")
+    if kwargs.get("past_key_values") is None and tuple(mask.shape) != expected:
+        raise ValueError(f"attention_mask of shape {tuple(mask.shape)}: allowed is {expected}, the shape of input_ids")
+    if not bool(mask.any(dim=1).all()):
+        raise ValueError("attention_mask has a row without a token: an empty prompt")
+
+
+def _check_mode(generation_config: Any, kwargs: dict[str, Any] | None = None) -> None:
+    for name, plain in (("num_beams", 1), ("num_beam_groups", 1), ("penalty_alpha", None), ("dola_layers", None)):
+        value = (kwargs or {}).get(name, getattr(generation_config, name, plain))
+        if value not in (plain, None):
+            raise ValueError(f"{name}={value!r}: lookahead decodes greedily or samples; allowed is {plain}")

@@ -1,0 +1,181 @@
+"""Masks for eager and SDPA attention: a tree, materialised as additive floats per kind of layer.
+
+A node sees the cached tokens of its row that are not padding, its ancestors and itself; a sliding or chunked layer sees
+of those only what its window or chunk holds, by the token's place in the row. Knows lanes and drafts, no model.
+
+n active rows, T nodes (padded), K slots that the forward looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from lade.cache import Lane, TreeCache
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind of layer limits what is seen: a sliding `window`, a `chunk`, or neither."""
+
+    name: str
+    window: int | None = None
+    chunk: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The trees of one step.
+
+    Attributes:
+        visible: [n, T, T] bool, row sees column inside the tree.
+        depths: n lists of T distances from the root.
+        deepest: the largest of them.
+    """
+
+    visible: torch.Tensor
+    depths: list[list[int]]
+    deepest: int
+
+
+def layer_kinds(config: object) -> dict[str, Kind] | Kind:
+    """The masks that a model takes: one per layer type, or a single one, as transformers' create_masks_for_generate.
+
+    Raises:
+        ValueError: the configuration names a layer type whose mask is not known.
+    """
+    window = getattr(config, "sliding_window", None)
+    chunk = getattr(config, "attention_chunk_size", None)
+    known = {
+        "full_attention": Kind("full_attention"),
+        "sliding_attention": Kind("sliding_attention", window=window),
+        "chunked_attention": Kind("chunked_attention", chunk=chunk),
+    }
+    if hasattr(config, "layer_types"):
+        unknown = sorted(set(config.layer_types) - set(known))
+        if unknown:
+            raise ValueError(f"layers of type {', '.join(unknown)} have no tree mask")
+        return {name: known[name] for name in dict.fromkeys(config.layer_types)}
+    if window is not None:
+        return known["sliding_attention"]
+    return known["chunked_attention"] if chunk is not None else known["full_attention"]
+
+
+class DenseMasks:
+    """Builds the masks of every step of one call.
+
+    Args:
+        kinds: from `layer_kinds`.
+        padding: [B, P] bool, True where the prompt holds a token; `None` where there is no padding.
+    """
+
+    def __init__(
+        self,
+        kinds: dict[str, Kind] | Kind,
+        cache: TreeCache,
+        padding: torch.Tensor | None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.kinds = kinds
+        self.cache = cache
+        self.zero = torch.zeros((), dtype=dtype, device=device)
+        self.floor = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=device)
+        self.padding = padding
+        rows = len(cache.lengths)
+        self.first = [0] * rows if padding is None else [int(row) for row in (padding.cumsum(-1) == 0).sum(-1)]
+        self._full = FullMask(self)
+
+    def build(self, block: Block) -> torch.Tensor | dict[str, torch.Tensor]:
+        """[n, 1, T, K] additive masks for the prepared lanes, in the form that the model takes."""
+        if isinstance(self.kinds, dict):
+            return {name: self._mask(kind, block) for name, kind in self.kinds.items()}
+        return self._mask(self.kinds, block)
+
+    def swap(self, one: int, other: int) -> None:
+        """Exchange two rows, as the cache did."""
+        if self.padding is not None:
+            self.padding[[one, other]] = self.padding[[other, one]]
+        self.first[one], self.first[other] = self.first[other], self.first[one]
+        self._full.swap(one, other)
+
+    def _mask(self, kind: Kind, block: Block) -> torch.Tensor:
+        lane = self.cache.lane(sliding=kind.window is not None or kind.chunk is not None)
+        if not any(lane.starts) and self._sees_all(kind, lane, block):
+            return self._full.build(lane, block)
+        return limited_mask(self, kind, lane, block)
+
+    def _sees_all(self, kind: Kind, lane: Lane, block: Block) -> bool:
+        reach = max(lane.lengths[: len(block.depths)]) + block.deepest
+        return reach < (kind.window or kind.chunk or math.inf)
+
+
+class FullMask:
+    """A mask kept from step to step: only the columns that a step changed are written again."""
+
+    def __init__(self, masks: DenseMasks) -> None:
+        self.masks = masks
+        self.buffer = masks.zero.new_zeros(len(masks.first), 0, 0)  # [B, T, capacity]
+        self.seen = [0] * len(masks.first)  # columns per row that are final: padding or visible
+        self._built: tuple[Block, Lane, torch.Tensor] | None = None
+
+    def build(self, lane: Lane, block: Block) -> torch.Tensor:
+        if self._built is not None and self._built[0] is block and self._built[1].extent == lane.extent:
+            return self._built[2]
+        rows, nodes = block.visible.shape[:2]
+        self._reserve(nodes, lane.extent)
+        inside = torch.where(block.visible, self.masks.zero, self.masks.floor)
+        for row in range(rows):
+            held = lane.lengths[row]
+            self.buffer[row, :, self.seen[row] : held] = 0
+            self.buffer[row, :nodes, held : held + nodes] = inside[row]
+            if held + nodes < lane.extent:
+                self.buffer[row, :, held + nodes : lane.extent] = self.masks.floor
+            self.seen[row] = held
+        mask = self.buffer[:rows, None, :nodes, : lane.extent]
+        self._built = (block, lane, mask)
+        return mask
+
+    def swap(self, one: int, other: int) -> None:
+        self.buffer[[one, other]] = self.buffer[[other, one]]
+        self.seen[one], self.seen[other] = self.seen[other], self.seen[one]
+
+    def _reserve(self, nodes: int, extent: int) -> None:
+        rows, height, capacity = self.buffer.shape
+        if nodes <= height and extent <= capacity:
+            return
+        height = max(height, nodes)
+        capacity = max(capacity, 1 << (extent - 1).bit_length())
+        self.buffer = self.masks.zero.new_zeros(rows, height, capacity)
+        padding = self.masks.padding
+        if padding is not None:
+            self.buffer[:, :, : padding.shape[1]] = torch.where(padding, self.masks.zero, self.masks.floor)[:, None]
+        self.seen = [self.masks.padding.shape[1] if padding is not None else 0] * rows
+
+
+def limited_mask(masks: DenseMasks, kind: Kind, lane: Lane, block: Block) -> torch.Tensor:
+    """The mask from its definition, for any kind and lane: [n, 1, T, K]."""
+    rows, nodes = block.visible.shape[:2]
+    device = masks.zero.device
+    held = torch.tensor([lane.held(row) for row in range(rows)], device=device)[:, None]
+    starts = torch.tensor(lane.starts[:rows], device=device)[:, None]
+    depths = torch.tensor(block.depths, device=device)
+    slots = torch.arange(lane.extent, device=device)[None]
+    in_tree = (slots >= held) & (slots < held + nodes)  # [n, K]
+    node = (slots - held).clamp(0, nodes - 1)
+    place = torch.where(in_tree, starts + held + depths.gather(1, node), starts + slots)  # [n, K]
+    prefix = slots < held
+    if masks.padding is not None:
+        width = masks.padding.shape[1]
+        prefix &= (place >= width) | masks.padding[:rows].gather(1, place.clamp(max=width - 1))
+    tree = block.visible.gather(2, node[:, None].expand(-1, nodes, -1)) & in_tree[:, None]
+    seen = prefix[:, None] | tree  # [n, T, K]
+    own = (starts + held + depths)[:, :, None]  # [n, T, 1]
+    if kind.window is not None:
+        seen &= own - place[:, None] < kind.window
+    if kind.chunk is not None:
+        first = torch.tensor(masks.first[:rows], device=device)[:, None, None]
+        seen &= (own - first) // kind.chunk == (place[:, None] - first) // kind.chunk
+    return torch.where(seen, masks.zero, masks.floor)[:, None]

@@ -1,0 +1,126 @@
+"""Switching lookahead on: the one patch point in transformers, and the scopes that use it.
+
+`GenerationMixin._sample` is replaced while `augment_all` or a `lookahead` scope wants it, and put back by identity. The
+environment (USE_LADE) is read here only, when a call begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from transformers import GenerationMixin
+
+from lade.config import LookaheadConfig, default_config
+from lade.generate import lookahead_sample
+
+_lock = threading.RLock()
+_users = 0  # open scopes, and one for augment_all
+_augmented = False
+_original: Callable[..., Any] | None = None
+_scopes: ContextVar[tuple[tuple[Any, LookaheadConfig], ...]] = ContextVar("lade_scopes", default=())
+
+
+def augment_all() -> None:
+    """Let every transformers model decode with lookahead; calling it again changes nothing.
+
+    USE_LADE=0 in the environment switches it off call by call.
+    """
+    global _augmented
+    with _lock:
+        if not _augmented:
+            _install()
+            _augmented = True
+
+
+def restore_all() -> None:
+    """Undo `augment_all`; calling it again changes nothing."""
+    global _augmented
+    with _lock:
+        if _augmented:
+            _augmented = False
+            _remove()
+
+
+@contextlib.contextmanager
+def lookahead(model: Any, config: LookaheadConfig | None = None) -> Iterator[None]:
+    """Inside this scope, in this thread or task, `model.generate` decodes with lookahead.
+
+    Args:
+        model: the model, or a wrapper (PEFT) around it.
+        config: its settings; the process-wide ones where `None`.
+
+    Raises:
+        ValueError: config is not a LookaheadConfig, or model has no `generate`.
+    """
+    check_call(model, config)
+    token = _scopes.set((*_scopes.get(), (_unwrapped(model), config or default_config())))
+    with _lock:
+        _install()
+    try:
+        yield
+    finally:
+        with _lock:
+            _remove()
+        _scopes.reset(token)
+
+
+def check_call(model: Any, config: LookaheadConfig | None) -> None:
+    """Errors that name the argument, before any work."""
+    if not callable(getattr(model, "generate", None)):
+        raise ValueError(f"model={type(model).__name__}: allowed is a transformers model that can generate")
+    if config is not None and not isinstance(config, LookaheadConfig):
+        raise ValueError(f"config={config!r}: allowed is a lade.LookaheadConfig or None")
+
+
+def plain_sample() -> Callable[..., Any]:
+    """transformers' own `_sample`, whether or not it is replaced at the moment."""
+    with _lock:
+        return _original if _original is not None else GenerationMixin._sample
+
+
+def _unwrapped(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _install() -> None:
+    global _users, _original
+    if _users == 0:
+        _original = GenerationMixin.__dict__["_sample"]
+        GenerationMixin._sample = _patched(_original)
+    _users += 1
+
+
+def _remove() -> None:
+    global _users, _original
+    _users -= 1
+    if _users == 0 and getattr(GenerationMixin.__dict__["_sample"], "_lade_patch", False):
+        GenerationMixin._sample = _original
+        _original = None
+
+
+def _patched(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _sample(self: Any, *args: Any, **kwargs: Any) -> Any:
+        config = _config_for(self)
+        if config is None:
+            return original(self, *args, **kwargs)
+        return lookahead_sample(self, *args, **kwargs, config=config, plain=original)
+
+    _sample._lade_patch = True  # type: ignore[attr-defined]
+    return _sample
+
+
+def _config_for(model: Any) -> LookaheadConfig | None:
+    """The settings of the innermost scope, else the process-wide ones where lade is switched on."""
+    for scoped, config in reversed(_scopes.get()):
+        if scoped is model:
+            return config
+    if _augmented and os.environ.get("USE_LADE", "1") != "0":
+        return default_config()
+    return None

@@ -1,0 +1,39 @@
+"""What the decode loop asks of a drafter, whatever its method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from lade.request import Request, Verdict
+from lade.tree import Draft
+
+
+class Predictions(Protocol):
+    """What a drafter may read of a forward's outputs."""
+
+    def greedy(self, slot: int, node: int) -> int:
+        """The model's most likely next token after `node`, which must be one of the draft's queries."""
+        ...
+
+
+class Drafter(Protocol):
+    """Guesses what might come next. One drafter serves many requests; `request.state` is its place to remember."""
+
+    def start(self, request: Request) -> None:
+        """Set up `request.state`. Called once, after the request's first token."""
+        ...
+
+    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        """One draft per request; no node of draft i may be deeper than `depths[i]`, which is at least 0."""
+        ...
+
+    def observe(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        predictions: Predictions,
+    ) -> None:
+        """Learn from a step. `requests[i].tokens` already ends with the tokens of `verdicts[i]`."""
+        ...

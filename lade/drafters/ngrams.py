@@ -1,0 +1,43 @@
+"""The pool of n-grams that the window has seen: the first token is the key, the other N-1 are a guess.
+
+Bounded per key, the least recently seen guess leaving first. Pure Python; knows nothing about trees or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+class NgramPool:
+    """n-grams by first token (arXiv 2402.02057, section 3.2).
+
+    Args:
+        ngram: N, tokens of an n-gram, key included.
+        guesses: G, guesses kept per key; -1 keeps all.
+    """
+
+    def __init__(self, ngram: int, guesses: int) -> None:
+        self.ngram = ngram
+        self.guesses = guesses
+        self._values: dict[int, dict[tuple[int, ...], None]] = {}
+
+    def add(self, gram: Sequence[int]) -> None:
+        """Remember one n-gram as the most recently seen of its key."""
+        key, value = gram[0], tuple(gram[1:])
+        values = self._values.setdefault(key, {})
+        values.pop(value, None)
+        values[value] = None
+        if 0 <= self.guesses < len(values):
+            del values[next(iter(values))]
+
+    def add_text(self, tokens: Sequence[int], start: int = 0) -> None:
+        """Remember every n-gram of a text that ends at or after index `start`."""
+        for first in range(max(0, start - self.ngram + 1), len(tokens) - self.ngram + 1):
+            self.add(tokens[first : first + self.ngram])
+
+    def lookup(self, key: int) -> Iterator[tuple[int, ...]]:
+        """The guesses of a key, the most recently seen first."""
+        return reversed(self._values.get(key, {}))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._values.values()))

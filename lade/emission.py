@@ -1,0 +1,177 @@
+"""Choosing and emitting tokens exactly as transformers' own decoding does, once per token.
+
+Two ways with one outcome: `AtOnce` chooses after all nodes of a forward with one small copy to the host, for processors
+that do not look at the text; `TokenByToken` runs every processor and criterion on the text so far. Knows no drafting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lade.noise import Noise, choose
+from lade.request import Request
+from lade.target import Outputs
+from lade.tree import Draft
+
+
+class Text:
+    """The token ids of all rows, padding included, as processors and criteria want to see them: [B, length]."""
+
+    def __init__(self, input_ids: torch.Tensor) -> None:
+        self.lengths = [input_ids.shape[1]] * input_ids.shape[0]
+        self.buffer = input_ids.clone()
+
+    def append(self, row: int, token: int) -> None:
+        length = self.lengths[row]
+        if length == self.buffer.shape[1]:
+            self.buffer = torch.cat([self.buffer, torch.zeros_like(self.buffer)], dim=1)
+        self.buffer[row, length] = token
+        self.lengths[row] = length + 1
+
+    def of(self, row: int) -> torch.Tensor:
+        """[1, length] of one row."""
+        return self.buffer[row : row + 1, : self.lengths[row]]
+
+
+class Stream:
+    """Hands tokens to a streamer as plain decoding does: one index at a time, all rows together."""
+
+    def __init__(self, streamer: Any, requests: Sequence[Request], pad: int) -> None:
+        self.streamer, self.requests, self.pad = streamer, requests, pad
+        self.sent = 0
+        self.begin_step = getattr(streamer, "begin_step", lambda: None)
+
+    def flush(self) -> None:
+        if self.streamer is None:
+            return
+        waiting = [request.emitted for request in self.requests if not request.finished]
+        ready = min(waiting) if waiting else max(request.emitted for request in self.requests)
+        for index in range(self.sent, ready):
+            column = [
+                request.tokens[request.prompt_length + index] if index < request.emitted else self.pad
+                for request in self.requests
+            ]
+            self.streamer.put(torch.tensor(column))
+        self.sent = max(self.sent, ready)
+
+
+@dataclass(slots=True)
+class Record:
+    """What `output_scores` and `output_logits` ask to keep, per row: [1, V] float32 each."""
+
+    wanted: bool
+    scores: list[list[torch.Tensor]] = field(default_factory=list)
+    logits: list[list[torch.Tensor]] = field(default_factory=list)
+
+
+class AtOnce:
+    """Chooses after every queried node of a forward together.
+
+    Args:
+        requests: all rows of the call.
+        processors: text-blind ones, applied to [n * Q, V] scores.
+        eos: token ids that end a row.
+        noise: for sampling, else `None` for the most likely token.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], stream: Stream, processors: Any, eos: frozenset[int], noise: Noise | None
+    ) -> None:
+        self.all = requests
+        self.stream, self.processors, self.eos, self.noise = stream, processors, eos, noise
+        self.active: Sequence[Request] = requests
+
+    def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
+        self.active, self.outputs = requests, outputs
+        self.stream.begin_step()
+        plain_argmax = self.noise is None and not self.processors
+        self.choices = None if plain_argmax else self._choose_all(requests, drafts, outputs)
+
+    def _choose_all(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> list[list[int]]:
+        rows, width, vocabulary = outputs.logits.shape
+        scores = outputs.logits.to(torch.float32, copy=True).view(rows * width, vocabulary)
+        if self.processors:
+            scores = self.processors(torch.zeros(rows * width, 1, dtype=torch.long, device=scores.device), scores)
+        if self.noise is None:
+            flat = scores.argmax(-1).tolist()
+        else:
+            self.noise.forget(min(request.emitted for request in self.all if not request.finished))
+            noise = [
+                self.noise.at(request.emitted + (draft.depths[node] if node < len(draft) else 0), vocabulary)[request.row]
+                for request, draft in zip(requests, drafts, strict=True)
+                for node in outputs.columns
+            ]
+            flat = choose(scores.softmax(-1), torch.stack(noise))
+        return [flat[start : start + width] for start in range(0, rows * width, width)]
+
+    def choose(self, slot: int, node: int) -> int:
+        if self.choices is None:
+            return self.outputs.greedy(slot, node)
+        return self.choices[slot][self.outputs.columns[node]]
+
+    def emit(self, slot: int, token: int) -> bool:
+        request = self.active[slot]
+        request.tokens.append(token)
+        request.finished = token in self.eos or request.emitted >= request.limit
+        self.stream.flush()
+        return request.finished
+
+
+class TokenByToken:
+    """Runs the processors and criteria of a call once per emitted token, on that row's text so far.
+
+    Args:
+        requests: all rows of the call.
+        text: their token ids; kept up to date here.
+        noise: for sampling, else `None` for the most likely token.
+        record: where scores and logits go.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        stream: Stream,
+        processors: Any,
+        criteria: Any,
+        text: Text,
+        noise: Noise | None,
+        record: Record,
+    ) -> None:
+        self.all = requests
+        self.stream, self.processors, self.criteria, self.text = stream, processors, criteria, text
+        self.noise, self.record = noise, record
+        self.active: Sequence[Request] = requests
+        if record.wanted:
+            record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
+
+    def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
+        self.active, self.outputs = requests, outputs
+        self.stream.begin_step()
+        if self.noise is not None:
+            self.noise.forget(min(request.emitted for request in self.all if not request.finished))
+
+    def choose(self, slot: int, node: int) -> int:
+        request = self.active[slot]
+        device = self.text.buffer.device
+        logits = self.outputs.at(slot, node).to(copy=True, dtype=torch.float32, device=device)
+        scores = self.processors(self.text.of(request.row), logits)
+        if self.record.wanted:
+            self.record.scores[request.row].append(scores)
+            self.record.logits[request.row].append(logits)
+        if self.noise is None:
+            return int(scores.argmax(-1).item())
+        noise = self.noise.at(request.emitted, scores.shape[-1])[request.row]
+        return choose(scores.softmax(-1), noise[None])[0]
+
+    def emit(self, slot: int, token: int) -> bool:
+        request = self.active[slot]
+        request.tokens.append(token)
+        self.text.append(request.row, token)
+        scores = tuple(self.record.scores[request.row]) if self.record.wanted else None
+        request.finished = bool(self.criteria(self.text.of(request.row), scores).all())
+        self.stream.flush()
+        return request.finished

@@ -1,0 +1,208 @@
+"""Why a call decodes plainly: what cannot be branched, or not yet. One reason per check, the first one speaks.
+
+Everything here is decided before any work. What no configuration tells is left to the self-probe (`lade.probe`).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.generation import logits_process, stopping_criteria
+
+from lade.attention.dense import layer_kinds
+from lade.cache import DummyLayer
+
+ATTENTION = ("eager", "sdpa")
+CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, DummyLayer}
+KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
+CHANGING_ROPE = ("longrope", "dynamic")
+
+
+def _classes(module: Any, *names: str) -> frozenset[type]:
+    return frozenset(getattr(module, name) for name in names if hasattr(module, name))
+
+
+# Processors whose outcome depends on the scores alone, row by row.
+TEXT_BLIND = _classes(
+    logits_process,
+    *("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper", "TypicalLogitsWarper"),
+    *("EpsilonLogitsWarper", "EtaLogitsWarper", "InfNanRemoveLogitsProcessor", "LogitNormalization"),
+    "SuppressTokensLogitsProcessor",
+)
+# Processors that treat every row of a batch by itself, from its own tokens and its own length.
+ROW_PURE = TEXT_BLIND | _classes(
+    logits_process,
+    *("RepetitionPenaltyLogitsProcessor", "NoRepeatNGramLogitsProcessor", "SequenceBiasLogitsProcessor"),
+    *("NoBadWordsLogitsProcessor", "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor"),
+    *("ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "ExponentialDecayLengthPenalty"),
+    *("SuppressTokensAtBeginLogitsProcessor", "TopHLogitsWarper"),
+)
+# Criteria that look at nothing but token ids and their number, so that the host can decide.
+HOST_CRITERIA = _classes(stopping_criteria, "MaxLengthCriteria", "EosTokenCriteria")
+ROW_PURE_CRITERIA = HOST_CRITERIA | _classes(stopping_criteria, "MaxTimeCriteria", "StopStringCriteria")
+
+
+class FallbackWarning(UserWarning):
+    """lade decodes plainly, through transformers' own method; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of transformers' decoding method."""
+
+    model: Any
+    input_ids: torch.Tensor
+    processors: Any
+    criteria: Any
+    generation_config: Any
+    synced_gpus: bool
+    model_kwargs: dict[str, Any]
+
+    @property
+    def text_config(self) -> Any:
+        return self.model.config.get_text_config(decoder=True)
+
+
+def warn(reason: str) -> None:
+    warnings.warn(f"lade decodes plainly: {reason}", FallbackWarning, stacklevel=3)
+
+
+def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | None:
+    """The first reason why this call cannot be branched, or `None`.
+
+    Args:
+        refusal: configuration -> the reason why this model family cannot be branched, or `None`.
+    """
+    checks: tuple[Callable[[Call], str | None], ...] = (
+        _mode,
+        lambda call: refusal(call.text_config),
+        _attention,
+        _cache,
+        _inputs,
+        _rope,
+        _batch,
+    )
+    return next((reason for check in checks if (reason := check(call))), None)
+
+
+def position_limit(config: Any) -> int | None:
+    """How many positions a draft may use; `None` for rotary embeddings, which have no end.
+
+    Learned tables end at max_position_embeddings, and one node past the switch of `longrope` or `dynamic` rotary
+    embeddings would change what every other node sees.
+    """
+    changing = list(_rope_switches(config))
+    if changing:
+        return int(min(changing))
+    if getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None):
+        return None
+    return getattr(config, "max_position_embeddings", None)
+
+
+def _mode(call: Call) -> str | None:
+    config = call.generation_config
+    reasons = {
+        "the model is an encoder-decoder": call.model.config.is_encoder_decoder,
+        "the model is in training mode (call model.eval())": call.model.training,
+        "synced_gpus is set": call.synced_gpus,
+        "use_cache=False": not call.model_kwargs.get("use_cache", True) or not config.use_cache,
+        "output_attentions is set": config.output_attentions,
+        "output_hidden_states is set": config.output_hidden_states,
+        "the model is an assistant of another one": getattr(config, "is_assistant", False),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _attention(call: Call) -> str | None:
+    implementation = call.text_config._attn_implementation
+    if implementation not in ATTENTION:
+        return f"attention implementation {implementation!r} (drafts need one of {', '.join(ATTENTION)})"
+    try:
+        layer_kinds(call.text_config)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _cache(call: Call) -> str | None:
+    if getattr(call.model, "_is_stateful", False):
+        return "the model keeps a recurrent state"
+    cache = call.model_kwargs.get("past_key_values")
+    if cache is None:
+        return "the model keeps no DynamicCache"
+    if type(cache) is not DynamicCache:
+        return f"a cache of type {type(cache).__name__} (drafts need a DynamicCache)"
+    if getattr(cache, "offloading", False):
+        return "the cache is offloaded"
+    foreign = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in CACHE_LAYERS})
+    if foreign:
+        return f"cache layers of type {', '.join(foreign)}"
+    if cache.layer_class_to_replicate not in (None, DynamicLayer):
+        return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
+    return None
+
+
+def _inputs(call: Call) -> str | None:
+    unknown = sorted(name for name, value in call.model_kwargs.items() if name not in KNOWN_INPUTS and value is not None)
+    if unknown:
+        return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
+    if call.input_ids.dim() != 2 or call.input_ids.shape[1] == 0:
+        return f"input_ids of shape {tuple(call.input_ids.shape)}"
+    positions = call.model_kwargs.get("position_ids")
+    if positions is not None and positions.dim() != 2:
+        return f"position_ids of {positions.dim()} dimensions"
+    mask = call.model_kwargs.get("attention_mask")
+    if mask is not None and (mask.dim() != 2 or not bool(mask[:, -1].all())):
+        return "an attention_mask that does not end in ones"
+    owner = getattr(call.model.prepare_inputs_for_generation, "__self__", call.model)
+    if getattr(getattr(owner, "active_peft_config", None), "is_prompt_learning", False):
+        return "PEFT prompt learning"
+    return None
+
+
+def _rope(call: Call) -> str | None:
+    end = generated_length(call)
+    for switch in _rope_switches(call.text_config):
+        if end > switch:
+            return f"the text may cross the switch of its rotary embedding at {switch:g} positions"
+    return None
+
+
+def _rope_switches(config: Any) -> Iterator[float]:
+    """Sequence lengths at which rotary frequencies change."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    for rope in nested or [parameters]:
+        kind = rope.get("rope_type", "default")
+        if kind == "longrope":
+            yield rope.get("original_max_position_embeddings") or config.max_position_embeddings
+        elif "dynamic" in kind:
+            yield config.max_position_embeddings
+
+
+def _batch(call: Call) -> str | None:
+    if call.input_ids.shape[0] == 1:
+        return None
+    for processor in call.processors:
+        if type(processor) not in ROW_PURE:
+            return f"{type(processor).__name__} is not known to treat the rows of a batch one by one"
+    for criterion in call.criteria:
+        if type(criterion) not in ROW_PURE_CRITERIA:
+            return f"{type(criterion).__name__} is not known to treat the rows of a batch one by one"
+    names = {type(criterion).__name__ for criterion in call.criteria}
+    if "StopStringCriteria" in names and "EosTokenCriteria" not in names:
+        return "rows of a batch that stop at strings without an EOS token"
+    return None
+
+
+def generated_length(call: Call) -> float:
+    """The most tokens that the sequence may have in the end, as far as the criteria say."""
+    lengths = [c.max_length for c in call.criteria if isinstance(c, stopping_criteria.MaxLengthCriteria)]
+    return min(lengths, default=math.inf)

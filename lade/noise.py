@@ -1,0 +1,73 @@
+"""The random numbers of sampling, taken from the generator that plain decoding uses, in its order.
+
+`torch.multinomial(p, 1)` is `argmax(p / noise)` with exponential noise of p's shape. So noise for the whole batch is drawn
+once per emitted index, kept until the slowest row has used it, and what was drawn ahead is given back at the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+
+
+class Noise:
+    """Exponential noise [B, V] per emitted index.
+
+    Args:
+        rows: B, finished rows included, as plain decoding draws for them too.
+        device: whose default generator is used.
+    """
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.rows = rows
+        self.device = device
+        self._first = 0
+        self._drawn: deque[torch.Tensor] = deque()
+        self._states: deque[torch.Tensor] = deque([_get_state(device)])  # before index `_first`, and after each draw
+
+    def at(self, index: int, vocabulary: int) -> torch.Tensor:
+        """[B, V] float32 noise of one emitted index, not below what was forgotten."""
+        while index >= self._first + len(self._drawn):
+            noise = torch.empty(self.rows, vocabulary, dtype=torch.float32, device=self.device).exponential_(1)
+            self._drawn.append(noise)
+            self._states.append(_get_state(self.device))
+        return self._drawn[index - self._first]
+
+    def forget(self, below: int) -> None:
+        """No row will ask for an index under this one again."""
+        while self._first < below and self._drawn:
+            self._drawn.popleft()
+            self._states.popleft()
+            self._first += 1
+
+    def rewind(self, used: int) -> None:
+        """Leave the generator as plain decoding would after `used` tokens of the longest row."""
+        if used - self._first < len(self._drawn):
+            _set_state(self.device, self._states[used - self._first])
+
+
+def choose(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
+    """One draw per row: [R, V] probabilities, [R, V] noise.
+
+    Raises:
+        RuntimeError: a row is no distribution, as `torch.multinomial` would say.
+    """
+    values, indices = (probabilities / noise).max(-1)
+    drawn = torch.stack([values.double(), indices.double()]).tolist()
+    if not all(value > 0 for value in drawn[0]):
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    return [int(index) for index in drawn[1]]
+
+
+def _get_state(device: torch.device) -> torch.Tensor:
+    if device.type == "cpu":
+        return torch.get_rng_state()
+    return torch.get_device_module(device).get_rng_state(device)
+
+
+def _set_state(device: torch.device, state: torch.Tensor) -> None:
+    if device.type == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.get_device_module(device).set_rng_state(state, device)

@@ -1,0 +1,144 @@
+"""What a call did and what it cost: counted while it runs, frozen at its end, kept in a bounded history.
+
+`last_stats` is per context (thread or task); the history is process-wide. Knows no model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HISTORY = 10_000  # calls remembered
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStats:
+    """One call of `generate`.
+
+    Attributes:
+        rows: sequences decoded side by side.
+        new_tokens: tokens emitted over all rows, the first of each included.
+        steps: forwards after the prefill, a forward of n rows counted n times.
+        forward_tokens: draft nodes sent through the model, roots included.
+        accepted: accepted draft tokens per source; they sum to `accepted_tokens`.
+        prefill_seconds: the prompt's forward.
+        model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
+        host_seconds: everything else after the prefill.
+        fallback: why plain decoding ran instead, or `None`; then only rows and new_tokens are counted.
+    """
+
+    rows: int
+    new_tokens: int
+    steps: int = 0
+    forward_tokens: int = 0
+    accepted: dict[str, int] = field(default_factory=dict)
+    prefill_seconds: float = 0.0
+    model_seconds: float = 0.0
+    host_seconds: float = 0.0
+    fallback: str | None = None
+
+    @property
+    def tokens_per_step(self) -> float:
+        """new_tokens / steps; 0 where there was no step."""
+        return self.new_tokens / self.steps if self.steps else 0.0
+
+    @property
+    def mean_forward_tokens(self) -> float:
+        """Nodes per row in a forward, the root included."""
+        return self.forward_tokens / self.steps if self.steps else 0.0
+
+    @property
+    def accepted_tokens(self) -> int:
+        return sum(self.accepted.values())
+
+    def as_dict(self) -> dict[str, object]:
+        """All fields and the derived figures, ready for JSON."""
+        derived = ("tokens_per_step", "mean_forward_tokens", "accepted_tokens")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
+
+    def __str__(self) -> str:
+        if self.fallback:
+            return f"lade: {self.new_tokens} tokens, plain decoding ({self.fallback})"
+        seconds = self.prefill_seconds + self.model_seconds + self.host_seconds
+        return (
+            f"lade: {self.new_tokens} tokens in {self.steps} steps, {self.tokens_per_step:.2f} tokens per step, "
+            f"{self.mean_forward_tokens:.1f} tokens per forward, {self.new_tokens / max(seconds, 1e-9):.1f} tokens/s"
+        )
+
+
+class Clock:
+    """Counts forwards and the time in and outside them."""
+
+    def __init__(self) -> None:
+        self.steps = self.forward_tokens = 0
+        self.prefill_seconds = self.model_seconds = 0.0
+        self.accepted: Counter[str] = Counter()
+        self._begin = time.perf_counter()
+
+    @contextlib.contextmanager
+    def prefill(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._begin = time.perf_counter()
+        self.prefill_seconds = self._begin - start
+
+    @contextlib.contextmanager
+    def forward(self, tokens: int, rows: int) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.model_seconds += time.perf_counter() - start
+        self.steps += rows
+        self.forward_tokens += tokens
+
+    def stop(self, rows: int, new_tokens: int) -> GenerationStats:
+        return GenerationStats(
+            rows=rows,
+            new_tokens=new_tokens,
+            steps=self.steps,
+            forward_tokens=self.forward_tokens,
+            accepted=dict(self.accepted),
+            prefill_seconds=self.prefill_seconds,
+            model_seconds=self.model_seconds,
+            host_seconds=max(0.0, time.perf_counter() - self._begin - self.model_seconds),
+        )
+
+
+_last: ContextVar[GenerationStats | None] = ContextVar("lade_last_stats", default=None)
+_history: deque[GenerationStats] = deque(maxlen=HISTORY)
+_lock = threading.Lock()
+
+
+def record(stats: GenerationStats) -> None:
+    """Make this the last call of the current context and add it to the history."""
+    _last.set(stats)
+    with _lock:
+        _history.append(stats)
+
+
+def last_stats() -> GenerationStats | None:
+    """The last call that lade saw in this thread or task; `None` before the first."""
+    return _last.get()
+
+
+def log_history() -> list[GenerationStats]:
+    """The calls of this process, oldest first, at most the last 10,000."""
+    with _lock:
+        return list(_history)
+
+
+def save_log(path: str | Path) -> None:
+    """Write the history as JSON lines, one object per call; an existing file is replaced at once or not at all."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{threading.get_ident()}.partial")
+    try:
+        partial.write_text("".join(json.dumps(stats.as_dict()) + "\n" for stats in log_history()))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,161 @@
+"""The model as the decode loop sees it: prefill, one forward for the drafts of all rows, keep the accepted paths.
+
+Everything that is particular to transformers' forward is here; nothing about drafting or choosing tokens.
+n active rows, T nodes (padded), Q queried nodes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from lade.attention.dense import Block, DenseMasks, Kind
+from lade.cache import TreeCache
+from lade.stats import Clock
+from lade.tree import Draft, ancestor_matrix
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Logits of the queried nodes.
+
+    Attributes:
+        logits: [n, Q, V], raw, in the model's own precision.
+        columns: node -> its index on the Q axis, the same for all rows.
+    """
+
+    logits: torch.Tensor
+    columns: dict[int, int]
+
+    def at(self, slot: int, node: int) -> torch.Tensor:
+        """[1, V] raw logits after one node."""
+        return self.logits[slot, self.columns[node], None]
+
+    def greedy(self, slot: int, node: int) -> int:
+        return self._greedy[slot][self.columns[node]]
+
+    @cached_property
+    def _greedy(self) -> list[list[int]]:
+        """All most likely tokens in one copy; ties are broken in float32, as plain decoding does."""
+        logits = self.logits.float() if self.logits.dtype == torch.float64 else self.logits
+        return logits.argmax(-1).tolist()
+
+
+class HFTarget:
+    """A transformers causal language model that decodes trees.
+
+    Args:
+        model: the model; nothing on it is changed.
+        cache: empty or holding a prefix that the prompt continues.
+        kinds: which masks the model takes (`layer_kinds`).
+        position_limit: positions that the model can embed, `None` where there is no such limit.
+        clock: where the time in the model is counted.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        cache: TreeCache,
+        kinds: dict[str, Kind] | Kind,
+        position_limit: int | None,
+        clock: Clock,
+    ) -> None:
+        self.model = model
+        self.cache = cache
+        self.kinds = kinds
+        self.position_limit = position_limit
+        self.clock = clock
+        self.positions: list[int] = []  # of each row's root
+        self.order: list[int] = []  # which row of the user's batch stands where
+        self.slices_logits = model._supports_logits_to_keep()
+
+    def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
+        """Run the prompt as plain decoding does, chunked where the configuration says so.
+
+        Args:
+            input_ids: [B, P], left-padded.
+            model_kwargs: as transformers' `generate` hands them to its decoding method.
+
+        Returns:
+            The logits after the last prompt token, as node 0.
+        """
+        padding = model_kwargs.get("attention_mask")
+        positions = model_kwargs.get("position_ids")
+        rows = input_ids.shape[0]
+        with self.clock.prefill():
+            logits = self.model._prefill(
+                input_ids, generation_config, {**model_kwargs, "past_key_values": self.cache}
+            ).logits[:, -1:].clone()
+        self.cache.grow_trees(rows)
+        self.order = list(range(rows))
+        last = [self.cache.lengths[0] - 1] if positions is None else positions[:, -1].tolist()
+        self.positions = [position + 1 for position in (last if len(last) == rows else last * rows)]
+        if padding is not None:
+            padding = None if bool(padding.all()) else padding.bool().to(self.model.device)
+        self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.model.device)
+        return Outputs(logits, {0: 0})
+
+    def depth_limit(self, slot: int, remaining: int) -> int:
+        """How deep a draft of this row may reach: no deeper than the tokens still allowed, nor past the positions."""
+        if self.position_limit is None:
+            return remaining - 1
+        return max(0, min(remaining - 1, self.position_limit - 1 - self.positions[slot]))
+
+    def forward(self, drafts: Sequence[Draft]) -> Outputs:
+        """One forward for the drafts of the first n rows."""
+        nodes = max(map(len, drafts))
+        queries = drafts[0].queries if len(drafts) == 1 else sorted(set().union(*(draft.queries for draft in drafts)))
+        self.cache.prepare(len(drafts), nodes)
+        inputs = self._inputs(drafts, nodes)
+        if self.slices_logits:
+            inputs["logits_to_keep"] = torch.tensor(queries, device=self.model.device)
+        with self.clock.forward(sum(map(len, drafts)), len(drafts)), self._experts_for(nodes * len(drafts)):
+            logits = self.model(**inputs).logits
+        if not self.slices_logits:
+            logits = logits[:, queries]
+        return Outputs(logits, {node: column for column, node in enumerate(queries)})
+
+    def _inputs(self, drafts: Sequence[Draft], nodes: int) -> dict[str, Any]:
+        device = self.model.device
+        tokens = [draft.tokens + [0] * (nodes - len(draft)) for draft in drafts]
+        depths = [draft.depths + [0] * (nodes - len(draft)) for draft in drafts]
+        positions = [[root + depth for depth in row] for root, row in zip(self.positions, depths, strict=False)]
+        visible = torch.stack([ancestor_matrix(draft.parents, nodes) for draft in drafts])
+        block = Block(visible.to(device), depths, max(map(max, depths)))
+        return {
+            "input_ids": torch.tensor(tokens, device=device),
+            "position_ids": torch.tensor(positions, device=device),
+            "attention_mask": self.masks.build(block),
+            "past_key_values": self.cache,
+            "use_cache": True,
+            "return_dict": True,
+        }
+
+    def _experts_for(self, tokens: int) -> contextlib.AbstractContextManager[Any]:
+        """transformers' decode-time expert kernels copy the experts' weights per token: right for one token only."""
+        optimize = getattr(self.model, "_optimize_model_for_decode", None)
+        return optimize() if optimize is not None and tokens == 1 else contextlib.nullcontext()
+
+    def keep(self, paths: Sequence[Sequence[int]]) -> None:
+        """The cache holds exactly the accepted prefix afterwards; the next roots stand behind it."""
+        self.cache.keep(paths)
+        for slot, path in enumerate(paths):
+            self.positions[slot] += len(path)
+
+    def swap(self, one: int, other: int) -> None:
+        """Exchange two rows."""
+        if one != other:
+            self.cache.swap(one, other)
+            self.masks.swap(one, other)
+            for values in (self.positions, self.order):
+                values[one], values[other] = values[other], values[one]
+
+    def export(self, stock: DynamicCache) -> None:
+        """Write what plain decoding would have cached into a stock cache, in the order of the user's batch."""
+        self.cache.export(stock, sorted(range(len(self.order)), key=self.order.__getitem__))

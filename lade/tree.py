@@ -1,0 +1,101 @@
+"""The token tree that one forward pass carries, and the draft that hangs tokens on it.
+
+Node 0 is the root: the last accepted token, not yet in the cache. T nodes; parents[i] < i. From the parents alone come
+depths and ancestors; what the tokens mean, and who proposed them, is the drafter's business. Pure Python and torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What one request sends through the model in one step.
+
+    Attributes:
+        tokens: T token ids; tokens[0] is the root.
+        parents: T node indices; parents[0] is -1, parents[i] < i.
+        depths: T distances from the root.
+        children: (node, token) -> the node that carries this token under that node.
+        queries: nodes whose logits are wanted, ascending; the root is one of them.
+        sources: T names of who proposed a node first; the root's is "root".
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    depths: list[int]
+    children: dict[tuple[int, int], int]
+    queries: list[int]
+    sources: list[str]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(slots=True)
+class TreeBuilder:
+    """Grows a `Draft` path by path; paths that share a prefix share its nodes."""
+
+    root: int
+    tokens: list[int] = field(init=False)
+    parents: list[int] = field(init=False)
+    depths: list[int] = field(init=False)
+    sources: list[str] = field(init=False)
+    children: dict[tuple[int, int], int] = field(init=False)
+    queries: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens, self.parents, self.depths, self.sources = [self.root], [-1], [0], ["root"]
+        self.children, self.queries = {}, {0}
+
+    def add(self, parent: int, token: int, source: str) -> int:
+        """The node that carries `token` under `parent`, made where it does not exist."""
+        key = (parent, token)
+        node = self.children.get(key)
+        if node is None:
+            node = self.children[key] = len(self.tokens)
+            self.tokens.append(token)
+            self.parents.append(parent)
+            self.depths.append(self.depths[parent] + 1)
+            self.sources.append(source)
+        return node
+
+    def add_path(self, parent: int, tokens: tuple[int, ...] | list[int], source: str, query: bool = True) -> int:
+        """Add tokens one under the other; `query` asks for the logits of each. Returns the last node."""
+        for token in tokens:
+            parent = self.add(parent, token, source)
+            if query:
+                self.queries.add(parent)
+        return parent
+
+    def build(self) -> Draft:
+        return Draft(self.tokens, self.parents, self.depths, self.children, sorted(self.queries), self.sources)
+
+
+def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor:
+    """Which nodes a node sees inside the tree: its ancestors and itself.
+
+    Args:
+        parents: T node indices, parents[0] = -1, parents[i] < i.
+        size: pad to this many nodes; a padding node sees only itself.
+
+    Returns:
+        [size, size] bool, row = the node that looks, column = the node it sees.
+    """
+    size = size or len(parents)
+    width = (size + 7) // 8
+    seen: list[int] = []
+    packed = bytearray()
+    for node in range(size):
+        above = seen[parents[node]] if 0 < node < len(parents) else 0
+        bits = above | 1 << node
+        seen.append(bits)
+        packed += bits.to_bytes(width, "little")
+    octets = torch.frombuffer(packed, dtype=torch.uint8).view(size, width, 1)
+    return (octets & _BIT).ne(0).view(size, width * 8)[:, :size]
+
+
+_BIT = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8)

@@ -1,0 +1,5 @@
+"""Loading models, what differs per model family, and the small pretrained models that ship; knows no application."""
+
+from lade.models.load import load
+
+__all__ = ["load"]

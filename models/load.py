@@ -1,0 +1,83 @@
+"""Loading a causal language model and its tokenizer: the small one that ships, a local folder, or a hub name.
+
+Knows nothing of decoding. Wrong arguments are refused before any file is read.
+"""
+
+import re
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+SHIPPED = Path(__file__).parent / "pretrained" / "stories260K"
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+def load(
+    path_or_name: str | Path | None = None,
+    *,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device | None = None,
+    attn_implementation: str | None = None,
+    cache_dir: str | Path | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model, in eval mode, and its tokenizer; `None` loads the shipped stories260K.
+
+    `dtype` defaults to the checkpoint's own, `device` to the CPU; `cache_dir` is where hub downloads are kept.
+    The story models end a text with token 1, which is their BOS token as well: a prompt that starts with it is no end.
+
+    Raises FileNotFoundError for a path that holds no model, OSError for a name the hub does not give,
+    ValueError for a dtype or device that is not known here.
+    """
+    source = model_source(path_or_name)
+    weights = "auto" if dtype is None else as_dtype(dtype)
+    place = as_device("cpu" if device is None else device)
+    tokenizer = AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
+    model = AutoModelForCausalLM.from_pretrained(
+        source, dtype=weights, attn_implementation=attn_implementation, cache_dir=cache_dir
+    )
+    _name_pad_token(model)
+    return model.to(place).eval(), tokenizer
+
+
+def model_source(path_or_name: str | Path | None) -> str:
+    """A folder that holds a model, or a name to ask the hub for."""
+    if path_or_name is None:
+        return str(SHIPPED)
+    folder = Path(path_or_name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"path_or_name={str(path_or_name)!r}: the folder holds no config.json, so no model")
+        return str(folder)
+    if isinstance(path_or_name, Path) or not HUB_NAME.fullmatch(path_or_name) or folder.exists():
+        raise FileNotFoundError(f"path_or_name={str(path_or_name)!r}: allowed is a folder or a hub name (owner/model)")
+    return path_or_name
+
+
+def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """A dtype from its name; ValueError where it is not one that models decode in."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ValueError(f"dtype={name!r}: allowed are {', '.join(DTYPES)}")
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def as_device(device: str | torch.device) -> torch.device:
+    """A device from its name; ValueError where this machine has no such device."""
+    try:
+        found = torch.device(device)
+        torch.zeros(1, device=found).item()  # fails where the device is not here or, as meta, holds nothing
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with the backend
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={str(device)!r}: allowed is a device of this machine ({reason})") from error
+    return found
+
+
+def _name_pad_token(model: PreTrainedModel) -> None:
+    """Where the checkpoint names no pad token, the one that `generate` would take, without its warning per call."""
+    settings = model.generation_config
+    if settings.pad_token_id is None and settings.eos_token_id is not None:
+        eos = settings.eos_token_id
+        settings.pad_token_id = eos[0] if isinstance(eos, list) else eos

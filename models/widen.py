@@ -1,0 +1,196 @@
+"""A trained LLaMA made wider and deeper without changing its logits: text of the small model at the cost of a big one.
+
+Holds the map from old weights to new ones. It knows nothing about speed, files or the names of shapes.
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+FIELDS = {  # argument of `widen`: field of the model's configuration
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "num_key_value_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "max_position_embeddings",
+}
+ROPE_BY_FREQUENCY = ("default", "linear", "llama3")  # types that treat a frequency alike at every head size
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where the entries of one old dimension stand in the new one: entry `old[i]` is copied to `new[i]`."""
+
+    size: int
+    old: Tensor  # [n]
+    new: Tensor  # [n]
+
+
+def widen(
+    model: PreTrainedModel,
+    *,
+    hidden_size: int,
+    intermediate_size: int,
+    num_layers: int,
+    num_attention_heads: int,
+    num_key_value_heads: int,
+    head_dim: int,
+    vocab_size: int,
+    max_position_embeddings: int,
+) -> LlamaForCausalLM:
+    """A new model of the given sizes, in the dtype and on the device of `model`, with the same logits.
+
+    Extra vocabulary entries carry the logit of token 0 and stand behind it, so greedy text stays the same; sampled text
+    does so only where token 0 is out of reach (top-k, top-p). ValueError names the size that is wrong for the model.
+    """
+    sizes = {
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size,
+        "num_layers": num_layers,
+        "num_attention_heads": num_attention_heads,
+        "num_key_value_heads": num_key_value_heads,
+        "head_dim": head_dim,
+        "vocab_size": vocab_size,
+        "max_position_embeddings": max_position_embeddings,
+    }
+    _check_sizes(own_sizes(model), sizes)
+    config = _wide_config(model.config, sizes)
+    wide = LlamaForCausalLM.from_pretrained(
+        None,
+        config=config,
+        state_dict=_wide_state(model, config),
+        dtype=model.dtype,
+        attn_implementation=model.config._attn_implementation,
+    )
+    wide.generation_config = copy.deepcopy(model.generation_config)
+    return wide.to(model.device).eval()
+
+
+def own_sizes(model: PreTrainedModel) -> dict[str, int]:
+    """The model's sizes by the names of `widen`'s arguments. ValueError where it is a model that cannot be widened."""
+    old = model.config
+    if old.model_type != "llama":
+        raise ValueError(f"model: only LLaMA models can be widened, this one is of type {old.model_type!r}")
+    rope = old.rope_parameters["rope_type"]
+    if rope not in ROPE_BY_FREQUENCY:
+        raise ValueError(f"model: RoPE of type {rope!r} depends on the head size; allowed: {ROPE_BY_FREQUENCY}")
+    return {name: getattr(old, field) for name, field in FIELDS.items()}
+
+
+def _check_sizes(own: dict[str, int], sizes: dict[str, int]) -> None:
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise ValueError(f"{name}={size!r}: an integer is needed")
+        if size < own[name]:
+            raise ValueError(f"{name}={size}: at least {own[name]}, the model's own, is needed")
+    heads, kv_heads, head_dim = (sizes[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    if head_dim % own["head_dim"]:
+        raise ValueError(f"head_dim={head_dim}: a multiple of {own['head_dim']}, the model's own, is needed")
+    if heads % kv_heads:
+        raise ValueError(f"num_attention_heads={heads}: a multiple of num_key_value_heads={kv_heads} is needed")
+    needed = own["num_key_value_heads"] * _copies(
+        own["num_attention_heads"] // own["num_key_value_heads"], heads // kv_heads
+    )
+    if kv_heads < needed:
+        raise ValueError(
+            f"num_key_value_heads={kv_heads}: at least {needed} are needed, "
+            f"as each of them serves {heads // kv_heads} of num_attention_heads={heads}"
+        )
+
+
+def _wide_config(old: LlamaConfig, sizes: dict[str, int]) -> LlamaConfig:
+    config = copy.deepcopy(old)
+    for name, size in sizes.items():
+        setattr(config, FIELDS[name], size)
+    # The mean of squares is taken over more entries, of which only the old ones are not zero.
+    config.rms_norm_eps = old.rms_norm_eps * old.hidden_size / config.hidden_size
+    config.tie_word_embeddings = False
+    config.lade_widened = {field: getattr(old, field) for field in FIELDS.values()}
+    return config
+
+
+def _wide_state(model: PreTrainedModel, config: LlamaConfig) -> dict[str, Tensor]:
+    old_state = model.state_dict() | {"lm_head.weight": model.get_output_embeddings().weight.detach()}
+    wide = {name: _place(weight, *_axes(name, model.config, config)) for name, weight in old_state.items()}
+    kinds = {name.split(".", 3)[3]: weight for name, weight in wide.items() if name.startswith("model.layers.0.")}
+    for layer in range(model.config.num_hidden_layers, config.num_hidden_layers):  # a layer of zeros adds nothing
+        wide |= {f"model.layers.{layer}.{kind}": torch.zeros_like(weight) for kind, weight in kinds.items()}
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        wide[name][model.config.vocab_size :] = wide[name][0]  # a tie with token 0 loses to it: the lower index wins
+    return wide
+
+
+def _axes(name: str, old: LlamaConfig, new: LlamaConfig) -> tuple[Axis, Axis | None, float]:
+    """Output axis, input axis (None: a vector) and factor of the weight called `name`."""
+    hidden = _padded(old.hidden_size, new.hidden_size)
+    ffn = _padded(old.intermediate_size, new.intermediate_size)
+    vocab = _padded(old.vocab_size, new.vocab_size)
+    query, key = _head_axes(old, new)
+    module, kind = name.split(".")[-2:]
+    if module.endswith("norm"):
+        return hidden, None, math.sqrt(old.hidden_size / new.hidden_size)
+    out, into, factor = {
+        "embed_tokens": (vocab, hidden, 1.0),
+        "lm_head": (vocab, hidden, 1.0),
+        "q_proj": (query, hidden, math.sqrt(new.head_dim / old.head_dim)),  # attention divides by sqrt(head_dim)
+        "k_proj": (key, hidden, 1.0),
+        "v_proj": (key, hidden, 1.0),
+        "o_proj": (hidden, query, 1.0),
+        "gate_proj": (ffn, hidden, 1.0),
+        "up_proj": (ffn, hidden, 1.0),
+        "down_proj": (hidden, ffn, 1.0),
+    }[module]
+    return out, None if kind == "bias" else into, factor
+
+
+def _place(weight: Tensor, out: Axis, into: Axis | None, factor: float) -> Tensor:
+    values = (weight.float() * factor).to(weight.dtype)
+    if into is None:
+        wide = weight.new_zeros(out.size)
+        wide[out.new] = values[out.old]
+        return wide
+    wide = weight.new_zeros(out.size, into.size)
+    wide[out.new[:, None], into.new] = values[out.old[:, None], into.old]
+    return wide
+
+
+def _padded(old: int, new: int) -> Axis:
+    return Axis(new, torch.arange(old), torch.arange(old))
+
+
+def _head_axes(old: LlamaConfig, new: LlamaConfig) -> tuple[Axis, Axis]:
+    """Query and key-value axes: an old kv head is repeated until each of its query heads has a slot at a copy."""
+    group = old.num_attention_heads // old.num_key_value_heads
+    slots = new.num_attention_heads // new.num_key_value_heads
+    copies = _copies(group, slots)
+    queries = [
+        (head, (head // group * copies + head % group // slots) * slots + head % group % slots)
+        for head in range(old.num_attention_heads)
+    ]
+    keys = [(head // copies, head) for head in range(old.num_key_value_heads * copies)]
+    return _spread(queries, old, new, new.num_attention_heads), _spread(keys, old, new, new.num_key_value_heads)
+
+
+def _copies(group: int, slots: int) -> int:
+    """How many new kv heads stand for an old one of `group` query heads where each serves `slots` of them."""
+    return math.ceil(group / slots)
+
+
+def _spread(heads: list[tuple[int, int]], old: LlamaConfig, new: LlamaConfig, count: int) -> Axis:
+    """Rows of (old head, new head) pairs. Within a RoPE half, old index i moves to where the frequency is the same."""
+    half = torch.arange(old.head_dim // 2)
+    wide_half = half * (new.head_dim // old.head_dim)
+    old_rows = torch.cat([half, half + old.head_dim // 2])
+    new_rows = torch.cat([wide_half, wide_half + new.head_dim // 2])
+    return Axis(
+        count * new.head_dim,
+        torch.cat([head * old.head_dim + old_rows for head, _ in heads]),
+        torch.cat([head * new.head_dim + new_rows for _, head in heads]),
+    )
