@@ -18,9 +18,9 @@ def decoding_method(
 ) -> Callable[..., Any]:
     """A decoding method for `model.generate(**inputs, custom_generate=...)`; greedy and sampling only.
 
-    transformers' hook drops `streamer` and `tokenizer` on the way, so what the call needs of them is bound here: give the
-    same streamer to `generate` (it puts the prompt) and to this function (it puts the tokens). The hook also refuses
-    `stop_strings`; with a `tokenizer` here, `lade.generate(..., stop_strings=...)` does what the hook cannot.
+    transformers' hook drops `streamer` and `tokenizer` on the way, so what the call needs of them is bound here: give
+    the same streamer to `generate` (it puts the prompt) and to this function (it puts the tokens). The hook also
+    refuses `stop_strings`; `lade.generate(..., stop_strings=..., tokenizer=...)` takes them.
 
     Args:
         config: settings, the process-wide ones at the time of the call where `None`.
@@ -111,7 +111,9 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> None:
         raise ValueError(f"input_ids hold token id {wrong}: allowed are 0 to {config.vocab_size - 1}")
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and input_ids.shape[1] >= positions:
-        raise ValueError(f"input_ids of {input_ids.shape[1]} tokens: allowed are fewer than the model's {positions} positions")
+        raise ValueError(
+            f"input_ids of {input_ids.shape[1]} tokens: allowed are fewer than the model's {positions} positions"
+        )
     _check_mask(input_ids, kwargs)
     _check_mode(kwargs.get("generation_config"), kwargs)
 

@@ -20,7 +20,7 @@ SLACK = 64  # tokens that a sliding layer may hold beyond its window and the tre
 
 
 class TreeLayer(CacheLayerMixin):
-    """One layer's keys and values. During the prefill it is a plain growing cache; then its lane says where to write."""
+    """One layer's keys and values: a plain growing cache in the prefill, after that its lane says where to write."""
 
     is_croppable = False
 

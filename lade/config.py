@@ -47,7 +47,9 @@ class LookaheadConfig:
             raise ValueError(f"mode={self.mode!r}: allowed are {', '.join(map(repr, MODES))}")
         _check_integer("window", self.window, "an integer of at least 1", lambda value: value >= 1)
         _check_integer("ngram", self.ngram, "an integer of at least 2", lambda value: value >= 2)
-        _check_integer("guesses", self.guesses, "-1 or an integer of at least 1", lambda value: value == -1 or value >= 1)
+        _check_integer(
+            "guesses", self.guesses, "-1 or an integer of at least 1", lambda value: value == -1 or value >= 1
+        )
         _check_integer("seed", self.seed, "an integer", lambda value: True)
         _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
         for name in ("pool_from_prompt", "always_forward_one"):
@@ -55,19 +57,35 @@ class LookaheadConfig:
             if value is not None and value not in (0, 1):
                 raise ValueError(f"{name}={value!r}: allowed are True, False, 1 and 0")
 
-    def settled(self) -> LookaheadConfig:
-        """The same settings with every default filled in."""
+    def settled(self) -> Settings:
+        """These settings with every default filled in."""
         given = (self.window, self.ngram, self.guesses)
         mode = self.mode or ("auto" if given == (None, None, None) else "lookahead")
-        window = self.window if self.window is not None else 7
-        return dataclasses.replace(
-            self,
+        window = 7 if self.window is None else self.window
+        return Settings(
             mode=mode,
             window=window,
-            ngram=self.ngram if self.ngram is not None else 5,
-            guesses=self.guesses if self.guesses is not None else window,
-            pool_from_prompt=bool(self.pool_from_prompt) if self.pool_from_prompt is not None else mode == "auto",
+            ngram=5 if self.ngram is None else self.ngram,
+            guesses=window if self.guesses is None else self.guesses,
+            pool_from_prompt=mode == "auto" if self.pool_from_prompt is None else bool(self.pool_from_prompt),
+            always_forward_one=bool(self.always_forward_one),
+            seed=self.seed,
+            debug=self.debug,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What one call works with: `LookaheadConfig` without anything left open."""
+
+    mode: str
+    window: int
+    ngram: int
+    guesses: int
+    pool_from_prompt: bool
+    always_forward_one: bool
+    seed: int
+    debug: int
 
 
 def _check_integer(name: str, value: Any, allowed: str, holds: Any) -> None:

@@ -51,9 +51,7 @@ def decode(requests: list[Request], first: Outputs, target: HFTarget, drafter: D
         active = retire(active, target)
 
 
-def verify(
-    requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs, emission: Emission
-) -> list[Verdict]:
+def verify(requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs, emission: Emission) -> list[Verdict]:
     """Walk every draft, emitting as it goes."""
     emission.begin(requests, drafts, outputs)
     return [

@@ -100,13 +100,19 @@ class AtOnce:
             flat = scores.argmax(-1).tolist()
         else:
             self.noise.forget(min(request.emitted for request in self.all if not request.finished))
-            noise = [
-                self.noise.at(request.emitted + (draft.depths[node] if node < len(draft) else 0), vocabulary)[request.row]
-                for request, draft in zip(requests, drafts, strict=True)
-                for node in outputs.columns
-            ]
-            flat = choose(scores.softmax(-1), torch.stack(noise))
+            flat = choose(scores.softmax(-1), self._noise_at(self.noise, requests, drafts, outputs))
         return [flat[start : start + width] for start in range(0, rows * width, width)]
+
+    def _noise_at(
+        self, noise: Noise, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
+    ) -> torch.Tensor:
+        """[n * Q, V]: a node at depth d chooses the token d places after the root's."""
+        vocabulary = outputs.logits.shape[-1]
+        rows = []
+        for request, draft in zip(requests, drafts, strict=True):
+            depths = (draft.depths[node] if node < len(draft) else 0 for node in outputs.columns)
+            rows += [noise.at(request.emitted + depth, vocabulary)[request.row] for depth in depths]
+        return torch.stack(rows)
 
     def choose(self, slot: int, node: int) -> int:
         if self.choices is None:

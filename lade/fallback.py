@@ -150,7 +150,9 @@ def _cache(call: Call) -> str | None:
 
 
 def _inputs(call: Call) -> str | None:
-    unknown = sorted(name for name, value in call.model_kwargs.items() if name not in KNOWN_INPUTS and value is not None)
+    unknown = sorted(
+        name for name, value in call.model_kwargs.items() if name not in KNOWN_INPUTS and value is not None
+    )
     if unknown:
         return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
     if call.input_ids.dim() != 2 or call.input_ids.shape[1] == 0:
@@ -161,6 +163,8 @@ def _inputs(call: Call) -> str | None:
     mask = call.model_kwargs.get("attention_mask")
     if mask is not None and (mask.dim() != 2 or not bool(mask[:, -1].all())):
         return "an attention_mask that does not end in ones"
+    if mask is not None and not padding_works(call.model) and not bool(mask.all()):
+        return "padding in float64 with eager attention, which transformers turns into NaN"
     owner = getattr(call.model.prepare_inputs_for_generation, "__self__", call.model)
     if getattr(getattr(owner, "active_peft_config", None), "is_prompt_learning", False):
         return "PEFT prompt learning"
@@ -200,6 +204,12 @@ def _batch(call: Call) -> str | None:
     if "StopStringCriteria" in names and "EosTokenCriteria" not in names:
         return "rows of a batch that stop at strings without an EOS token"
     return None
+
+
+def padding_works(model: Any) -> bool:
+    """Whether transformers' own masks can hide padding: eager softmax makes -inf of the lowest float64."""
+    implementation = model.config.get_text_config(decoder=True)._attn_implementation
+    return not (implementation == "eager" and model.dtype == torch.float64)
 
 
 def generated_length(call: Call) -> float:

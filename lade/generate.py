@@ -5,6 +5,7 @@ Decides between lookahead and plain decoding, puts the parts of one call togethe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 from lade import fallback
 from lade.attention.dense import layer_kinds
 from lade.cache import TreeCache
-from lade.config import LookaheadConfig
+from lade.config import LookaheadConfig, Settings
 from lade.decode import Emission, decode
 from lade.drafters.jacobi import JacobiDrafter
 from lade.emission import AtOnce, Record, Stream, Text, TokenByToken
@@ -89,8 +90,8 @@ def _plain_stats(input_ids: torch.Tensor, result: Any, reason: str) -> Generatio
 class Decoding:
     """One call: its requests, its target, and how it emits."""
 
-    def __init__(self, call: Call, streamer: Any, config: LookaheadConfig) -> None:
-        self.call, self.streamer, self.config = call, streamer, config
+    def __init__(self, call: Call, streamer: Any, settings: Settings) -> None:
+        self.call, self.streamer, self.settings = call, streamer, settings
         text_config = call.text_config
         self.clock = Clock()
         self.stock = call.model_kwargs["past_key_values"]
@@ -104,15 +105,15 @@ class Decoding:
         self.requests = self._requests()
         sampling = call.generation_config.do_sample
         self.noise = Noise(len(self.requests), call.input_ids.device) if sampling else None
-        wanted = call.generation_config.return_dict_in_generate
-        self.record = Record(bool(wanted and (call.generation_config.output_scores or call.generation_config.output_logits)))
+        wanted = call.generation_config
+        self.record = Record(bool(wanted.return_dict_in_generate and (wanted.output_scores or wanted.output_logits)))
 
     def run(self) -> Any:
         emission = self._emission()
         inputs = {name: value for name, value in self.call.model_kwargs.items() if name != "tokenizer"}
         try:
             first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs)
-            decode(self.requests, first, self.target, JacobiDrafter(self.config), emission)
+            decode(self.requests, first, self.target, JacobiDrafter(self.settings), emission)
         finally:
             if self.noise is not None:
                 self.noise.rewind(max(request.emitted for request in self.requests))
@@ -126,8 +127,8 @@ class Decoding:
         limit = fallback.generated_length(self.call) - width
         mask = self.call.model_kwargs.get("attention_mask")
         rows = self.call.input_ids.tolist()
-        held = [[1] * width] * len(rows) if mask is None else mask[:, -width:].tolist()
-        texts = [[token for token, real in zip(row, seen, strict=True) if real] for row, seen in zip(rows, held, strict=True)]
+        real = [[1] * width] * len(rows) if mask is None else mask[:, -width:].tolist()
+        texts = [list(itertools.compress(row, seen)) for row, seen in zip(rows, real, strict=True)]
         return [Request(row, text, len(text), int(min(limit, UNLIMITED))) for row, text in enumerate(texts)]
 
     def _emission(self) -> Emission:
@@ -136,7 +137,7 @@ class Decoding:
         blind = all(type(processor) in fallback.TEXT_BLIND for processor in call.processors)
         counted = all(type(criterion) in fallback.HOST_CRITERIA for criterion in call.criteria)
         # On the CPU a copy costs nothing, so warping only the nodes that the walk visits is cheaper than all of them.
-        worth = self.noise is None and not call.processors or call.input_ids.device.type != "cpu"
+        worth = (self.noise is None and not call.processors) or call.input_ids.device.type != "cpu"
         if blind and counted and worth and not self.record.wanted:
             return AtOnce(self.requests, stream, call.processors, _eos(call.criteria), self.noise)
         text = Text(call.input_ids)
@@ -149,7 +150,7 @@ class Decoding:
     def _finish_stats(self) -> None:
         stats = self.clock.stop(len(self.requests), sum(request.emitted for request in self.requests))
         record(stats)
-        if self.config.debug:
+        if self.settings.debug:
             print(stats)
 
     def _result(self) -> Any:

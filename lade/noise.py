@@ -1,7 +1,7 @@
 """The random numbers of sampling, taken from the generator that plain decoding uses, in its order.
 
-`torch.multinomial(p, 1)` is `argmax(p / noise)` with exponential noise of p's shape. So noise for the whole batch is drawn
-once per emitted index, kept until the slowest row has used it, and what was drawn ahead is given back at the end.
+`torch.multinomial(p, 1)` is `argmax(p / noise)` with exponential noise of p's shape. So noise for the whole batch is
+drawn once per emitted index, kept until the slowest row has used it, and what was drawn ahead is given back at the end.
 """
 
 from __future__ import annotations

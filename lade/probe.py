@@ -1,7 +1,7 @@
 """The self-probe: does this model give a tree the logits that its paths would get alone?
 
-Once per model, attention implementation, precision and device. It catches what no configuration tells: masks or positions
-that are ignored, caches that mix rows. Tokens are fixed, so no random generator is touched.
+Once per model, attention implementation, precision and device. It catches what no configuration tells: masks or
+positions that are ignored, caches that mix rows. Tokens are fixed, so no random generator is touched.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from transformers import DynamicCache, GenerationConfig
 
 from lade.attention.dense import Kind
 from lade.cache import TreeCache
+from lade.fallback import padding_works
 from lade.stats import Clock
 from lade.target import HFTarget, Outputs
 from lade.tree import Draft, TreeBuilder
 
-PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7))  # indices into the probe's tokens; the second row is left-padded
+PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
 ULPS = 4
 FLOAT32_SHARE = 1e-3  # of the logits' standard deviation: float32 noise is 1e-5 of it, a wrong mask 0.1 and more
@@ -42,7 +43,7 @@ def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None
     try:
         with torch.no_grad():
             error, allowed = _measure(model, kinds, position_limit)
-    except Exception as failure:  # whatever a model's own code raises, the text must still come out
+    except Exception as failure:  # noqa: BLE001 - whatever a model's own code raises, the text must still come out
         return f"the self-probe failed with {type(failure).__name__}: {failure}"
     if error <= allowed:
         return None
@@ -53,6 +54,8 @@ def _measure(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | No
     vocabulary = model.config.get_text_config(decoder=True).vocab_size
     tokens = [(7919 * index + 13) % vocabulary for index in range(15)]
     rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
+    if padding_works(model):
+        del rows[1][3:]
     target = HFTarget(model, _empty_cache(model), kinds, position_limit, Clock())
     _prefill(target, rows)
     error, reference = 0.0, torch.zeros(1)

@@ -89,9 +89,8 @@ class HFTarget:
         positions = model_kwargs.get("position_ids")
         rows = input_ids.shape[0]
         with self.clock.prefill():
-            logits = self.model._prefill(
-                input_ids, generation_config, {**model_kwargs, "past_key_values": self.cache}
-            ).logits[:, -1:].clone()
+            inputs = {**model_kwargs, "past_key_values": self.cache}
+            logits = self.model._prefill(input_ids, generation_config, inputs).logits[:, -1:].clone()
         self.cache.grow_trees(rows)
         self.order = list(range(rows))
         last = [self.cache.lengths[0] - 1] if positions is None else positions[:, -1].tolist()

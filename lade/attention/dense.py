@@ -82,7 +82,8 @@ class DenseMasks:
         self.kinds = kinds
         self.cache = cache
         self.zero = torch.zeros((), dtype=dtype, device=device)
-        self.floor = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=device)
+        lowest = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min)  # eager softmax works in float32
+        self.floor = torch.full((), lowest, dtype=dtype, device=device)
         self.padding = padding
         rows = len(cache.lengths)
         self.first = [0] * rows if padding is None else [int(row) for row in (padding.cumsum(-1) == 0).sum(-1)]
@@ -149,10 +150,11 @@ class FullMask:
         height = max(height, nodes)
         capacity = max(capacity, 1 << (extent - 1).bit_length())
         self.buffer = self.masks.zero.new_zeros(rows, height, capacity)
+        self.seen = [0] * rows
         padding = self.masks.padding
         if padding is not None:
             self.buffer[:, :, : padding.shape[1]] = torch.where(padding, self.masks.zero, self.masks.floor)[:, None]
-        self.seen = [self.masks.padding.shape[1] if padding is not None else 0] * rows
+            self.seen = [padding.shape[1]] * rows
 
 
 def limited_mask(masks: DenseMasks, kind: Kind, lane: Lane, block: Block) -> torch.Tensor:

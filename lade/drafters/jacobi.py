@@ -5,8 +5,8 @@
     level 1     '-- d  '- e  '- f  '- g              column i yields the n-gram  level0[i] level1[i] level2[i] new[i]
     level 2         '-- h  '- i  '- j  '- k          and every level then moves up by one, one column to the left.
 
-A token hangs from its left neighbour on level 0 and from the token above it on the others, so the window is a tree under
-the root like any n-gram, and what hangs from the root is a candidate too. Knows tokens and trees, no model.
+A token hangs from its left neighbour on level 0 and from the token above it on the others, so the window is a tree
+under the root like any n-gram, and what hangs from the root is a candidate too. Knows tokens and trees, no model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lade.config import LookaheadConfig
+from lade.config import Settings
 from lade.drafters.base import Predictions
 from lade.drafters.ngrams import NgramPool
 from lade.request import Request, Verdict
@@ -37,15 +37,14 @@ class JacobiDrafter:
     """Window and n-gram pool as one tree.
 
     Args:
-        config: settled settings; W, N, G, pool_from_prompt, always_forward_one and seed are read.
+        settings: W, N, G, pool_from_prompt, always_forward_one and seed are read.
     """
 
-    def __init__(self, config: LookaheadConfig) -> None:
-        assert config.window and config.ngram and config.guesses, "settled() fills these"
-        self.window, self.ngram, self.guesses = config.window, config.ngram, config.guesses
-        self.pools_text = bool(config.pool_from_prompt)
-        self.shifts_once = bool(config.always_forward_one)
-        self.seed = config.seed
+    def __init__(self, settings: Settings) -> None:
+        self.window, self.ngram, self.guesses = settings.window, settings.ngram, settings.guesses
+        self.pools_text = settings.pool_from_prompt
+        self.shifts_once = settings.always_forward_one
+        self.seed = settings.seed
 
     def start(self, request: Request) -> None:
         noise = random.Random(self.seed)
