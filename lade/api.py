@@ -102,6 +102,8 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> None:
     if not isinstance(input_ids, torch.Tensor) or input_ids.dim() != 2:
         shape = tuple(input_ids.shape) if isinstance(input_ids, torch.Tensor) else type(input_ids).__name__
         raise ValueError(f"input_ids of {shape}: allowed is a tensor of shape [rows, tokens]")
+    if input_ids.is_floating_point() or input_ids.dtype == torch.bool:
+        raise ValueError(f"input_ids of type {input_ids.dtype}: allowed is a tensor of integers")
     if 0 in input_ids.shape:
         raise ValueError(f"input_ids of shape {tuple(input_ids.shape)}: an empty prompt; at least one token is needed")
     config = model.config.get_text_config(decoder=True)
@@ -109,12 +111,12 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> None:
     if low < 0 or high >= config.vocab_size:
         wrong = low if low < 0 else high
         raise ValueError(f"input_ids hold token id {wrong}: allowed are 0 to {config.vocab_size - 1}")
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None and input_ids.shape[1] >= positions:
-        raise ValueError(
-            f"input_ids of {input_ids.shape[1]} tokens: allowed are fewer than the model's {positions} positions"
-        )
     _check_mask(input_ids, kwargs)
+    mask = kwargs.get("attention_mask")
+    longest = input_ids.shape[1] if mask is None else int(mask.sum(dim=1).max())
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and longest > positions:
+        raise ValueError(f"input_ids of {longest} tokens: allowed are at most the model's {positions} positions")
     _check_mode(kwargs.get("generation_config"), kwargs)
 
 

@@ -85,6 +85,8 @@ def plain_sample() -> Callable[..., Any]:
 
 
 def _unwrapped(model: Any) -> Any:
+    """The transformers model whose `generate` runs in the end: inside torch.compile's wrapper and PEFT's."""
+    model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 

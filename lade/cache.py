@@ -268,7 +268,7 @@ def _export_layer(source: TreeLayer, target: DynamicLayer, rows: Sequence[int]) 
         buffer = getattr(source, name)
         out = buffer.new_zeros(len(rows), buffer.shape[1], longest - first, buffer.shape[3])
         for index, (row, length, start) in enumerate(zip(rows, lengths, starts, strict=True)):
-            begin = max(first, start)
+            begin, length = max(first, start), max(first, start, length)
             out[index, :, begin - first : length - first] = buffer[row, :, begin - start : length - start]
         setattr(target, name, out)
     if isinstance(target, DynamicSlidingWindowLayer):

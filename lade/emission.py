@@ -63,9 +63,14 @@ class Stream:
 class Record:
     """What `output_scores` and `output_logits` ask to keep, per row: [1, V] float32 each."""
 
-    wanted: bool
+    wants_scores: bool
+    wants_logits: bool
     scores: list[list[torch.Tensor]] = field(default_factory=list)
     logits: list[list[torch.Tensor]] = field(default_factory=list)
+
+    @property
+    def wanted(self) -> bool:
+        return self.wants_scores or self.wants_logits
 
 
 class AtOnce:
@@ -93,7 +98,8 @@ class AtOnce:
 
     def _choose_all(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> list[list[int]]:
         rows, width, vocabulary = outputs.logits.shape
-        scores = outputs.logits.to(torch.float32, copy=True).view(rows * width, vocabulary)
+        device = outputs.logits.device if self.noise is None else self.noise.device
+        scores = outputs.logits.to(device, torch.float32, copy=True).view(rows * width, vocabulary)
         if self.processors:
             scores = self.processors(torch.zeros(rows * width, 1, dtype=torch.long, device=scores.device), scores)
         if self.noise is None:
@@ -151,8 +157,7 @@ class TokenByToken:
         self.stream, self.processors, self.criteria, self.text = stream, processors, criteria, text
         self.noise, self.record = noise, record
         self.active: Sequence[Request] = requests
-        if record.wanted:
-            record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
+        record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
 
     def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
         self.active, self.outputs = requests, outputs
@@ -165,8 +170,9 @@ class TokenByToken:
         device = self.text.buffer.device
         logits = self.outputs.at(slot, node).to(copy=True, dtype=torch.float32, device=device)
         scores = self.processors(self.text.of(request.row), logits)
-        if self.record.wanted:
+        if self.record.wants_scores:
             self.record.scores[request.row].append(scores)
+        if self.record.wants_logits:
             self.record.logits[request.row].append(logits)
         if self.noise is None:
             return int(scores.argmax(-1).item())
@@ -177,7 +183,7 @@ class TokenByToken:
         request = self.active[slot]
         request.tokens.append(token)
         self.text.append(request.row, token)
-        scores = tuple(self.record.scores[request.row]) if self.record.wanted else None
+        scores = tuple(self.record.scores[request.row]) if self.record.wants_scores else None
         request.finished = bool(self.criteria(self.text.of(request.row), scores).all())
         self.stream.flush()
         return request.finished

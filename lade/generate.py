@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import transformers
+from packaging.version import Version
 from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
@@ -29,6 +31,7 @@ from lade.stats import Clock, GenerationStats, record
 from lade.target import HFTarget
 
 UNLIMITED = 1 << 30
+MARKS_USER_CACHES = Version(transformers.__version__) >= Version("5.17")  # older ones: any cache may be the user's
 
 
 def lookahead_sample(
@@ -106,7 +109,8 @@ class Decoding:
         sampling = call.generation_config.do_sample
         self.noise = Noise(len(self.requests), call.input_ids.device) if sampling else None
         wanted = call.generation_config
-        self.record = Record(bool(wanted.return_dict_in_generate and (wanted.output_scores or wanted.output_logits)))
+        keeps = bool(wanted.return_dict_in_generate)
+        self.record = Record(keeps and bool(wanted.output_scores), keeps and bool(wanted.output_logits))
 
     def run(self) -> Any:
         emission = self._emission()
@@ -162,7 +166,7 @@ class Decoding:
         ]
         ids = self.call.input_ids
         sequences = torch.cat([ids, torch.tensor(new, dtype=ids.dtype, device=ids.device)], dim=1)
-        if config.return_dict_in_generate or getattr(self.stock, "_is_user_defined", True):
+        if config.return_dict_in_generate or getattr(self.stock, "_is_user_defined", not MARKS_USER_CACHES):
             self.target.export(self.stock)
         if not config.return_dict_in_generate:
             return sequences
