@@ -120,7 +120,6 @@ class Lane:
         self.starts = [layers[0].start] * rows
         self.extent = 0  # slots that this step's forward looks at
         self._offsets: list[int] = []
-        self._rows: torch.Tensor | None = None
         for layer in layers:
             layer.lane = self
 
@@ -148,9 +147,8 @@ class Lane:
 
     def write(self, buffer: torch.Tensor, states: torch.Tensor) -> None:
         """Put [n, H, T, D] states behind the tokens of the first n rows."""
-        nodes = states.shape[2]
         for row, offset in enumerate(self._offsets):
-            buffer[row, :, offset : offset + nodes] = states[row]
+            buffer[row].narrow(1, offset, states.shape[2]).copy_(states[row])
 
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         """Row b keeps the nodes `paths[b]` (ascending, the root first) and forgets the rest of its tree."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ MODES = ("auto", "lookahead")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookaheadConfig:
-    """How to draft. A field left at `None` takes its default (`settled`).
+    """How to draft. A field that is `None` takes its default when a call begins (`settled`).
 
     Attributes:
         mode: `"lookahead"` is the paper's algorithm (arXiv 2402.02057) with exactly the given W, N and G; `"auto"` uses
@@ -45,17 +46,18 @@ class LookaheadConfig:
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
             raise ValueError(f"mode={self.mode!r}: allowed are {', '.join(map(repr, MODES))}")
-        _check_integer("window", self.window, "an integer of at least 1", lambda value: value >= 1)
-        _check_integer("ngram", self.ngram, "an integer of at least 2", lambda value: value >= 2)
-        _check_integer(
-            "guesses", self.guesses, "-1 or an integer of at least 1", lambda value: value == -1 or value >= 1
-        )
+        if self.window is not None:
+            _check_integer("window", self.window, "an integer of at least 1", lambda value: value >= 1)
+        if self.ngram is not None:
+            _check_integer("ngram", self.ngram, "an integer of at least 2", lambda value: value >= 2)
+        if self.guesses is not None:
+            allowed = "-1 or an integer of at least 1"
+            _check_integer("guesses", self.guesses, allowed, lambda value: value == -1 or value >= 1)
         _check_integer("seed", self.seed, "an integer", lambda value: True)
         _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
-        for name in ("pool_from_prompt", "always_forward_one"):
-            value = getattr(self, name)
-            if value is not None and value not in (0, 1):
-                raise ValueError(f"{name}={value!r}: allowed are True, False, 1 and 0")
+        _check_switch("always_forward_one", self.always_forward_one)
+        if self.pool_from_prompt is not None:
+            _check_switch("pool_from_prompt", self.pool_from_prompt)
 
     def settled(self) -> Settings:
         """These settings with every default filled in."""
@@ -88,9 +90,12 @@ class Settings:
     debug: int
 
 
-def _check_integer(name: str, value: Any, allowed: str, holds: Any) -> None:
-    if value is None:
-        return
+def _check_switch(name: str, value: Any) -> None:
+    if not isinstance(value, int) or value not in (0, 1):
+        raise ValueError(f"{name}={value!r}: allowed are True, False, 1 and 0")
+
+
+def _check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
         raise ValueError(f"{name}={value!r}: allowed is {allowed}")
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from lade.noise import Noise, choose
+from lade.purity import processors_of_row
 from lade.request import Request
 from lade.target import Outputs
 from lade.tree import Draft
@@ -154,7 +155,8 @@ class TokenByToken:
         record: Record,
     ) -> None:
         self.all = requests
-        self.stream, self.processors, self.criteria, self.text = stream, processors, criteria, text
+        self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
+        self.stream, self.criteria, self.text = stream, criteria, text
         self.noise, self.record = noise, record
         self.active: Sequence[Request] = requests
         record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
@@ -169,7 +171,7 @@ class TokenByToken:
         request = self.active[slot]
         device = self.text.buffer.device
         logits = self.outputs.at(slot, node).to(copy=True, dtype=torch.float32, device=device)
-        scores = self.processors(self.text.of(request.row), logits)
+        scores = self.processors[request.row](self.text.of(request.row), logits)
         if self.record.wants_scores:
             self.record.scores[request.row].append(scores)
         if self.record.wants_logits:

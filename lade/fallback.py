@@ -14,39 +14,16 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-from transformers.generation import logits_process, stopping_criteria
+from transformers.generation import stopping_criteria
 
 from lade.attention.dense import layer_kinds
 from lade.cache import DummyLayer
+from lade.purity import ROW_PURE, ROW_PURE_CRITERIA
 
 ATTENTION = ("eager", "sdpa")
 CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, DummyLayer}
 KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
 CHANGING_ROPE = ("longrope", "dynamic")
-
-
-def _classes(module: Any, *names: str) -> frozenset[type]:
-    return frozenset(getattr(module, name) for name in names if hasattr(module, name))
-
-
-# Processors whose outcome depends on the scores alone, row by row.
-TEXT_BLIND = _classes(
-    logits_process,
-    *("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper", "TypicalLogitsWarper"),
-    *("EpsilonLogitsWarper", "EtaLogitsWarper", "InfNanRemoveLogitsProcessor", "LogitNormalization"),
-    "SuppressTokensLogitsProcessor",
-)
-# Processors that treat every row of a batch by itself, from its own tokens and its own length.
-ROW_PURE = TEXT_BLIND | _classes(
-    logits_process,
-    *("RepetitionPenaltyLogitsProcessor", "NoRepeatNGramLogitsProcessor", "SequenceBiasLogitsProcessor"),
-    *("NoBadWordsLogitsProcessor", "MinLengthLogitsProcessor", "MinNewTokensLengthLogitsProcessor"),
-    *("ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "ExponentialDecayLengthPenalty"),
-    *("SuppressTokensAtBeginLogitsProcessor", "TopHLogitsWarper"),
-)
-# Criteria that look at nothing but token ids and their number, so that the host can decide.
-HOST_CRITERIA = _classes(stopping_criteria, "MaxLengthCriteria", "EosTokenCriteria")
-ROW_PURE_CRITERIA = HOST_CRITERIA | _classes(stopping_criteria, "MaxTimeCriteria", "StopStringCriteria")
 
 
 class FallbackWarning(UserWarning):

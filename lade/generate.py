@@ -15,7 +15,7 @@ from packaging.version import Version
 from transformers import LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
-from lade import fallback
+from lade import fallback, purity
 from lade.attention.dense import layer_kinds
 from lade.cache import TreeCache
 from lade.config import LookaheadConfig, Settings
@@ -138,8 +138,8 @@ class Decoding:
     def _emission(self) -> Emission:
         call = self.call
         stream = Stream(self.streamer, self.requests, self._pad())
-        blind = all(type(processor) in fallback.TEXT_BLIND for processor in call.processors)
-        counted = all(type(criterion) in fallback.HOST_CRITERIA for criterion in call.criteria)
+        blind = all(type(processor) in purity.TEXT_BLIND for processor in call.processors)
+        counted = all(type(criterion) in purity.HOST_CRITERIA for criterion in call.criteria)
         # On the CPU a copy costs nothing, so warping only the nodes that the walk visits is cheaper than all of them.
         worth = (self.noise is None and not call.processors) or call.input_ids.device.type != "cpu"
         if blind and counted and worth and not self.record.wanted:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import DynamicCache
 
@@ -43,6 +44,8 @@ class Outputs:
     @cached_property
     def _greedy(self) -> list[list[int]]:
         """All most likely tokens in one copy; ties are broken in float32, as plain decoding does."""
+        if self.logits.device.type == "cpu":
+            return self.logits.float().numpy().argmax(-1).tolist()  # a tenth of torch's time, the same first maximum
         logits = self.logits.float() if self.logits.dtype == torch.float64 else self.logits
         return logits.argmax(-1).tolist()
 
@@ -113,7 +116,7 @@ class HFTarget:
         self.cache.prepare(len(drafts), nodes)
         inputs = self._inputs(drafts, nodes)
         if self.slices_logits:
-            inputs["logits_to_keep"] = torch.tensor(queries, device=self.model.device)
+            inputs["logits_to_keep"] = torch.from_numpy(np.array(queries)).to(self.model.device)
         with self.clock.forward(sum(map(len, drafts)), len(drafts)), self._experts_for(nodes * len(drafts)):
             logits = self.model(**inputs).logits
         if not self.slices_logits:
@@ -125,11 +128,12 @@ class HFTarget:
         tokens = [draft.tokens + [0] * (nodes - len(draft)) for draft in drafts]
         depths = [draft.depths + [0] * (nodes - len(draft)) for draft in drafts]
         positions = [[root + depth for depth in row] for root, row in zip(self.positions, depths, strict=False)]
-        visible = torch.stack([ancestor_matrix(draft.parents, nodes) for draft in drafts])
-        block = Block(visible.to(device), depths, max(map(max, depths)))
+        visible = [ancestor_matrix(draft.parents, nodes) for draft in drafts]
+        block = Block(torch.stack(visible).to(device), depths, max(map(max, depths)))
+        ids = torch.from_numpy(np.array([tokens, positions])).to(device)
         return {
-            "input_ids": torch.tensor(tokens, device=device),
-            "position_ids": torch.tensor(positions, device=device),
+            "input_ids": ids[0],
+            "position_ids": ids[1],
             "attention_mask": self.masks.build(block),
             "past_key_values": self.cache,
             "use_cache": True,

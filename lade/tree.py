@@ -1,13 +1,14 @@
 """The token tree that one forward pass carries, and the draft that hangs tokens on it.
 
 Node 0 is the root: the last accepted token, not yet in the cache. T nodes; parents[i] < i. From the parents alone come
-depths and ancestors; what the tokens mean, and who proposed them, is the drafter's business. Pure Python and torch.
+depths and ancestors; what the tokens mean, and who proposed them, is the drafter's business. No model, no device.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 
@@ -86,16 +87,11 @@ def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor
         [size, size] bool, row = the node that looks, column = the node it sees.
     """
     size = size or len(parents)
-    width = (size + 7) // 8
     seen: list[int] = []
-    packed = bytearray()
-    for node in range(size):
-        above = seen[parents[node]] if 0 < node < len(parents) else 0
-        bits = above | 1 << node
-        seen.append(bits)
-        packed += bits.to_bytes(width, "little")
-    octets = torch.frombuffer(packed, dtype=torch.uint8).view(size, width, 1)
-    return (octets & _BIT).ne(0).view(size, width * 8)[:, :size]
-
-
-_BIT = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8)
+    for node, parent in enumerate(parents):
+        seen.append((seen[parent] if node else 0) | 1 << node)
+    seen += [1 << node for node in range(len(parents), size)]
+    width = (size + 7) // 8
+    octets = np.frombuffer(b"".join([bits.to_bytes(width, "little") for bits in seen]), dtype=np.uint8)
+    matrix = np.unpackbits(octets.reshape(size, width), axis=1, count=size, bitorder="little")
+    return torch.from_numpy(matrix).view(torch.bool)

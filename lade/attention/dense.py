@@ -130,8 +130,8 @@ class FullMask:
         inside = torch.where(block.visible, self.masks.zero, self.masks.floor)
         for row in range(rows):
             held = lane.lengths[row]
-            self.buffer[row, :, self.seen[row] : held] = 0
-            self.buffer[row, :nodes, held : held + nodes] = inside[row]
+            self.buffer[row, :, self.seen[row] : held].zero_()
+            self.buffer[row, :nodes, held : held + nodes].copy_(inside[row])
             if held + nodes < lane.extent:
                 self.buffer[row, :, held + nodes : lane.extent] = self.masks.floor
             self.seen[row] = held
