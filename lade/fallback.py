@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from transformers import DynamicCache
@@ -43,12 +44,24 @@ class Call:
     model_kwargs: dict[str, Any]
 
     @property
+    def is_assistant(self) -> bool:
+        return bool(getattr(self.generation_config, "is_assistant", False))
+
+    @property
     def text_config(self) -> Any:
         return self.model.config.get_text_config(decoder=True)
 
 
-def warn(reason: str) -> None:
-    warnings.warn(f"lade decodes plainly: {reason}", FallbackWarning, stacklevel=3)
+_warned_assistants: WeakSet[Any] = WeakSet()
+
+
+def warn(call: Call, reason: str) -> None:
+    """One warning per call; assistants, which are called once per draft round, get one for good."""
+    if call.is_assistant:
+        if call.model in _warned_assistants:
+            return
+        _warned_assistants.add(call.model)
+    warnings.warn(f"lade decodes plainly: {reason}", FallbackWarning, stacklevel=4)
 
 
 def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | None:
@@ -92,7 +105,7 @@ def _mode(call: Call) -> str | None:
         "use_cache=False": not call.model_kwargs.get("use_cache", True) or not config.use_cache,
         "output_attentions is set": config.output_attentions,
         "output_hidden_states is set": config.output_hidden_states,
-        "the model is an assistant of another one": getattr(config, "is_assistant", False),
+        "the model is an assistant of another one": call.is_assistant,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

@@ -60,7 +60,7 @@ def lookahead_sample(
     )
     reason = _reason_for_plain(call)
     if reason is not None:
-        fallback.warn(reason)
+        fallback.warn(call, reason)
         result = plain(
             model,
             input_ids,
@@ -71,7 +71,8 @@ def lookahead_sample(
             streamer=streamer,
             **model_kwargs,
         )
-        record(_plain_stats(input_ids, result, reason))
+        if not call.is_assistant:
+            record(_plain_stats(input_ids, result, reason))
         return result
     return Decoding(call, streamer, config.settled()).run()
 
