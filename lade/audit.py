@@ -1,8 +1,8 @@
 """Where two texts part, and whether rounding explains it: the report for half precision and quantised weights.
 
-A wide forward and a one-token forward differ in the last bits there, so texts may part where the two likeliest tokens are
-as good as tied. A parting is explained where the one-token top-2 gap is at most max(4 ulp, twice what plain transformers
-itself shows at that position between a one-token and an eight-token causal forward).
+A wide forward and a one-token forward differ in the last bits there, so texts may part where the two likeliest tokens
+are as good as tied. A parting is explained where the one-token top-2 gap is at most max(4 ulp, twice what plain
+transformers itself shows at that position between a one-token and an eight-token causal forward).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def parting(model: Any, one: torch.Tensor, other: torch.Tensor, prompt_length: i
 
 
 def _logits_at(model: Any, tokens: torch.Tensor, prompt_length: int, block: int) -> torch.Tensor:
-    """[V] float32 logits after the last token: prompt at once, then token by token, the last `block` of them together."""
+    """[V] float32 logits after the last token: the prompt at once, token by token, the last `block` together."""
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
     tokens = tokens.to(model.device)[None]
     length = tokens.shape[1]

@@ -68,11 +68,11 @@ def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | 
     """The first reason why this call cannot be branched, or `None`.
 
     Args:
-        refusal: configuration -> the reason why this model family cannot be branched, or `None`.
+        refusal: model -> the reason why its family cannot be branched, or `None`.
     """
     checks: tuple[Callable[[Call], str | None], ...] = (
         _mode,
-        lambda call: refusal(call.text_config),
+        lambda call: refusal(call.model),
         _attention,
         _cache,
         _inputs,
@@ -134,6 +134,8 @@ def _cache(call: Call) -> str | None:
     foreign = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in CACHE_LAYERS})
     if foreign:
         return f"cache layers of type {', '.join(foreign)}"
+    if len({layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)}) > 1:
+        return "layers with sliding windows of different sizes"
     if cache.layer_class_to_replicate not in (None, DynamicLayer):
         return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
     return None

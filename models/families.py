@@ -16,9 +16,16 @@ REFUSALS: dict[str, Callable[[Any], str | None]] = {
     "gpt_neo": gpt_neo.refusal,
     "mpt": mpt.refusal,
 }
+# Families that build masks of their own for images only; a text gets the ordinary ones.
+TEXT_MASKS_ARE_ORDINARY = {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "paligemma"}
 
 
-def refusal(config: Any) -> str | None:
-    """Why a model with this configuration cannot be branched, or `None` where nothing is known against it."""
-    rule = REFUSALS.get(getattr(config, "model_type", ""))
-    return rule(config) if rule is not None else None
+def refusal(model: Any) -> str | None:
+    """Why this model cannot be branched, or `None` where nothing is known against it."""
+    config = model.config.get_text_config(decoder=True)
+    rule = REFUSALS.get(config.model_type)
+    if rule is not None:
+        return rule(config)
+    if hasattr(type(model), "create_masks_for_generate") and config.model_type not in TEXT_MASKS_ARE_ORDINARY:
+        return f"{config.model_type} builds attention masks of its own"
+    return None
