@@ -23,6 +23,7 @@ _lock = threading.RLock()
 _users = 0  # open scopes, and one for augment_all
 _augmented = False
 _original: Callable[..., Any] | None = None
+_patch: Callable[..., Any] | None = None  # ours, while it is in use; an older one under another's patch passes on
 _scopes: ContextVar[tuple[tuple[Any, LookaheadConfig], ...]] = ContextVar("lade_scopes", default=())
 
 
@@ -91,30 +92,31 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _install() -> None:
-    global _users, _original
+    global _users, _original, _patch
     if _users == 0:
         _original = GenerationMixin.__dict__["_sample"]
-        GenerationMixin._sample = _patched(_original)
+        GenerationMixin._sample = _patch = _patched(_original)
     _users += 1
 
 
 def _remove() -> None:
-    global _users, _original
+    global _users, _original, _patch
     _users -= 1
-    if _users == 0 and getattr(GenerationMixin.__dict__["_sample"], "_lade_patch", False):
+    if _users:
+        return
+    if GenerationMixin.__dict__["_sample"] is _patch:  # else another library's patch is on top: not ours to remove
         GenerationMixin._sample = _original
-        _original = None
+    _original = _patch = None
 
 
 def _patched(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _sample(self: Any, *args: Any, **kwargs: Any) -> Any:
-        config = _config_for(self)
+        config = _config_for(self) if _patch is _sample else None
         if config is None:
             return original(self, *args, **kwargs)
         return lookahead_sample(self, *args, **kwargs, config=config, plain=original)
 
-    _sample._lade_patch = True  # type: ignore[attr-defined]
     return _sample
 
 
