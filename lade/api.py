@@ -84,7 +84,7 @@ def generate(
     """
     check_call(model, config)
     check_inputs(model, input_ids, generate_kwargs)
-    method = decoding_method(config, streamer=streamer, tokenizer=tokenizer)
+    method = decoding_method(config or default_config(), streamer=streamer, tokenizer=tokenizer)
     stop_strings = generate_kwargs.pop("stop_strings", None)
     if stop_strings is not None:
         if tokenizer is None:
@@ -112,6 +112,7 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> None:
         wrong = low if low < 0 else high
         raise ValueError(f"input_ids hold token id {wrong}: allowed are 0 to {config.vocab_size - 1}")
     _check_mask(input_ids, kwargs)
+    _check_positions(input_ids, kwargs)
     mask = kwargs.get("attention_mask")
     longest = input_ids.shape[1] if mask is None else int(mask.sum(dim=1).max())
     positions = getattr(config, "max_position_embeddings", None)
@@ -131,6 +132,16 @@ def _check_mask(input_ids: torch.Tensor, kwargs: dict[str, Any]) -> None:
         raise ValueError(f"attention_mask of shape {tuple(mask.shape)}: allowed is {expected}, the shape of input_ids")
     if not bool(mask.any(dim=1).all()):
         raise ValueError("attention_mask has a row without a token: an empty prompt")
+
+
+def _check_positions(input_ids: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    positions = kwargs.get("position_ids")
+    if positions is None or kwargs.get("past_key_values") is not None:
+        return
+    rows, length = input_ids.shape
+    if not isinstance(positions, torch.Tensor) or tuple(positions.shape) not in {(rows, length), (1, length)}:
+        shape = tuple(positions.shape) if isinstance(positions, torch.Tensor) else type(positions).__name__
+        raise ValueError(f"position_ids of {shape}: allowed is {(rows, length)}, the shape of input_ids")
 
 
 def _check_mode(generation_config: Any, kwargs: dict[str, Any] | None = None) -> None:
