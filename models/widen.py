@@ -93,6 +93,8 @@ def _check_sizes(own: dict[str, int], sizes: dict[str, int]) -> None:
     heads, kv_heads, head_dim = (sizes[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
     if head_dim % own["head_dim"]:
         raise ValueError(f"head_dim={head_dim}: a multiple of {own['head_dim']}, the model's own, is needed")
+    if sizes["hidden_size"] % heads:  # transformers refuses to load such a model
+        raise ValueError(f"hidden_size={sizes['hidden_size']}: a multiple of num_attention_heads={heads} is needed")
     if heads % kv_heads:
         raise ValueError(f"num_attention_heads={heads}: a multiple of num_key_value_heads={kv_heads} is needed")
     needed = own["num_key_value_heads"] * _copies(

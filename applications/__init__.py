@@ -1,0 +1,1 @@
+"""The `lade` command and the programs behind it; they use the public face of `lade` only."""

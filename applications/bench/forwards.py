@@ -1,0 +1,86 @@
+"""Counts and times a model's forwards from outside, alike for every method. Knows no method."""
+
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Forwards:
+    """What was seen of one `generate`: the first forward is the prefill, `steps` are those after it."""
+
+    steps: int
+    tokens: int  # in the forwards after the prefill
+    seconds: float  # the whole call
+    prefill_seconds: float  # up to the end of the first forward
+    model_seconds: float  # inside the forwards after the prefill; on CUDA the device's time
+
+    @property
+    def host_seconds(self) -> float:
+        return max(0.0, self.seconds - self.prefill_seconds - self.model_seconds)
+
+
+class ForwardCounter:
+    """A context manager around one `generate`; `result()` holds once it has ended."""
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self._model = model
+        self._cuda = device.type == "cuda"
+        self._tokens: list[int] = []
+        self._marks: list[Any] = []  # start, then (begin, end) of each forward, then stop
+
+    def __enter__(self) -> "ForwardCounter":
+        self._hooks = [
+            self._model.register_forward_pre_hook(self._before, with_kwargs=True),
+            self._model.register_forward_hook(self._after),
+        ]
+        self._synchronize()
+        self._mark()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._mark()
+        self._synchronize()
+        for hook in self._hooks:
+            hook.remove()
+
+    def result(self) -> Forwards:
+        begins, ends = self._marks[1:-1:2], self._marks[2:-1:2]
+        spans = [self._seconds(begin, end) for begin, end in zip(begins, ends, strict=True)]
+        return Forwards(
+            steps=len(spans) - 1,
+            tokens=sum(self._tokens[1:]),
+            seconds=self._seconds(self._marks[0], self._marks[-1]),
+            prefill_seconds=self._seconds(self._marks[0], ends[0]),
+            model_seconds=sum(spans[1:]),
+        )
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        self._tokens.append(ids.shape[1])
+        self._mark()
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        self._mark()
+
+    def _mark(self) -> None:
+        if not self._cuda:
+            self._marks.append(time.perf_counter())
+            return
+        # An event, not a synchronisation: the host must not wait for every forward.
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self._marks.append(event)
+
+    def _seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end) / 1000 if self._cuda else end - begin)
+
+    def _synchronize(self) -> None:
+        if self._cuda:
+            torch.cuda.synchronize()

@@ -1,0 +1,151 @@
+"""Peak memory of one method at a given context, each measured in a process of its own.
+
+`measure` starts the processes; run as a module, this file is such a process: a job as JSON in, a result as JSON out.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from transformers import PreTrainedModel
+
+import lade
+from lade.applications.bench.methods import MethodOptions, contenders
+from lade.models import load
+
+MEBIBYTE = 1024 * 1024
+CLEAR_PEAK = Path("/proc/self/clear_refs")  # Linux: 5 sets the peak back to what is held now
+
+
+@dataclass(frozen=True)
+class MemoryJob:
+    """What one process measures."""
+
+    model: str
+    label: str  # a method as `--methods` writes it
+    options: dict[str, Any]  # of MethodOptions
+    context: int  # prompt tokens
+    max_new_tokens: int
+    threads: int
+    seed: int
+    loading: dict[str, str | None]  # dtype, device, attn_implementation
+
+
+@dataclass(frozen=True)
+class MemoryResult:
+    """Bytes: resident memory of the process on a CPU, allocated memory on CUDA."""
+
+    method: str
+    loaded: int  # with the model loaded, before it decodes
+    peak: int
+    new_tokens: int
+    fallback: str | None
+
+    @property
+    def used(self) -> int:
+        """What decoding took over the loaded model."""
+        return self.peak - self.loaded
+
+
+def measure(job: MemoryJob, repeats: int) -> MemoryResult:
+    """The run with the median use of `repeats` runs: what the allocator keeps differs from run to run."""
+    results = sorted((measure_once(job) for _ in range(repeats)), key=lambda result: result.used)
+    return results[len(results) // 2]
+
+
+def measure_once(job: MemoryJob) -> MemoryResult:
+    """Run the job in a process of its own. ChildProcessError says why where it failed."""
+    command = [sys.executable, "-m", __name__, json.dumps(asdict(job))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["nothing was said"]  # such as when the system killed it
+        raise ChildProcessError(f"measuring {job.label!r} failed with status {done.returncode}: {said[-1]}")
+    return MemoryResult(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def run_job(job: MemoryJob) -> MemoryResult:
+    torch.set_num_threads(job.threads)
+    torch.manual_seed(job.seed)
+    contender = next(c for c in contenders(job.label, MethodOptions(**job.options)) if c.label == job.label)
+    model, _ = load(job.model, **job.loading)
+    ids = random_prompt(model, job)
+    for weight in model.parameters():
+        weight.sum()  # weights mapped from a file come into memory when they are read
+    loaded = reset_peak(model.device)
+    sequences = contender.decode(
+        model,
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=job.max_new_tokens,
+        do_sample=False,
+    )
+    stats = lade.last_stats() if contender.reports else None
+    return MemoryResult(
+        method=job.label,
+        loaded=loaded,
+        peak=peak(model.device),
+        new_tokens=sequences.shape[1] - job.context,
+        fallback=stats.fallback if stats else None,
+    )
+
+
+def random_prompt(model: PreTrainedModel, job: MemoryJob) -> torch.Tensor:
+    """Token ids [1, context]; the model's EOS is switched off, so that every method decodes all new tokens."""
+    config = model.config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and job.context + job.max_new_tokens > positions:
+        raise ValueError(
+            f"--context {job.context} and --max-new-tokens {job.max_new_tokens} "
+            f"exceed the model's {positions} positions"
+        )
+    model.generation_config.eos_token_id = None
+    generator = torch.Generator().manual_seed(job.seed)
+    return torch.randint(config.vocab_size, (1, job.context), generator=generator).to(model.device)
+
+
+def reset_peak(device: torch.device) -> int:
+    """Forget the peak of loading where the system can; the bytes held now."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    with suppress(OSError):  # where it cannot be, the peak of loading counts as loaded: less is left for decoding
+        CLEAR_PEAK.write_text("5")
+    return peak(device)
+
+
+def peak(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def memory_table(results: Sequence[MemoryResult], title: str) -> Table:
+    """The first result is plain decoding's."""
+    table = Table(title=title, caption="MiB; each method in a process of its own")
+    table.add_column("method", overflow="fold")
+    for column in ("loaded", "peak", "over loaded", "over plain"):
+        table.add_column(column, justify="right")
+    for result in results:
+        cells = (result.loaded, result.peak, result.used, result.used - results[0].used)
+        table.add_row(result.method, *(f"{cell / MEBIBYTE:.1f}" for cell in cells))
+    return table
+
+
+def main() -> None:
+    try:
+        print(json.dumps(asdict(run_job(MemoryJob(**json.loads(sys.argv[1]))))))
+    except (OSError, ValueError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""The registry of methods: what a line of `--methods` becomes, and what is refused."""
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from lade.applications.bench.methods import METHODS, Decode, Method, MethodOptions, contenders
+
+
+def labels(specs: str) -> list[str]:
+    return [contender.label for contender in contenders(specs, MethodOptions())]
+
+
+def test_plain_decoding_is_always_there_and_first() -> None:
+    assert labels("prompt_lookup") == ["plain", "prompt_lookup"]
+    assert labels("prompt_lookup, plain,lookahead,") == ["plain", "prompt_lookup", "lookahead"]
+    assert labels("") == ["plain"]
+
+
+def test_a_row_of_the_table_is_all_that_a_method_needs() -> None:
+    seen: list[MethodOptions] = []
+
+    def factory(options: MethodOptions) -> Decode:
+        def decode(model: PreTrainedModel, **arguments: Any) -> Tensor:
+            raise AssertionError
+
+        seen.append(options)
+        return decode
+
+    table = METHODS | {"new": Method("new", factory, reports=True)}
+    made = contenders("new:window=3:pool_from_prompt=1,new", MethodOptions(window=9), table)[1:]
+    assert [contender.label for contender in made] == ["new:window=3:pool_from_prompt=1", "new"]
+    assert all(contender.reports for contender in made)
+    assert [(options.window, options.pool_from_prompt) for options in seen] == [(3, True), (9, False)]
+
+
+def test_a_method_that_lacks_what_it_needs_is_refused() -> None:
+    table = METHODS | {"new": Method("new", METHODS["plain"].factory, needs=("guesses",))}
+    with pytest.raises(ValueError, match="'new' needs the option guesses"):
+        contenders("new", MethodOptions(), table)
+    assert contenders("new:guesses=2", MethodOptions(), table)[1].label == "new:guesses=2"
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        ("plain,warp", "unknown method 'warp': known are plain, lookahead, prompt_lookup"),
+        ("lookahead,lookahead", "method 'lookahead' stands twice"),
+        ("lookahead:speed=2", "unknown option 'speed', known are level, window, guesses"),
+        ("lookahead:window=wide", "window='wide' is not an integer"),
+        ("lookahead:window", "window='' is not an integer"),
+        ("lookahead:window=0", "window=0: allowed"),
+        ("lookahead:guesses=0", "guesses=0: allowed"),
+        ("prompt_lookup:lookup_tokens=0", "lookup_tokens=0: at least 1"),
+    ],
+)
+def test_what_cannot_run_is_refused_by_name(specs: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        contenders(specs, MethodOptions())

@@ -1,0 +1,89 @@
+"""`lade.models.load`: the shipped model, local folders, and what is refused before any file is read."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from lade.models import load
+from lade.models.load import SHIPPED, as_device, as_dtype, model_source
+
+STORY = "Once upon a time, there was a little girl named Lily. She loved to play outside"
+
+
+@pytest.mark.compat
+def test_shipped_model_tells_a_story() -> None:
+    model, tokenizer = load()
+    assert not model.training
+    assert model.num_parameters() == 260_032
+    inputs = tokenizer("Once upon a time", return_tensors="pt")
+    output = model.generate(**inputs, max_new_tokens=24, do_sample=False)
+    assert tokenizer.decode(output[0], skip_special_tokens=True).startswith(STORY[:70])
+
+
+def test_shipped_model_ends_with_its_bos_token() -> None:
+    model, tokenizer = load()
+    assert model.generation_config.eos_token_id == tokenizer.bos_token_id == 1
+    assert model.generation_config.pad_token_id == 1
+
+
+def test_shipped_model_carries_licence_and_source() -> None:
+    assert (SHIPPED / "LICENSE").read_text().startswith("MIT License")
+    assert "MIT" in (SHIPPED / "SOURCE.txt").read_text()
+
+
+def test_local_folder_dtype_and_attention() -> None:
+    model, _ = load(SHIPPED, dtype=torch.bfloat16, device="cpu", attn_implementation="eager")
+    assert model.dtype is torch.bfloat16
+    assert model.config._attn_implementation == "eager"
+
+
+def test_folder_may_be_text_with_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(SHIPPED.parent))
+    assert model_source("~/stories260K") == str(SHIPPED)
+
+
+@pytest.mark.parametrize("name", ["owner/model", "gpt2", "Qwen/Qwen2.5-0.5B"])
+def test_hub_names_pass(name: str) -> None:
+    assert model_source(name) == name
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "../x", "a/b/c", "~/nowhere", Path("owner/model")])
+def test_missing_path_is_named(name: str | Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"path_or_name=.*allowed is a folder or a hub name"):
+        load(name)
+
+
+def test_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_text("")
+    with pytest.raises(FileNotFoundError, match="allowed is a folder"):
+        load(str(tmp_path / "weights"))
+
+
+def test_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("dtype", "int8"), ("dtype", torch.int64), ("device", "abacus"), ("device", "meta")]
+)
+def test_bad_dtype_and_device_are_refused_before_any_file_is_read(
+    argument: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_reading(*_: object, **__: object) -> None:
+        raise AssertionError("a file was read")
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", no_reading)
+    with pytest.raises(ValueError, match=rf"{argument}=.*allowed"):
+        load(**{argument: value})
+
+
+@pytest.mark.parametrize("name", ["float16", "torch.float16", torch.float16])
+def test_dtype_by_name_or_itself(name: str | torch.dtype) -> None:
+    assert as_dtype(name) is torch.float16
+
+
+def test_device_by_name_or_itself() -> None:
+    assert as_device("cpu") == as_device(torch.device("cpu")) == torch.device("cpu")

@@ -1,0 +1,144 @@
+"""Widening changes sizes and nothing else."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from lade.models import load
+from lade.models.widen import own_sizes, widen
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WIDE: dict[str, Any] = {
+    "hidden_size": 96,
+    "intermediate_size": 200,
+    "num_layers": 7,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "head_dim": 16,
+    "vocab_size": 700,
+    "max_position_embeddings": 1024,
+}
+
+
+@pytest.fixture(scope="module")
+def story() -> tuple[PreTrainedModel, Tensor]:
+    model, tokenizer = load()
+    return model, tokenizer("Once upon a time, there was a little dog who", return_tensors="pt").input_ids
+
+
+@torch.no_grad()
+def difference(model: PreTrainedModel, wide: PreTrainedModel, ids: Tensor) -> float:
+    return float((model(ids).logits - wide(ids).logits[..., : model.config.vocab_size]).abs().max())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_key_value_heads": 4},  # several query heads at one kv head: fewer copies than heads
+        {"num_attention_heads": 8, "num_key_value_heads": 4},
+        {"head_dim": 8},
+        {"head_dim": 32},
+        {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 8, "num_layers": 5, "vocab_size": 512},
+    ],
+)
+def test_logits_and_greedy_text_stay(story: tuple[PreTrainedModel, Tensor], changes: dict[str, int]) -> None:
+    model, ids = story
+    wide = widen(model, **WIDE | changes)
+    assert own_sizes(wide) == WIDE | changes
+    assert wide.get_output_embeddings().weight.shape == (wide.config.vocab_size, wide.config.hidden_size)
+    assert difference(model, wide, ids) < 1e-4
+    text = {"max_new_tokens": 64, "do_sample": False, "attention_mask": torch.ones_like(ids)}
+    assert torch.equal(wide.generate(ids, **text), model.generate(ids, **text))
+
+
+def test_own_sizes_give_the_same_model_untied(story: tuple[PreTrainedModel, Tensor]) -> None:
+    model, ids = story
+    assert difference(model, widen(model, **own_sizes(model)), ids) < 1e-5
+
+
+def test_biases_and_half_precision_are_kept() -> None:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=64, attention_bias=True, mlp_bias=True, attn_implementation="eager",
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    ids = torch.arange(20)[None]
+    wide = widen(model, **WIDE | {"max_position_embeddings": 2048})
+    assert difference(model, wide, ids) < 1e-4
+    assert wide.config._attn_implementation == "eager"
+    assert widen(model.bfloat16(), **WIDE | {"max_position_embeddings": 2048}).dtype == torch.bfloat16
+
+
+def test_extra_vocabulary_ties_with_token_0_behind_it(story: tuple[PreTrainedModel, Tensor]) -> None:
+    model, ids = story
+    logits = widen(model, **WIDE)(ids).logits[0, -1]
+    assert torch.equal(logits[512:], logits[:1].expand(700 - 512))
+
+
+def test_extra_layers_are_identities_with_weights_of_their_own(story: tuple[PreTrainedModel, Tensor]) -> None:
+    model, _ = story
+    layer = widen(model, **WIDE).model.layers[6]
+    hidden = torch.randn(1, 3, 96)
+    position = model.model.rotary_emb(hidden, torch.arange(3)[None])
+    wide_position = tuple(torch.cat([part, part], dim=-1) for part in position)
+    assert torch.equal(layer(hidden, position_embeddings=wide_position), hidden)
+    assert len({weight.data_ptr() for weight in layer.parameters()}) == len(list(layer.parameters()))
+
+
+def test_the_config_says_that_it_is_widened(story: tuple[PreTrainedModel, Tensor]) -> None:
+    model, _ = story
+    assert widen(model, **WIDE).config.lade_widened["hidden_size"] == 64
+    assert model.config.hidden_size == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 63}, "hidden_size=63: at least 64"),
+        ({"num_layers": 4}, "num_layers=4: at least 5"),
+        ({"vocab_size": True}, "vocab_size=True: an integer"),
+        ({"intermediate_size": 180.5}, "intermediate_size=180.5: an integer"),
+        ({"head_dim": 12}, "head_dim=12: a multiple of 8"),
+        ({"num_key_value_heads": 5}, "num_attention_heads=12: a multiple of num_key_value_heads=5"),
+        ({"hidden_size": 100}, "hidden_size=100: a multiple of num_attention_heads=12"),
+        ({"num_attention_heads": 5, "num_key_value_heads": 5}, "num_attention_heads=5: at least 8"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings=0: at least 512"),
+    ],
+)
+def test_wrong_sizes_are_named(story: tuple[PreTrainedModel, Tensor], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        widen(story[0], **WIDE | changes)
+
+
+def test_too_few_kv_heads_for_the_copies_are_refused() -> None:
+    config = LlamaConfig(
+        hidden_size=48, intermediate_size=48, num_hidden_layers=1, num_attention_heads=6, num_key_value_heads=2,
+        head_dim=8, vocab_size=64,
+    )  # fmt: skip
+    sizes = WIDE | {"num_attention_heads": 6, "num_key_value_heads": 3}
+    sizes["max_position_embeddings"] = config.max_position_embeddings
+    with pytest.raises(ValueError, match="num_key_value_heads=3: at least 4 are needed"):
+        widen(LlamaForCausalLM(config), **sizes)
+
+
+@pytest.mark.parametrize("rope", ["dynamic", "yarn"])
+def test_rope_that_depends_on_the_head_size_is_refused(rope: str) -> None:
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, vocab_size=64,
+        rope_parameters={"rope_type": rope, "rope_theta": 10000.0, "factor": 2.0},
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=f"RoPE of type '{rope}'"):
+        own_sizes(LlamaForCausalLM(config))
+
+
+def test_other_models_are_refused() -> None:
+    with pytest.raises(ValueError, match="only LLaMA models can be widened, this one is of type 'gpt2'"):
+        own_sizes(GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=16)))
