@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Record:
     model_seconds: float  # after the prefill
     host_seconds: float  # after the prefill, outside the model's forward
     identical_to_plain: bool
+    parting: dict[str, Any] | None = None  # greedy texts that differ: where, and whether rounding explains it
     accepted: dict[str, int] = field(default_factory=dict)  # by source of drafts
     fallback: str | None = None  # why the method decoded plainly
 

@@ -46,6 +46,8 @@ class Row:
     method: str
     runs: int
     identical: int  # runs with plain decoding's tokens
+    unexplained: int  # greedy runs that leave them where the audit finds no near-tie
+    widest_gap: float  # between the two best tokens, where an explained one leaves them
     tokens_per_step: float
     mean_forward_tokens: float
     tokens_per_second: float
@@ -67,11 +69,14 @@ def _row(method: str, records: Sequence[Record]) -> Row:
     steps = max(1, sum(record.steps for record in own))
     new_tokens = sum(record.new_tokens for record in own)
     host = sum(record.host_seconds for record in own)
+    partings = [record.parting for record in own if record.parting is not None]
     decoding = host + sum(record.model_seconds for record in own)
     return Row(
         method=method,
         runs=len(own),
         identical=sum(record.identical_to_plain for record in own),
+        unexplained=sum(not parting["explained"] for parting in partings),
+        widest_gap=max((parting["gap"] for parting in partings if parting["explained"]), default=0.0),
         tokens_per_step=new_tokens / steps,
         mean_forward_tokens=sum((record.mean_forward_tokens or 0) * record.steps for record in own) / steps,
         tokens_per_second=new_tokens / sum(record.seconds for record in own),
@@ -107,6 +112,15 @@ def fallback_notes(rows: Sequence[Row]) -> list[str]:
         f"{row.method}: {count} of {row.runs} runs decoded plainly: {reason}"
         for row in rows
         for reason, count in row.fallbacks.items()
+    ]
+
+
+def parting_notes(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{row.method}: {row.runs - row.identical} of {row.runs} texts part from plain decoding's, "
+        f"{row.unexplained} of them not at a near-tie; widest top-2 gap of the others {row.widest_gap:.2g}"
+        for row in rows
+        if row.unexplained or row.widest_gap
     ]
 
 

@@ -4,7 +4,7 @@ Knows no method by name but plain decoding, the one that all others are compared
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from lade.applications.bench.forwards import ForwardCounter, Forwards
 from lade.applications.bench.methods import PLAIN, Contender
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.records import Record
+from lade.audit import parting
 
 WARMUP_TOKENS = 16
 
@@ -100,6 +101,7 @@ def run_task(
                 seed=seed,
                 temperature=options.temperature,
                 prompt_tokens=ids.shape[1],
+                parting=None if options.temperature else audit(model, ids, runs[contender.label], runs[PLAIN]),
                 **measures(runs[contender.label], runs[PLAIN]),
             )
 
@@ -127,6 +129,13 @@ def run_once(model: PreTrainedModel, contender: Contender, ids: Tensor, argument
         sequences = contender.decode(model, input_ids=ids, attention_mask=torch.ones_like(ids), **arguments)
     new_tokens = tuple(sequences[0, ids.shape[1] :].tolist())
     return Run(new_tokens, counter.result(), lade.last_stats() if contender.reports else None)
+
+
+def audit(model: PreTrainedModel, ids: Tensor, run: Run, plain: Run) -> dict[str, Any] | None:
+    """Where a text leaves plain decoding's, and whether rounding explains it; None where it does not."""
+    texts = [torch.cat([ids[0].cpu(), torch.tensor(one.new_tokens, dtype=torch.long)]) for one in (plain, run)]
+    found = parting(model, *texts, prompt_length=ids.shape[1])
+    return None if found is None else asdict(found) | {"explained": found.explained}
 
 
 def measures(run: Run, plain: Run) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
-from lade.applications.bench.forwards import ForwardCounter
+from lade.applications.bench.forwards import ForwardCounter, Forwards
 from lade.applications.bench.methods import PLAIN, Contender, MethodOptions, contenders, plain
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.runner import RunOptions, make_task, run_once, run_task
+from lade.applications.bench.runner import Run, RunOptions, audit, make_task, run_once, run_task
 from lade.models import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -122,3 +122,17 @@ def test_prompts_that_do_not_fit_are_counted(story: tuple[PreTrainedModel, PreTr
 def test_eos_ids_outside_the_vocabulary_are_refused(story: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> None:
     with pytest.raises(ValueError, match="--eos 512: the model's vocabulary has 512 entries"):
         make_task("hand", PROMPTS, *story, RunOptions(eos=(1, 512)))
+
+
+def test_a_text_that_parts_is_audited(story: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> None:
+    """A near-tie is told from a wrong token, at the position where the texts part."""
+    model, _ = story
+    ids = torch.tensor([[1, 403, 407]])
+    plain = model.generate(ids, max_new_tokens=12, do_sample=False)[0, 3:].tolist()
+    wrong = [*plain[:5], (plain[5] + 1) % 512, *plain[6:]]
+    nothing = Forwards(steps=1, tokens=1, seconds=1.0, prefill_seconds=0.5, model_seconds=0.2)
+    runs = [Run(tuple(tokens), nothing, None) for tokens in (plain, wrong)]
+    assert audit(model, ids, runs[0], runs[0]) is None
+    found = audit(model, ids, runs[1], runs[0])
+    assert found is not None
+    assert (found["index"], found["tokens"], found["explained"]) == (8, (plain[5], wrong[5]), False)

@@ -1,0 +1,146 @@
+"""`lade chat`: the flags of the original chatbot, the environment, and the loop over messages.
+
+Knows the terminal; the conversation itself is in chatbot.py.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+import lade
+from lade.applications.chatbot import Chatbot, MessageTooLongError, prompt_format
+from lade.applications.options import DEVICE, DTYPE, MODEL, configure_lade, default_device, load_model
+
+QUESTION = "Which methods did Socrates employ to challenge the prevailing thoughts of his time?"
+
+
+def kept_for_compatibility(reason: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """A callback for a flag of the original that only takes its default."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value != param.default:
+            raise click.BadParameter(f"{value!r}: allowed is {param.default!r}, {reason}", ctx, param)
+
+    return check
+
+
+def messages(chat: bool) -> Iterator[str]:
+    """The built-in question, or one message per line until the end of the input; blank lines are skipped."""
+    if not chat:
+        click.echo(f"User: {QUESTION}")
+        yield QUESTION
+        return
+    while True:
+        try:
+            line = input("User: ")
+        except EOFError:
+            click.echo()
+            return
+        if not sys.stdin.isatty():  # a pipe does not show what was typed
+            click.echo(line)
+        if line.strip():
+            yield line.strip()
+
+
+def write(text: str) -> None:
+    """Straight to stdout: click.echo would take the colours out of a pipe, though COLOR_PRINT=1 asked for them."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
+    for message in messages(chat):
+        write("Assistant: ")
+        try:
+            reply = bot.answer(message)
+        except MessageTooLongError as error:
+            click.echo()
+            if not chat:
+                raise click.ClickException(str(error)) from error
+            click.echo(f"({error})", err=True)
+            continue
+        click.echo()
+        if reply.dropped:
+            click.echo(f"(the model's positions are full: turns forgotten, oldest first: {reply.dropped})", err=True)
+        if debug:
+            click.echo(reply.summary())
+
+
+@click.command()
+@click.option("--model_path", callback=MODEL, help="Folder or hub name.  [default: the small story model that ships]")
+@click.option(
+    "--model_type",
+    type=click.Choice(["auto", "llama"]),
+    default="auto",
+    show_default=True,
+    help="Prompt format: the tokenizer's chat template (plain text where it has none), or Llama 2's.",
+)
+@click.option("--chat", is_flag=True, help="Read messages from the input; without, answer one built-in question.")
+@click.option("--debug", is_flag=True, help="After each reply: tokens, steps, tokens per step, tokens/s.")
+@click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
+@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
+@click.option("--max_new_tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Per reply.")
+@click.option("--cache_dir", default="", help="Where downloads from the hub are kept.")
+@click.option("--level", type=int, default=5, show_default=True, help="N, tokens of an n-gram.")
+@click.option("--window_size", type=int, default=7, show_default=True, help="W, columns of the window.")
+@click.option("--guess_set_size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
+@click.option(
+    "--quant",
+    default="",
+    expose_value=False,
+    help="Only empty: no quantised loading here.",
+    callback=kept_for_compatibility("load a quantised model in Python instead"),
+)
+@click.option(
+    "--use_ds",
+    is_flag=True,
+    default=False,
+    expose_value=False,
+    help="Refused: there is no DeepSpeed here.",
+    callback=kept_for_compatibility("DeepSpeed is not supported"),
+)
+@click.option(
+    "--local_rank",
+    type=int,
+    default=0,
+    expose_value=False,
+    help="Only 0: one process decodes.",
+    callback=kept_for_compatibility("one process decodes"),
+)
+def command(
+    *,
+    model_path: str | None,
+    model_type: str,
+    chat: bool,
+    debug: bool,
+    dtype: str | None,
+    device: str,
+    max_new_tokens: int,
+    cache_dir: str,
+    level: int,
+    window_size: int,
+    guess_set_size: int | None,
+) -> None:
+    """Chat with a model; USE_LADE=1 decodes with lookahead, COLOR_PRINT=1 colours the tokens that it won."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):  # bytes or characters that the terminal cannot take end no chat
+            stream.reconfigure(errors="replace")
+    lookahead = os.environ.get("USE_LADE") == "1"
+    configure_lade(LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
+    model, tokenizer = load_model(model_path, dtype=dtype, device=device, cache_dir=cache_dir or None)
+    if lookahead:
+        lade.augment_all()
+    bot = Chatbot(
+        model,
+        tokenizer,
+        prompt_format(model_type, tokenizer),
+        max_new_tokens,
+        write,
+        color=os.environ.get("COLOR_PRINT") == "1",
+        lookahead=lookahead,
+    )
+    converse(bot, chat=chat, debug=debug)

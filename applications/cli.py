@@ -1,0 +1,37 @@
+"""The `lade` command: a group that imports a command's file only when that command runs.
+
+Knows where each command is and one line about it; knows no more.
+"""
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {  # name: (module that holds it as `command`, what it does)
+    "bench": ("lade.applications.bench.command", "Measure ways of decoding side by side."),
+    "chat": ("lade.applications.chat", "Chat with a model."),
+    "widen": ("lade.applications.widen", "Widen a small trained model to the shape of a large one."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists its commands from the table, so that `lade --help` loads no model library."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(package_name="lade", prog_name="lade")
+def main() -> None:
+    """Lookahead decoding for Hugging Face causal language models: the same text in fewer forward passes."""

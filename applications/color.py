@@ -1,0 +1,91 @@
+"""A streamer that writes a reply token by token and can colour the tokens that lookahead won.
+
+Knows the protocol of transformers' streamers plus `begin_step`, which lade calls before the tokens of one forward.
+Knows no model.
+"""
+
+from collections.abc import Callable
+
+import click
+import torch
+from transformers import PreTrainedTokenizerBase
+from transformers.generation.streamers import BaseStreamer
+
+COLORS = ("green", "cyan")  # neighbouring steps differ, so that their border is seen
+
+
+class StepStreamer(BaseStreamer):
+    """Writes text as soon as it is certain: whole characters, and nothing that may be the beginning of `stop`.
+
+    With `color`, the first token of a step stays plain, as plain decoding would have had it from the same forward;
+    the further ones, which the step won, are coloured. Without `begin_step` calls nothing is.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        write: Callable[[str], object],
+        *,
+        color: bool = False,
+        stop: str | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._write = write
+        self._color = color
+        self._stop = stop
+        self._tokens: list[int] = []
+        self._read = 0  # tokens before this one are decoded ...
+        self._context = 0  # ... and those from this one on are decoded again: what a token spells depends on them
+        self._held: list[tuple[str, str | None]] = []
+        self._saw_prompt = False
+        self._steps = 0
+        self._in_step = 0
+
+    def begin_step(self) -> None:
+        self._steps += 1
+        self._in_step = 0
+
+    def put(self, value: torch.Tensor) -> None:
+        if not self._saw_prompt:
+            self._saw_prompt = True
+            return
+        for token in value.reshape(-1).tolist():
+            self._tokens.append(token)
+            self._in_step += 1
+            self._hold(self._new_text(final=False))
+            if not self._may_stop():
+                self._release("".join(text for text, _ in self._held))
+
+    def end(self) -> None:
+        self._hold(self._new_text(final=True))
+        text = "".join(text for text, _ in self._held)
+        self._release(text.split(self._stop)[0] if self._stop else text)
+
+    def _new_text(self, final: bool) -> str:
+        """The text of the tokens not yet decoded, or nothing while it ends within a character."""
+        known = self._decode(self._tokens[self._context : self._read])
+        text = self._decode(self._tokens[self._context :])
+        if len(text) <= len(known) or (text.endswith("\ufffd") and not final):
+            return ""
+        self._context, self._read = self._read, len(self._tokens)
+        return text[len(known) :]
+
+    def _decode(self, tokens: list[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def _hold(self, text: str) -> None:
+        won = self._color and self._steps > 0 and self._in_step > 1
+        self._held.append((text, COLORS[self._steps % len(COLORS)] if won else None))
+
+    def _may_stop(self) -> bool:
+        text = "".join(text for text, _ in self._held)
+        stop = self._stop or ""
+        return stop in text or any(text.endswith(stop[:size]) for size in range(1, len(stop))) if stop else False
+
+    def _release(self, text: str) -> None:
+        """Writes the held pieces as far as `text` goes, which is a beginning of theirs."""
+        for piece, color in self._held:
+            shown, text = piece[: len(text)], text[len(piece) :]
+            if shown:
+                self._write(click.style(shown, fg=color) if color else shown)
+        self._held = []

@@ -1,0 +1,55 @@
+"""What the commands share: options that check a model's name, dtype and device as they are read, and loading.
+
+Knows `lade.models.load` and `config_lade`; knows no command.
+"""
+
+from collections.abc import Callable
+
+import click
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+import lade
+from lade.models.load import DTYPES, as_device, load, model_source
+
+DTYPE = click.Choice(DTYPES)
+
+
+def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback for an option: what `check` raises about the value becomes the option's error."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                check(value)
+        except (OSError, ValueError) as error:
+            raise click.BadParameter(str(error), ctx, param) from error
+        return value
+
+    return callback
+
+
+MODEL = checked(model_source)
+DEVICE = checked(as_device)
+
+
+def default_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def load_model(
+    name: str | None, *, dtype: str | None, device: str, cache_dir: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """`lade.models.load` for a command: what fails is told in one line, without a traceback."""
+    try:
+        return load(name, dtype=dtype, device=device, cache_dir=cache_dir)
+    except (OSError, ValueError, ImportError) as error:
+        raise click.ClickException(f"{name or 'the model that ships'} does not load: {error}") from error
+
+
+def configure_lade(**settings: int | None) -> None:
+    """`lade.config_lade` for a command: what it refuses is an error of the command line."""
+    try:
+        lade.config_lade(**settings)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
