@@ -15,6 +15,7 @@ import torch
 from lade.noise import Noise, choose
 from lade.purity import processors_of_row
 from lade.request import Request
+from lade.stream import Stream
 from lade.target import Outputs
 from lade.tree import Draft
 
@@ -36,28 +37,6 @@ class Text:
     def of(self, row: int) -> torch.Tensor:
         """[1, length] of one row."""
         return self.buffer[row : row + 1, : self.lengths[row]]
-
-
-class Stream:
-    """Hands tokens to a streamer as plain decoding does: one index at a time, all rows together."""
-
-    def __init__(self, streamer: Any, requests: Sequence[Request], pad: int) -> None:
-        self.streamer, self.requests, self.pad = streamer, requests, pad
-        self.sent = 0
-        self.begin_step = getattr(streamer, "begin_step", lambda: None)
-
-    def flush(self) -> None:
-        if self.streamer is None:
-            return
-        waiting = [request.emitted for request in self.requests if not request.finished]
-        ready = min(waiting) if waiting else max(request.emitted for request in self.requests)
-        for index in range(self.sent, ready):
-            column = [
-                request.tokens[request.prompt_length + index] if index < request.emitted else self.pad
-                for request in self.requests
-            ]
-            self.streamer.put(torch.tensor(column))
-        self.sent = max(self.sent, ready)
 
 
 @dataclass(slots=True)

@@ -21,13 +21,14 @@ from lade.cache import TreeCache
 from lade.config import LookaheadConfig, Settings
 from lade.decode import Emission, decode
 from lade.drafters.jacobi import JacobiDrafter
-from lade.emission import AtOnce, Record, Stream, Text, TokenByToken
+from lade.emission import AtOnce, Record, Text, TokenByToken
 from lade.fallback import Call
 from lade.models.families import refusal
 from lade.noise import Noise
 from lade.probe import probed_reason
 from lade.request import Request
 from lade.stats import Clock, GenerationStats, record
+from lade.stream import Stream
 from lade.target import HFTarget
 
 UNLIMITED = 1 << 30

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from lade.cache import Lane, TreeCache
+from lade.cache import TreeCache
+from lade.layers import Lane
 
 
 @dataclass(frozen=True, slots=True)
