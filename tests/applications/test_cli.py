@@ -1,0 +1,35 @@
+"""The `lade` command: its table of commands and what it loads when."""
+
+from importlib.metadata import version
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from lade.applications import cli
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_listed_command_exists(name: str) -> None:
+    command = cli.main.get_command(click.Context(cli.main), name)
+    assert isinstance(command, click.Command)
+    assert CliRunner().invoke(cli.main, [name, "--help"]).exit_code == 0
+
+
+def test_help_lists_the_commands_without_loading_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "import_module", lambda name: pytest.fail(f"{name} was loaded"))
+    result = CliRunner().invoke(cli.main, ["--help"])
+    assert result.exit_code == 0
+    for name, (_, line) in cli.COMMANDS.items():
+        assert name in result.output
+        assert line in result.output
+
+
+def test_version_is_the_installed_one() -> None:
+    assert CliRunner().invoke(cli.main, ["--version"]).output == f"lade, version {version('lade')}\n"
+
+
+def test_unknown_command_is_named() -> None:
+    result = CliRunner().invoke(cli.main, ["fly"])
+    assert result.exit_code == 2
+    assert "No such command 'fly'" in result.output

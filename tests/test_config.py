@@ -1,0 +1,185 @@
+"""Settings: their defaults, their bounds, and errors that say what is wrong."""
+
+import dataclasses
+import threading
+from typing import Any
+
+import pytest
+
+from lade import LookaheadConfig, config_lade
+from lade.config import FIELDS, Settings, default_config
+
+pytestmark = pytest.mark.usefixtures("default_settings")
+
+
+# Defaults
+
+
+def test_defaults() -> None:
+    assert LookaheadConfig().settled() == Settings(
+        mode="auto", window=7, ngram=5, guesses=7, pool_from_prompt=True, always_forward_one=True, seed=0, debug=0
+    )
+
+
+@pytest.mark.parametrize("given", [{"window": 7}, {"ngram": 5}, {"guesses": 7}, {"guesses": -1}])
+def test_a_given_size_selects_the_paper_s_algorithm(given: dict[str, int]) -> None:
+    settled = LookaheadConfig(**given).settled()
+    assert settled.mode == "lookahead"
+    assert settled.pool_from_prompt is False
+
+
+def test_a_given_mode_stands() -> None:
+    assert LookaheadConfig(mode="auto", window=3).settled().mode == "auto"
+    assert LookaheadConfig(mode="lookahead").settled().mode == "lookahead"
+
+
+def test_guesses_follow_the_window() -> None:
+    assert LookaheadConfig(window=15).settled().guesses == 15
+    assert LookaheadConfig(window=15, guesses=4).settled().guesses == 4
+
+
+def test_given_values_outlive_settling() -> None:
+    config = LookaheadConfig(window=1, ngram=2, guesses=-1, pool_from_prompt=True, always_forward_one=False, seed=9)
+    settled = config.settled()
+    for name in ("window", "ngram", "guesses", "pool_from_prompt", "always_forward_one", "seed"):
+        assert getattr(settled, name) == getattr(config, name)
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(LookaheadConfig)])
+def test_none_takes_the_default(name: str) -> None:
+    assert LookaheadConfig(**{name: None}).settled() == LookaheadConfig().settled()
+
+
+def test_settings_are_frozen() -> None:
+    config = LookaheadConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.window = 3  # type: ignore[misc]
+
+
+# Bounds
+
+TWO, ONE, ONE_OR_ALL = "at least 2", "at least 1", "-1 or an integer of at least 1"
+BAD = [
+    ("LEVEL", 1, TWO),
+    ("LEVEL", 0, TWO),
+    ("LEVEL", -3, TWO),
+    ("LEVEL", 5.0, TWO),
+    ("LEVEL", "5", TWO),
+    ("LEVEL", True, TWO),
+    ("LEVEL", float("nan"), TWO),
+    ("LEVEL", [5], TWO),
+    ("WINDOW_SIZE", 0, ONE),
+    ("WINDOW_SIZE", -1, ONE),
+    ("WINDOW_SIZE", 7.5, ONE),
+    ("WINDOW_SIZE", "", ONE),
+    ("WINDOW_SIZE", False, ONE),
+    ("GUESS_SET_SIZE", 0, ONE_OR_ALL),
+    ("GUESS_SET_SIZE", -2, ONE_OR_ALL),
+    ("GUESS_SET_SIZE", 1.0, ONE_OR_ALL),
+    ("GUESS_SET_SIZE", "all", ONE_OR_ALL),
+    ("MODE", "fast", "'auto', 'lookahead'"),
+    ("MODE", 1, "'auto', 'lookahead'"),
+    ("POOL_FROM_PROMPT", 2, "True, False, 1 and 0"),
+    ("POOL_FROM_PROMPT", "yes", "True, False, 1 and 0"),
+    ("POOL_FROM_PROMPT", [], "True, False, 1 and 0"),
+    ("ALWAYS_FWD_ONE", -1, "True, False, 1 and 0"),
+    ("ALWAYS_FWD_ONE", "1", "True, False, 1 and 0"),
+    ("SEED", 1.5, "an integer"),
+    ("SEED", "1", "an integer"),
+    ("DEBUG", -1, "at least 0"),
+    ("DEBUG", "1", "at least 0"),
+    ("USE_FLASH", 1, "0"),
+    ("USE_FLASH", True, "0"),
+    ("USE_FLASH", "0", "0"),
+    ("DIST_WORKERS", 2, "0 and 1"),
+    ("DIST_WORKERS", -1, "0 and 1"),
+    ("DIST_WORKERS", "1", "0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), BAD)
+def test_bad_settings(name: str, value: Any, allowed: str) -> None:
+    """The error names the setting as written, its value and what is allowed; good ones beside it are not taken."""
+    config_lade(WINDOW_SIZE=11)
+    before = default_config()
+    with pytest.raises(ValueError, match=f"^{name}=") as caught:
+        config_lade(**{"POOL_FROM_PROMPT": 1, "SEED": 4, name: value})
+    assert repr(value) in str(caught.value)
+    assert allowed in str(caught.value)
+    assert default_config() is before
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), [row for row in BAD if row[0] in FIELDS])
+def test_bad_fields(name: str, value: Any, allowed: str) -> None:
+    field = FIELDS[name]
+    with pytest.raises(ValueError, match=f"^{field}=") as caught:
+        LookaheadConfig(**{field: value})
+    assert repr(value) in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["LEVELS", "level", "window", "W", ""])
+def test_unknown_settings(name: str) -> None:
+    before = default_config()
+    with pytest.raises(ValueError, match="unknown setting") as caught:
+        config_lade(**{"LEVEL": 7, name: 3})
+    for part in (name, "3", "LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE"):
+        assert part in str(caught.value)
+    assert default_config() is before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"LEVEL": 2, "WINDOW_SIZE": 1, "GUESS_SET_SIZE": -1},
+        {"GUESS_SET_SIZE": 1},
+        {"MODE": "auto", "DEBUG": 0},
+        {"POOL_FROM_PROMPT": 1, "ALWAYS_FWD_ONE": 0},
+        {"USE_FLASH": 0, "DIST_WORKERS": 1},
+        {"USE_FLASH": False, "DIST_WORKERS": 0},
+        {},
+    ],
+)
+def test_smallest_allowed_settings(settings: dict[str, Any]) -> None:
+    config = config_lade(**settings)
+    for name, value in settings.items():
+        assert name not in FIELDS or getattr(config, FIELDS[name]) == value
+
+
+# The process-wide settings
+
+
+def test_settings_are_kept_until_changed() -> None:
+    config_lade(LEVEL=4, WINDOW_SIZE=9)
+    assert config_lade(GUESS_SET_SIZE=3) == LookaheadConfig(ngram=4, window=9, guesses=3)
+    assert default_config() == LookaheadConfig(ngram=4, window=9, guesses=3)
+
+
+def test_none_forgets_a_setting() -> None:
+    config_lade(LEVEL=4, WINDOW_SIZE=9, GUESS_SET_SIZE=9, POOL_FROM_PROMPT=1, ALWAYS_FWD_ONE=0, SEED=5, DEBUG=1)
+    nothing = dict.fromkeys(FIELDS)
+    assert config_lade(**nothing) == LookaheadConfig()
+
+
+def test_a_snapshot_does_not_change() -> None:
+    before = config_lade(LEVEL=4)
+    config_lade(LEVEL=6)
+    assert before.ngram == 4
+
+
+def test_threads_lose_no_setting() -> None:
+    settings = {"LEVEL": 9, "WINDOW_SIZE": 8, "GUESS_SET_SIZE": 7, "SEED": 6, "POOL_FROM_PROMPT": 1, "DEBUG": 0}
+    for _ in range(50):
+        config_lade(**dict.fromkeys(settings))
+        start = threading.Barrier(len(settings))
+
+        def change(name: str, value: int, start: threading.Barrier = start) -> None:
+            start.wait()
+            config_lade(**{name: value})
+
+        threads = [threading.Thread(target=change, args=item) for item in settings.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {name: getattr(default_config(), FIELDS[name]) for name in settings} == settings

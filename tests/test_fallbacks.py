@@ -1,0 +1,273 @@
+"""What cannot be branched decodes plainly: the same text as without lade, and one warning that says why."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import BRANCHABLE, POSITIONS
+from tiny import tiny_model, words
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    DynamicCache,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    StaticCache,
+)
+from transformers.cache_utils import DynamicLayer, QuantizedLayer
+from transformers.masking_utils import eager_mask
+from transformers.models.llama.modeling_llama import eager_attention_forward
+from unbranchable import SWITCH, UNBRANCHABLE, Unbranchable
+
+import lade
+
+GREEDY = {"do_sample": False, "max_new_tokens": SWITCH}
+BY_NAME = {family.name: family for family in BRANCHABLE + UNBRANCHABLE}
+KINDS = [
+    pytest.param(family, attention, id=f"{family.name}-{attention}")
+    for family in UNBRANCHABLE
+    for attention in family.attention
+]
+Inputs = Callable[[], dict[str, Any]]  # made anew for every call: caches are used up
+
+
+def tiny_llama(attention: str = "sdpa") -> PreTrainedModel:
+    return tiny_model(BY_NAME["llama"], attention)
+
+
+def sequences(out: Any) -> list[list[int]]:
+    return (out if isinstance(out, torch.Tensor) else out.sequences).tolist()
+
+
+def assert_falls_back(model: PreTrainedModel, inputs: Inputs, reason: str) -> None:
+    """Plain text through the patch, and exactly one warning that holds the reason, which the statistics repeat."""
+    torch.manual_seed(0)
+    expected = sequences(model.generate(**inputs()))
+    torch.manual_seed(0)
+    with augmented(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = sequences(model.generate(**inputs()))
+    reasons = [str(warning.message) for warning in caught if warning.category is lade.FallbackWarning]
+    assert text == expected
+    assert len(reasons) == 1
+    assert reason in reasons[0].lower()
+    assert reason in lade.last_stats().fallback.lower()
+
+
+@contextmanager
+def augmented() -> Iterator[None]:
+    lade.augment_all()
+    try:
+        yield
+    finally:
+        lade.restore_all()
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("USE_LADE", raising=False)
+
+
+# What the model is
+
+
+@pytest.mark.parametrize("lengths", [(9,), (5, 9, 3)], ids=("alone", "padded"))
+@pytest.mark.parametrize(("kind", "attention"), KINDS)
+def test_unbranchable_models(kind: Unbranchable, attention: str, lengths: tuple[int, ...]) -> None:
+    assert_falls_back(tiny_model(kind, attention), lambda: words(*lengths) | GREEDY, kind.reason)
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+def test_rope_switch_out_of_reach(name: str) -> None:
+    model = tiny_model(BY_NAME[name], "sdpa")
+    kwargs = words(9) | GREEDY | {"max_new_tokens": SWITCH - 9}
+    expected = model.generate(**kwargs)
+    assert lade.generate(model, **kwargs).tolist() == expected.tolist()
+    assert lade.last_stats().fallback is None
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+def test_rope_switch_one_token_on(name: str) -> None:
+    kwargs = GREEDY | {"max_new_tokens": SWITCH - 9 + 1}
+    assert_falls_back(tiny_model(BY_NAME[name], "sdpa"), lambda: words(9) | kwargs, BY_NAME[name].reason)
+
+
+def test_other_attention() -> None:
+    """Stock flash attention takes a tree for packed sequences, silently; so nothing but eager and sdpa is trusted."""
+    AttentionInterface.register("homemade", eager_attention_forward)
+    AttentionMaskInterface.register("homemade", eager_mask)
+    model = tiny_model(replace(BY_NAME["llama"], name="llama-homemade"), "homemade")
+    assert_falls_back(model, lambda: words(9) | GREEDY, "homemade")
+
+
+# What the call asks for
+
+REQUESTS: dict[str, tuple[Inputs, str]] = {
+    "output_attentions": (
+        lambda: words(9) | {"output_attentions": True, "return_dict_in_generate": True},
+        "output_attentions",
+    ),
+    "output_hidden_states": (
+        lambda: words(9) | {"output_hidden_states": True, "return_dict_in_generate": True},
+        "output_hidden_states",
+    ),
+    "use_cache": (lambda: words(9) | {"use_cache": False}, "use_cache"),
+    "static cache by name": (lambda: words(9) | {"cache_implementation": "static"}, "static"),
+    "static cache": (
+        lambda: words(9) | {"past_key_values": StaticCache(tiny_llama().config, max_cache_len=POSITIONS)},
+        "static",
+    ),
+    "inputs_embeds": (
+        lambda: {"inputs_embeds": tiny_llama().get_input_embeddings()(words(9)["input_ids"])},
+        "inputs_embeds",
+    ),
+}
+
+
+@pytest.mark.parametrize(("inputs", "reason"), REQUESTS.values(), ids=REQUESTS)
+def test_unbranchable_requests(inputs: Inputs, reason: str) -> None:
+    assert_falls_back(tiny_llama("eager"), lambda: inputs() | GREEDY, reason)
+
+
+def test_more_model_inputs() -> None:
+    """As multimodal models take: what an unknown input means at a later position, only the model knows."""
+    inputs = words(9) | {"token_type_ids": torch.full((1, 9), 5)} | GREEDY
+    assert_falls_back(tiny_model(BY_NAME["gpt2"], "sdpa"), lambda: dict(inputs), "token_type_ids")
+
+
+def test_synced_gpus(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert_falls_back(tiny_llama(), lambda: words(9) | GREEDY | {"synced_gpus": True}, "synced_gpus")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class PackedLayer(QuantizedLayer):
+    """A quantised layer without a quantisation library behind it."""
+
+    def __init__(self) -> None:
+        DynamicLayer.__init__(self)
+
+    def _quantize(self, tensor: torch.Tensor, axis: int) -> torch.Tensor:
+        return tensor
+
+    def _dequantize(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def update(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return DynamicLayer.update(self, *args, **kwargs)
+
+    def get_seq_length(self) -> int:
+        return DynamicLayer.get_seq_length(self)
+
+
+def test_quantised_cache() -> None:
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=tiny_llama().config)
+        cache.layers = [PackedLayer() for _ in cache.layers]
+        return words(9) | GREEDY | {"past_key_values": cache}
+
+    assert_falls_back(tiny_llama(), inputs, "packedlayer")
+
+
+def test_offloaded_cache() -> None:
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=tiny_llama().config)
+        cache.offloading = True  # what needs a device is not reached: nothing is moved
+        cache.update = lambda key, value, layer, *args, **kwargs: cache.layers[layer].update(key, value)
+        return words(9) | GREEDY | {"past_key_values": cache}
+
+    assert_falls_back(tiny_llama(), inputs, "offload")
+
+
+# What never reaches the patch
+
+UNTOUCHED: dict[str, Inputs] = {
+    "beams": lambda: {"num_beams": 3, "do_sample": False},
+    "sampled beams": lambda: {"num_beams": 3, "do_sample": True},
+    "prompt lookup": lambda: {"prompt_lookup_num_tokens": 3, "do_sample": False},
+}
+
+
+@pytest.mark.parametrize("asked", UNTOUCHED.values(), ids=UNTOUCHED)
+def test_untouched_methods(asked: Inputs) -> None:
+    kwargs = words(9) | asked() | {"max_new_tokens": 16}
+    torch.manual_seed(0)
+    expected = tiny_llama().generate(**kwargs)
+    before = len(lade.log_history())
+    torch.manual_seed(0)
+    with augmented():
+        text = tiny_llama().generate(**kwargs)
+    assert text.tolist() == expected.tolist()
+    assert len(lade.log_history()) == before
+
+
+@pytest.mark.filterwarnings("ignore:Passing `generation_config` together with")
+def test_assistants() -> None:
+    """An assistant's own calls do reach the patch, many of them in one call of the user: one warning, no statistics."""
+    model, assistant = tiny_llama(), copy.deepcopy(tiny_model(BY_NAME["mistral"], "sdpa"))
+    kwargs = words(9) | GREEDY | {"assistant_model": assistant}
+    expected = model.generate(**kwargs)
+    before = len(lade.log_history())
+    with augmented(), pytest.warns(lade.FallbackWarning, match="assistant") as caught:
+        text = model.generate(**kwargs)
+    assert text.tolist() == expected.tolist()
+    assert len(caught) == 1
+    assert len(lade.log_history()) == before
+
+
+# What the self-probe finds
+
+
+class BlindLlama(LlamaForCausalLM):
+    """Drops the mask that it is given."""
+
+    def forward(self, *args: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
+        return super().forward(*args, attention_mask=None, **kwargs)
+
+
+class LostLlama(LlamaForCausalLM):
+    """Numbers positions on its own."""
+
+    def forward(self, *args: Any, position_ids: Any = None, **kwargs: Any) -> Any:
+        return super().forward(*args, position_ids=None, **kwargs)
+
+
+class BrittleLlama(LlamaForCausalLM):
+    """Knows two-dimensional masks only."""
+
+    def forward(self, *args: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
+        if attention_mask is not None and attention_mask.dim() != 2:
+            raise NotImplementedError("a mask of two dimensions, please")
+        return super().forward(*args, attention_mask=attention_mask, **kwargs)
+
+
+def broken(kind: type[LlamaForCausalLM]) -> LlamaForCausalLM:
+    sound = tiny_llama()
+    model = kind(copy.deepcopy(sound.config)).eval()
+    model.load_state_dict(sound.state_dict())
+    model.generation_config = copy.deepcopy(sound.generation_config)
+    return model
+
+
+@pytest.mark.parametrize("kind", [BlindLlama, LostLlama, BrittleLlama])
+def test_self_probe_catches(kind: type[LlamaForCausalLM]) -> None:
+    assert_falls_back(broken(kind), lambda: words(9) | GREEDY, "self-probe")
+
+
+@pytest.mark.parametrize("kind", [LlamaForCausalLM, BlindLlama])
+def test_self_probe_leaves_the_generator_alone(kind: type[LlamaForCausalLM]) -> None:
+    model = broken(kind)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", lade.FallbackWarning)
+        lade.generate(model, **words(9), **GREEDY)
+    assert torch.equal(torch.get_rng_state(), state)

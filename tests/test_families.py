@@ -1,0 +1,163 @@
+"""Every family the engine claims: the text is plain decoding's, and lookahead really wrote it."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from families import BRANCHABLE, WINDOW, Family
+from identity import Identity, PlainText, plain_text
+from tiny import tiny_model, words
+
+import lade
+
+NEW_TOKENS = 40
+LONG = 11 * WINDOW + 1  # more than a layer of this window ever holds
+BATCHES = ((9,), (5, 9, 3))
+SETTINGS = (
+    lade.LookaheadConfig(ngram=5, window=7, guesses=7),
+    lade.LookaheadConfig(ngram=3, window=4, guesses=-1, pool_from_prompt=True),
+)
+EDGES = (
+    lade.LookaheadConfig(ngram=2, window=1, guesses=1, pool_from_prompt=True),
+    lade.LookaheadConfig(ngram=7, window=20, guesses=20),
+    lade.LookaheadConfig(ngram=5, window=15, guesses=15, always_forward_one=False),
+    lade.LookaheadConfig(mode="auto"),
+)
+BY_NAME = {family.name: family for family in BRANCHABLE}
+COMPAT = (
+    "llama",
+    "mistral-sliding",
+    "qwen3",
+    "gemma3",
+    "phi3",
+    "gpt2",
+    "gpt_neox",
+    "opt",
+    "falcon",
+    "mixtral",
+    "gpt_oss",
+)
+FAMILIES = [
+    pytest.param(
+        family,
+        attention,
+        id=f"{family.name}-{attention}",
+        marks=[pytest.mark.compat] if family.name in COMPAT else [],
+    )
+    for family in BRANCHABLE
+    for attention in family.attention
+]
+# Layers that see only the last tokens, in every way that a family writes them.
+WINDOWED = (
+    "mistral-sliding",
+    "qwen2-sliding",
+    "phi3-sliding",
+    "gemma2",
+    "gemma3",
+    "gemma4",
+    "gpt_oss",
+    "olmo3",
+    "cohere2",
+    "starcoder2",
+    "exaone4",
+    "llama4",
+)
+SAMPLED = ("llama", "mistral-sliding", "gemma3", "gpt2", "gpt_oss", "falcon", "llama4", "deepseek_v3")
+SAMPLING = {"do_sample": True, "temperature": 0.3, "top_k": 8, "max_new_tokens": NEW_TOKENS}
+
+
+def label(config: lade.LookaheadConfig) -> str:
+    return f"{config.ngram}-{config.window}-{config.guesses}"
+
+
+@cache
+def plain(family: Family, attention: str, lengths: tuple[int, ...], dtype: torch.dtype = torch.float32) -> PlainText:
+    return plain_text(tiny_model(family, attention, dtype), **words(*lengths), max_new_tokens=NEW_TOKENS)
+
+
+def assert_looked_ahead() -> None:
+    stats = lade.last_stats()
+    assert stats is not None
+    assert stats.fallback is None
+    assert stats.accepted_tokens > 0
+
+
+@pytest.mark.parametrize("config", SETTINGS, ids=label)
+@pytest.mark.parametrize("lengths", BATCHES, ids=("alone", "padded"))
+@pytest.mark.parametrize(("family", "attention"), FAMILIES)
+def test_greedy(
+    family: Family, attention: str, lengths: tuple[int, ...], config: lade.LookaheadConfig, identity: Identity
+) -> None:
+    model = tiny_model(family, attention)
+    ours = lade.generate(model, **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS)
+    identity.check(ours, plain(family, attention, lengths))
+    assert_looked_ahead()
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=("alone", "batch"))
+@pytest.mark.parametrize(("family", "attention"), [row for row in FAMILIES if row.values[0].float64])
+def test_greedy_float64(family: Family, attention: str, batch: bool, identity: Identity) -> None:
+    # In float64, transformers' eager attention makes nothing but NaN of padding: float64's lowest number, in a float32
+    # softmax, is minus infinity.
+    lengths = BATCHES[batch] if attention != "eager" else (9, 9, 9)[: 1 + 2 * batch]
+    model = tiny_model(family, attention, torch.float64)
+    ours = lade.generate(model, **words(*lengths), config=SETTINGS[0], do_sample=False, max_new_tokens=NEW_TOKENS)
+    identity.check(ours, plain(family, attention, lengths, torch.float64))
+    assert_looked_ahead()
+
+
+@pytest.mark.parametrize("config", EDGES, ids=label)
+@pytest.mark.parametrize("lengths", BATCHES, ids=("alone", "padded"))
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_other_windows(name: str, lengths: tuple[int, ...], config: lade.LookaheadConfig, identity: Identity) -> None:
+    family = BY_NAME[name]
+    ours = lade.generate(
+        tiny_model(family, "sdpa"), **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS
+    )
+    identity.check(ours, plain(family, "sdpa", lengths))
+    assert_looked_ahead()
+
+
+@pytest.mark.parametrize("chunk", [None, 2 * WINDOW + 1], ids=("whole", "chunked"))
+@pytest.mark.parametrize("lengths", [(LONG,), (3 * WINDOW, LONG)], ids=("alone", "padded"))
+@pytest.mark.parametrize("name", WINDOWED)
+def test_past_several_windows(name: str, lengths: tuple[int, ...], chunk: int | None, identity: Identity) -> None:
+    family = BY_NAME[name]
+    model = tiny_model(family, family.attention[-1])
+    kwargs = words(*lengths, seed=1) | {"max_new_tokens": 10 * WINDOW, "prefill_chunk_size": chunk}
+    ours = lade.generate(model, **kwargs, config=SETTINGS[0], do_sample=False)
+    identity.check(ours, plain_text(model, **kwargs))
+    assert_looked_ahead()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "copies"), [((9,), 1), ((9,), 3), ((5, 9, 3), 1)], ids=("alone", "copies", "padded")
+)
+@pytest.mark.compat
+@pytest.mark.parametrize("name", SAMPLED)
+def test_seeded_sampling(name: str, lengths: tuple[int, ...], copies: int) -> None:
+    family = BY_NAME[name]
+    model = tiny_model(family, family.attention[-1])
+    kwargs = words(*lengths) | SAMPLING | {"num_return_sequences": copies}
+    torch.manual_seed(1)
+    theirs = model.generate(**kwargs)
+    torch.manual_seed(1)
+    ours = lade.generate(model, **kwargs, config=SETTINGS[1])
+    assert ours.tolist() == theirs.tolist()
+    assert_looked_ahead()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "opt", "biogpt"])
+def test_to_the_last_learned_position(name: str, identity: Identity) -> None:
+    """No draft may reach past the end of the position table, and the text may."""
+    family = BY_NAME[name]
+    short = replace(family, config=family.config | {POSITION_FIELD[name]: 32})
+    model = tiny_model(short, "sdpa")
+    kwargs = words(9) | {"max_new_tokens": 32 - 9}
+    ours = lade.generate(model, **kwargs, config=SETTINGS[0], do_sample=False)
+    identity.check(ours, plain_text(model, **kwargs))
+    assert_looked_ahead()
+
+
+POSITION_FIELD = {"gpt2": "n_positions", "opt": "max_position_embeddings", "biogpt": "max_position_embeddings"}

@@ -1,0 +1,27 @@
+"""The package as it is installed: every folder with code is listed, and the model that ships is inside."""
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_folder_with_code_is_packaged() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = {
+        ".".join([name, *init.parent.relative_to(ROOT / folder).parts])
+        for name, folder in settings["package-dir"].items()
+        for init in (ROOT / folder).rglob("__init__.py")
+    }
+    assert sorted(settings["packages"]) == sorted(found)
+
+
+def test_types_and_weights_are_installed() -> None:
+    assert files("lade").joinpath("py.typed").is_file()
+    assert files("lade.models").joinpath("pretrained", "stories260K", "model.safetensors").is_file()
+
+
+def test_readme_and_ci_run_the_same_tests() -> None:
+    command = next(line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("TESTS="))
+    assert command.removeprefix("TESTS=").strip("'\"") in (ROOT / "README.md").read_text()

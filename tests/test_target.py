@@ -1,0 +1,225 @@
+"""A real model under trees: each node's logits are its path's, rows keep to themselves, positions have an end."""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from families import BRANCHABLE, POSITIONS, VOCAB, WINDOW
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_model, words
+from torch import Tensor
+from transformers import DynamicCache, GenerationConfig, PreTrainedModel
+
+import lade
+from lade import layers as layers_module
+from lade.attention.dense import layer_kinds
+from lade.cache import TreeCache
+from lade.stats import Clock
+from lade.target import HFTarget
+from lade.tree import Draft, TreeBuilder
+
+BY_NAME = {family.name: family for family in BRANCHABLE}
+TOLERANCE = 1e-10  # float64; a wrong mask or position gives 0.1 and more
+TREES = dict.fromkeys(("llama", "mistral-sliding", "gemma3", "gpt2", "opt"), TOLERANCE)
+TREES |= {"llama4": 1e-5}  # it rotates in float32 whatever its weights are
+
+
+def target_of(model: PreTrainedModel, lengths: tuple[int, ...], position_limit: int | None = None) -> HFTarget:
+    """Rows of these lengths, prefilled."""
+    batch, config = words(*lengths), model.config
+    cache = TreeCache(DynamicCache(config=config), config)
+    target = HFTarget(model, cache, layer_kinds(config), position_limit, Clock())
+    positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
+    with torch.no_grad():
+        inputs = {"attention_mask": batch["attention_mask"], "position_ids": positions, "use_cache": True}
+        target.prefill(batch["input_ids"], GenerationConfig(), inputs)
+    return target
+
+
+def alone(model: PreTrainedModel, tokens: list[int]) -> Tensor:
+    """[V] logits after a text, in one forward without a cache."""
+    return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1]
+
+
+def path_of(draft: Draft, node: int) -> list[int]:
+    return [0] if node == 0 else [*path_of(draft, draft.parents[node]), node]
+
+
+def random_draft(data: st.DataObject, root: int) -> Draft:
+    builder = TreeBuilder(root)
+    for _ in range(data.draw(st.integers(0, 4))):
+        start = data.draw(st.integers(0, len(builder.tokens) - 1))
+        tokens = data.draw(st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=3))
+        builder.add_path(start, tokens, "test", query=data.draw(st.booleans()))
+    return builder.build()
+
+
+@pytest.mark.parametrize("name", TREES)
+@settings(max_examples=8)
+@given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())
+@torch.no_grad()
+def test_each_node_sees_its_path(name: str, lengths: list[int], data: st.DataObject) -> None:
+    """Whatever the trees, the rows' lengths and who swapped with whom: the logits are those of the text alone."""
+    model, batch = tiny_model(BY_NAME[name], "sdpa", torch.float64), words(*lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers_module, "SLACK", 2)
+        target = target_of(model, tuple(lengths))
+        texts = [batch["input_ids"][row, -length:].tolist() for row, length in enumerate(lengths)]
+        active = len(lengths)
+        for _ in range(3):
+            drafts = [random_draft(data, root=3 + slot) for slot in range(active)]
+            outputs = target.forward(drafts)
+            for slot, draft in enumerate(drafts):
+                for node in draft.queries:
+                    text = texts[slot] + [draft.tokens[above] for above in path_of(draft, node)]
+                    expected = alone(model, text)
+                    assert torch.allclose(outputs.at(slot, node)[0], expected, atol=TREES[name], rtol=0)
+                    assert outputs.greedy(slot, node) == int(expected.argmax())
+            paths = [path_of(draft, data.draw(st.integers(0, len(draft) - 1))) for draft in drafts]
+            target.keep(paths)
+            for text, draft, path in zip(texts, drafts, paths, strict=False):
+                text += [draft.tokens[node] for node in path]
+            one, other = (data.draw(st.integers(0, active - 1)) for _ in range(2))
+            target.swap(one, other)
+            texts[one], texts[other] = texts[other], texts[one]
+            active = data.draw(st.integers(1, active))
+
+
+@torch.no_grad()
+def test_export_is_in_the_user_s_order() -> None:
+    model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
+    target = target_of(model, (6, 6, 6))
+    target.swap(0, 2)
+    target.swap(1, 2)
+    stock = DynamicCache(config=model.config)
+    target.export(stock)
+    plain = DynamicCache(config=model.config)
+    model(input_ids=words(6, 6, 6)["input_ids"], past_key_values=plain)
+    for ours, theirs in zip(stock.layers, plain.layers, strict=True):
+        assert torch.allclose(ours.keys, theirs.keys, atol=TOLERANCE, rtol=0)
+
+
+# What is asked of the model
+
+
+@contextlib.contextmanager
+def hooked(module: torch.nn.Module, hook: Any) -> Iterator[None]:
+    handle = module.register_forward_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def test_one_forward_per_step() -> None:
+    model, calls = tiny_model(BY_NAME["llama"], "sdpa"), []
+    lade.generate(model, **words(5), do_sample=False, max_new_tokens=3)  # probed
+    with hooked(model.model, lambda module, args, kwargs, output: calls.append(kwargs["input_ids"].shape[1])):
+        lade.generate(model, **words(9), do_sample=False, max_new_tokens=30)
+    stats = lade.last_stats()
+    assert calls[0] == 9
+    assert len(calls) == stats.steps + 1
+    assert sum(calls[1:]) == stats.forward_tokens
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@torch.no_grad()
+def test_logits_of_the_questions_only(name: str) -> None:
+    """The output projection sees the nodes that the draft asks about, no others."""
+    model, seen = tiny_model(BY_NAME[name], "sdpa"), []
+    target = target_of(model, (5, 5))
+    builder = TreeBuilder(5)
+    builder.add_path(0, [6, 7, 8, 9], "test", query=False)
+    builder.queries |= {2, 4}
+    with hooked(model.get_output_embeddings(), lambda module, args, kwargs, output: seen.append(args[0].shape[:2])):
+        outputs = target.forward([builder.build(), TreeBuilder(5).build()])
+    assert seen == [(2, 3)]
+    assert outputs.logits.shape == (2, 3, VOCAB)
+    assert outputs.columns == {0: 0, 2: 1, 4: 2}
+
+
+@pytest.mark.parametrize(("tokens", "entered"), [((), 1), ((6,), 0)])
+@torch.no_grad()
+def test_decode_time_experts_are_for_one_token(tokens: tuple[int, ...], entered: int) -> None:
+    """transformers' switch copies the experts' weights per token."""
+    model, entries = copy.copy(tiny_model(BY_NAME["llama"], "sdpa")), []
+
+    @contextlib.contextmanager
+    def optimized() -> Iterator[None]:
+        entries.append(1)
+        yield
+
+    model._optimize_model_for_decode = optimized
+    target = target_of(model, (5,))
+    entries.clear()  # the prefill is plain decoding's own
+    builder = TreeBuilder(5)
+    builder.add_path(0, tokens, "test")
+    target.forward([builder.build()])
+    assert len(entries) == entered
+
+
+def test_nothing_on_the_model_is_changed() -> None:
+    model = tiny_model(BY_NAME["gemma3"], "sdpa")
+    before = dict(vars(model)), model.config.to_dict(), model.generation_config.to_dict()
+    lade.generate(model, **words(9, 5), do_sample=False, max_new_tokens=20)
+    assert (vars(model), model.config.to_dict(), model.generation_config.to_dict()) == before
+
+
+# Ends
+
+CONFIG = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
+
+
+def assert_plain(model: PreTrainedModel, prompt: dict[str, Tensor], config: Any = CONFIG, **kwargs: Any) -> Tensor:
+    kwargs = {"do_sample": False} | kwargs
+    ours = lade.generate(model, **prompt, config=config, **kwargs)
+    assert lade.last_stats().fallback is None
+    assert ours.tolist() == model.generate(**prompt, **kwargs).tolist()
+    return ours
+
+
+@pytest.mark.parametrize("config", [CONFIG, lade.LookaheadConfig(ngram=2, window=1), lade.LookaheadConfig(guesses=-1)])
+@pytest.mark.parametrize("new_tokens", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-sliding"])
+def test_few_tokens(name: str, new_tokens: int, config: lade.LookaheadConfig) -> None:
+    model = tiny_model(BY_NAME[name], "sdpa")
+    ours = assert_plain(model, words(9), config, max_new_tokens=new_tokens)
+    assert ours.shape == (1, 9 + new_tokens)
+    assert lade.last_stats().steps <= new_tokens - 1
+
+
+def test_end_in_the_first_token() -> None:
+    """The prefill's token ends the text: no step is taken."""
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+    first = int(model.generate(**words(9), do_sample=False, max_new_tokens=1)[0, -1])
+    assert assert_plain(model, words(9), max_new_tokens=30, eos_token_id=first).shape == (1, 10)
+    assert lade.last_stats().steps == 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-sliding"])
+@pytest.mark.parametrize("lengths", [(1,), (1, 1), (1, 6)], ids=str)
+def test_prompts_of_one_token(name: str, lengths: tuple[int, ...]) -> None:
+    assert_plain(tiny_model(BY_NAME[name], "sdpa"), words(*lengths), max_new_tokens=30)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+@pytest.mark.parametrize("lengths", [(240,), (240, 230)], ids=str)
+@pytest.mark.parametrize("name", ["gpt2", "opt", "biogpt", "gpt_bigcode"])
+def test_to_the_end_of_a_learned_table(name: str, lengths: tuple[int, ...], beyond: int) -> None:
+    """The last token needs no position; up to there the text is plain decoding's: no draft reaches past the table."""
+    model = tiny_model(BY_NAME[name], "sdpa")
+    ours = assert_plain(model, words(*lengths), max_new_tokens=POSITIONS - 240 + beyond)
+    assert ours.shape[1] == POSITIONS + beyond
+
+
+def test_depth_limits() -> None:
+    """No deeper than the tokens still allowed after the next one, nor past the last position."""
+    model = tiny_model(BY_NAME["gpt2"], "sdpa")
+    target = target_of(model, (9, 5), position_limit=12)  # the roots stand at positions 9 and 5
+    assert [target.depth_limit(0, remaining) for remaining in (1, 2, 3, 4, 99)] == [0, 1, 2, 2, 2]
+    assert [target.depth_limit(1, remaining) for remaining in (1, 7, 8, 99)] == [0, 6, 6, 6]
+    assert target_of(model, (9,)).depth_limit(0, 99) == 98
