@@ -142,9 +142,11 @@ def _cache(call: Call) -> str | None:
 
 
 def _inputs(call: Call) -> str | None:
-    unknown = sorted(
-        name for name, value in call.model_kwargs.items() if name not in KNOWN_INPUTS and value is not None
-    )
+    # A text-only call of an image model brings an empty dict of images.
+    given = {
+        name for name, value in call.model_kwargs.items() if not (value is None or (type(value) is dict and not value))
+    }
+    unknown = sorted(given - KNOWN_INPUTS)
     if unknown:
         return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
     if call.input_ids.dim() != 2 or call.input_ids.shape[1] == 0:

@@ -31,7 +31,12 @@ _lock = threading.Lock()
 
 def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> str | None:
     """Why trees come out wrong on this model, or `None` where they are right; remembered per model."""
-    key = (model.config.get_text_config(decoder=True)._attn_implementation, model.dtype, model.device)
+    key = (
+        model.config.get_text_config(decoder=True)._attn_implementation,
+        model.dtype,
+        model.device,
+        _precision(model),
+    )
     with _lock:
         verdicts = _verdicts.setdefault(model, {})
         if key not in verdicts:
@@ -120,6 +125,12 @@ def _stock_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     return model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
 
 
+def _precision(model: Any) -> torch.dtype:
+    """What the model computes in: autocast's type where that is on, else its own."""
+    kind = model.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
+
+
 def _distance(outputs: Outputs, slot: int, path: list[int], reference: torch.Tensor) -> float:
     found = torch.stack([outputs.at(slot, node)[0] for node in path]).float()
     distance = (found - reference.to(found.device)).abs().max().item()
@@ -128,7 +139,8 @@ def _distance(outputs: Outputs, slot: int, path: list[int], reference: torch.Ten
 
 def _allowance(model: Any, tokens: list[int], logits: torch.Tensor) -> float:
     """How far plain decoding itself is from plain decoding: one-token steps against one wide forward, doubled."""
-    if model.dtype in (torch.float32, torch.float64):
+    precision = _precision(model)
+    if precision in (torch.float32, torch.float64):
         return FLOAT32_SHARE * max(logits.std().item(), 1e-3)
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
     wide = _stock_logits(model, tokens)
@@ -137,5 +149,5 @@ def _allowance(model: Any, tokens: list[int], logits: torch.Tensor) -> float:
         ids = torch.tensor([[token]], device=model.device)
         steps.append(model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0, -1].float())
     own = (torch.stack(steps) - wide).abs().max().item()
-    ulp = torch.finfo(model.dtype).eps * wide.abs().max().item()
+    ulp = torch.finfo(precision).eps * wide.abs().max().item()
     return max(ULPS * ulp, 2 * own)

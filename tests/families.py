@@ -139,3 +139,5 @@ BRANCHABLE = (
     Family("ernie4_5", "ernie4_5", LLAMA | HEAD8),
     Family("apertus", "apertus", LLAMA),
 )
+
+BY_NAME = {family.name: family for family in BRANCHABLE}

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from families import BRANCHABLE
+from families import BY_NAME
 from identity import Identity, plain_text
+from sidebyside import assert_looked_ahead
 from tiny import tiny_model, words
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -14,7 +15,6 @@ from transformers import PreTrainedModel
 import lade
 
 CONFIG = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
-BY_NAME = {family.name: family for family in BRANCHABLE}
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "opt", "gpt_oss", "llama4", "deepseek_v3", "falcon")
 LENGTHS = (12, 5, 9, 1, 7)
 NEW_TOKENS = 40
@@ -29,13 +29,6 @@ def seeded(seed: int, generate: Any, *args: Any, **kwargs: Any) -> tuple[Tensor,
     """What is generated, and the state that the global generator is left in."""
     torch.manual_seed(seed)
     return generate(*args, **kwargs), torch.get_rng_state()
-
-
-def assert_looked_ahead() -> None:
-    stats = lade.last_stats()
-    assert stats is not None
-    assert stats.fallback is None
-    assert stats.accepted_tokens > 0
 
 
 def end_tokens(model: PreTrainedModel, **kwargs: Any) -> list[int]:
@@ -63,6 +56,7 @@ def test_each_row_as_if_alone(name: str, identity: Identity) -> None:
         identity.check(together[row : row + 1, -length - NEW_TOKENS :], alone)
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_end_at_different_times(name: str) -> None:
     model, batch = tiny(name), words(*LENGTHS)

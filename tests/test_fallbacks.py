@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import families
 import pytest
 import torch
-from families import BRANCHABLE, POSITIONS
+from families import POSITIONS
 from tiny import tiny_model, words
 from transformers import (
     AttentionInterface,
@@ -28,7 +29,7 @@ from unbranchable import SWITCH, UNBRANCHABLE, Unbranchable
 import lade
 
 GREEDY = {"do_sample": False, "max_new_tokens": SWITCH}
-BY_NAME = {family.name: family for family in BRANCHABLE + UNBRANCHABLE}
+BY_NAME = families.BY_NAME | {family.name: family for family in UNBRANCHABLE}
 KINDS = [
     pytest.param(family, attention, id=f"{family.name}-{attention}")
     for family in UNBRANCHABLE

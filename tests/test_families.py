@@ -1,13 +1,17 @@
 """Every family the engine claims: the text is plain decoding's, and lookahead really wrote it."""
 
+import itertools
 from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
-from families import BRANCHABLE, WINDOW, Family
+from families import BRANCHABLE, BY_NAME, WINDOW, Family
 from identity import Identity, PlainText, plain_text
+from sidebyside import assert_looked_ahead
 from tiny import tiny_model, words
+from torch import Tensor
+from transformers import PreTrainedModel
 
 import lade
 
@@ -24,7 +28,6 @@ EDGES = (
     lade.LookaheadConfig(ngram=5, window=15, guesses=15, always_forward_one=False),
     lade.LookaheadConfig(mode="auto"),
 )
-BY_NAME = {family.name: family for family in BRANCHABLE}
 COMPAT = (
     "llama",
     "mistral-sliding",
@@ -74,13 +77,6 @@ def label(config: lade.LookaheadConfig) -> str:
 @cache
 def plain(family: Family, attention: str, lengths: tuple[int, ...], dtype: torch.dtype = torch.float32) -> PlainText:
     return plain_text(tiny_model(family, attention, dtype), **words(*lengths), max_new_tokens=NEW_TOKENS)
-
-
-def assert_looked_ahead() -> None:
-    stats = lade.last_stats()
-    assert stats is not None
-    assert stats.fallback is None
-    assert stats.accepted_tokens > 0
 
 
 @pytest.mark.parametrize("config", SETTINGS, ids=label)
@@ -148,16 +144,25 @@ def test_seeded_sampling(name: str, lengths: tuple[int, ...], copies: int) -> No
     assert_looked_ahead()
 
 
-@pytest.mark.parametrize("name", ["gpt2", "opt", "biogpt"])
-def test_to_the_last_learned_position(name: str, identity: Identity) -> None:
-    """No draft may reach past the end of the position table, and the text may."""
-    family = BY_NAME[name]
-    short = replace(family, config=family.config | {POSITION_FIELD[name]: 32})
-    model = tiny_model(short, "sdpa")
-    kwargs = words(9) | {"max_new_tokens": 32 - 9}
-    ours = lade.generate(model, **kwargs, config=SETTINGS[0], do_sample=False)
-    identity.check(ours, plain_text(model, **kwargs))
+TABLES = {"gpt2": "n_positions", "opt": "max_position_embeddings", "biogpt": "max_position_embeddings"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_at_the_end_of_the_position_table(name: str, identity: Identity) -> None:
+    """A text allowed to grow past the table, but ending in time: no draft may reach beyond."""
+    family, positions = BY_NAME[name], 32
+    model = tiny_model(replace(family, config=family.config | {TABLES[name]: positions}), "sdpa")
+    prompts = (words(9, seed=seed) for seed in itertools.count())
+    prompt, end = next((prompt, end) for prompt in prompts if (end := newcomer(model, prompt, positions)) is not None)
+    kwargs = prompt | {"max_new_tokens": 2 * positions, "eos_token_id": end}
+    expected = plain_text(model, **kwargs)
+    assert positions - 3 < expected.sequences.shape[1] <= positions
+    identity.check(lade.generate(model, **kwargs, config=SETTINGS[0], do_sample=False), expected)
     assert_looked_ahead()
 
 
-POSITION_FIELD = {"gpt2": "n_positions", "opt": "max_position_embeddings", "biogpt": "max_position_embeddings"}
+def newcomer(model: PreTrainedModel, prompt: dict[str, Tensor], length: int) -> int | None:
+    """A token that the text holds among its last two only, where there is one."""
+    start = prompt["input_ids"].shape[1]
+    text = model.generate(**prompt, do_sample=False, max_new_tokens=length - start)[0, start:].tolist()
+    return next((token for token in text[-2:] if token not in text[:-2]), None)

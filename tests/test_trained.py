@@ -96,7 +96,7 @@ def test_greedy_to_the_end_of_the_story(shipped: Story, identity: Identity) -> N
     """Past the first end of a text, through the next story, on a text of 500 tokens."""
     model, tokenizer = shipped
     kwargs = encode(tokenizer, PROMPTS[:1])
-    kwargs |= {"max_new_tokens": 512 - kwargs["input_ids"].shape[1], "eos_token_id": None}
+    kwargs |= {"max_new_tokens": 512 - kwargs["input_ids"].shape[1]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.generation_config, "eos_token_id", None)
         ours = lade.generate(model, **kwargs, config=CONFIG, do_sample=False)
@@ -117,7 +117,7 @@ def test_samples(rows: int, sampling: dict[str, Any], shipped: Story) -> None:
 
 # All story prompts, on all models that are at hand
 
-MODELS = {"stories260K": 192, "stories3M-draft": 128, "stories3M": 128, "code8M": 48}  # new tokens
+MODELS = {"stories260K": 96, "stories3M-draft": 64, "stories3M": 64, "code8M": 32}  # new tokens
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -137,9 +137,4 @@ def test_greedy_on_all_prompts_in_batches(trained: tuple[Story, int], identity: 
 
 @pytest.mark.slow
 def test_samples_on_all_prompts(trained: tuple[Story, int]) -> None:
-    assert_samples(trained[0], local_prompts(), trained[1], temperature=0.7)
-
-
-@pytest.mark.slow
-def test_samples_on_all_prompts_in_batches(trained: tuple[Story, int]) -> None:
     assert_samples(trained[0], local_prompts(), trained[1], rows=8, temperature=0.7, top_p=0.9)

@@ -1,0 +1,60 @@
+"""The same call plainly and with lade, on the trained model that ships: what both must share."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+import lade
+import lade.models
+
+CONFIG = lade.LookaheadConfig(ngram=5, window=7, guesses=7, pool_from_prompt=True)
+PROMPT = "Once upon a time, there was a little girl named Lily. She"
+PROMPTS = (PROMPT, "Tom had a dog", "One day, a bird saw a big")
+NEW_TOKENS = 64
+Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+
+@cache
+def story() -> Story:
+    """The model that ships and its tokenizer, which pads on the left."""
+    model, tokenizer = lade.models.load()
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.unk_token
+    return model, tokenizer
+
+
+def encode(*texts: str) -> dict[str, Tensor]:
+    batch = story()[1](list(texts or [PROMPT]), return_tensors="pt", padding=True)
+    return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+
+
+def token(text: str) -> int:
+    return story()[1].encode(text, add_special_tokens=False)[-1]
+
+
+def both(model: PreTrainedModel, inputs: Callable[[], dict[str, Any]], **kwargs: Any) -> tuple[Any, Any]:
+    """The same call plainly and with lade, each with inputs of its own and the same seed."""
+    kwargs = {"max_new_tokens": NEW_TOKENS, "do_sample": False} | kwargs
+    torch.manual_seed(3)
+    theirs = model.generate(**inputs(), **kwargs)
+    torch.manual_seed(3)
+    return theirs, lade.generate(model, **inputs(), config=CONFIG, **kwargs)
+
+
+def assert_looked_ahead() -> None:
+    stats = lade.last_stats()
+    assert stats is not None
+    assert stats.fallback is None
+    assert stats.accepted_tokens > 0
+
+
+def assert_same(texts: tuple[str, ...] = (), **kwargs: Any) -> Tensor:
+    theirs, ours = both(story()[0], lambda: encode(*texts), **kwargs)
+    assert ours.tolist() == theirs.tolist()
+    assert_looked_ahead()
+    return ours

@@ -1,0 +1,133 @@
+"""Caches that come in and go out, and prompts that come with positions of their own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from families import BY_NAME
+from sidebyside import CONFIG, NEW_TOKENS, PROMPT, PROMPTS, assert_looked_ahead, assert_same, both, encode, story
+from tiny import tiny_model, words
+from torch import Tensor
+from transformers import DynamicCache
+
+import lade
+
+
+def ones(text: Tensor) -> Tensor:
+    """Nothing is padding, whatever a random model writes."""
+    return torch.ones_like(text)
+
+
+CACHED = ("llama", "mistral-sliding", "gemma3", "gemma4", "gpt2", "llama4", "deepseek_v3")
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("lengths", [(9,), (9, 9)], ids=("alone", "pair"))
+def test_returned_cache_can_be_continued_from(name: str, lengths: tuple[int, ...]) -> None:
+    model, text = tiny_model(BY_NAME[name]), words(*lengths)["input_ids"]
+    at_once = model.generate(text, attention_mask=ones(text), do_sample=False, max_new_tokens=60)
+    first = lade.generate(
+        model,
+        input_ids=text,
+        attention_mask=ones(text),
+        config=CONFIG,
+        do_sample=False,
+        max_new_tokens=30,
+        return_dict_in_generate=True,
+    )
+    assert_looked_ahead()
+    cache = first.past_key_values
+    assert type(cache) is DynamicCache
+    assert [type(layer) for layer in cache.layers] == [
+        type(layer) for layer in DynamicCache(config=model.config).layers
+    ]
+    assert cache.get_seq_length() == first.sequences.shape[1] - 1
+    text = first.sequences
+    second = model.generate(text, attention_mask=ones(text), past_key_values=cache, do_sample=False, max_new_tokens=30)
+    assert second.tolist() == at_once.tolist()
+
+
+@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("lengths", [(9,), (9, 9)], ids=("alone", "pair"))
+@pytest.mark.parametrize("begun", [True, False], ids=("begun", "empty"))
+def test_own_cache_is_extended_in_place(name: str, lengths: tuple[int, ...], begun: bool) -> None:
+    model, text = tiny_model(BY_NAME[name]), words(*lengths)["input_ids"]
+    at_once = model.generate(text, attention_mask=ones(text), do_sample=False, max_new_tokens=52)
+    cache = DynamicCache(config=model.config)
+    if begun:
+        text = model.generate(
+            text, attention_mask=ones(text), past_key_values=cache, do_sample=False, max_new_tokens=12
+        )
+    turn = lade.generate(
+        model,
+        input_ids=text,
+        attention_mask=ones(text),
+        past_key_values=cache,
+        config=CONFIG,
+        do_sample=False,
+        max_new_tokens=42 + 9 - text.shape[1],
+        return_dict_in_generate=True,
+    )
+    assert_looked_ahead()
+    assert turn.past_key_values is cache
+    assert cache.get_seq_length() == turn.sequences.shape[1] - 1
+    assert [type(layer) for layer in cache.layers] == [
+        type(layer) for layer in DynamicCache(config=model.config).layers
+    ]
+    text = turn.sequences
+    last = model.generate(text, attention_mask=ones(text), past_key_values=cache, do_sample=False, max_new_tokens=10)
+    assert last.tolist() == at_once.tolist()
+
+
+def test_cache_without_layers() -> None:
+    cache = DynamicCache()
+    theirs, ours = both(story()[0], lambda: encode() | {"past_key_values": DynamicCache()})
+    assert ours.tolist() == theirs.tolist()
+    assert_looked_ahead()
+    lade.generate(story()[0], **encode(), past_key_values=cache, do_sample=False, max_new_tokens=NEW_TOKENS)
+    assert cache.get_seq_length() == ours.shape[1] - 1
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+@pytest.mark.parametrize("texts", [(PROMPT,), PROMPTS], ids=("alone", "padded"))
+def test_prefill_in_chunks(size: int, texts: tuple[str, ...]) -> None:
+    assert_same(texts, prefill_chunk_size=size)
+
+
+def tiny_both(name: str, inputs: Callable[[], dict[str, Any]], **kwargs: Any) -> None:
+    theirs, ours = both(tiny_model(BY_NAME[name], "sdpa"), inputs, **kwargs)
+    assert ours.tolist() == theirs.tolist()
+    assert_looked_ahead()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral-sliding"])
+@pytest.mark.parametrize("positions", [range(5, 14), (0, 0, 1, 2, 3, 3, 4, 5, 6)], ids=("later", "repeated"))
+def test_own_positions(positions: Sequence[int], name: str) -> None:
+    rows = torch.tensor([list(positions), list(range(9))])
+    tiny_both(name, lambda: words(9, 9) | {"position_ids": rows})
+    tiny_both(name, lambda: words(9) | {"position_ids": rows[:1]})
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_only_the_new_tokens_beside_a_cache(name: str) -> None:
+    model = tiny_model(BY_NAME[name], "sdpa")
+
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=model.config)
+        said = model.generate(**words(9), past_key_values=cache, do_sample=False, max_new_tokens=12)
+        text = torch.cat([said, words(4, seed=1)["input_ids"]], dim=1)
+        unseen = text[:, cache.get_seq_length() :]
+        return {"input_ids": unseen, "attention_mask": ones(text), "past_key_values": cache}
+
+    tiny_both(name, inputs)
+
+
+@pytest.mark.usefixtures("augmented")
+def test_no_inputs() -> None:
+    model = tiny_model(BY_NAME["llama"])
+    ours = model.generate(do_sample=False, max_new_tokens=NEW_TOKENS)
+    assert_looked_ahead()
+    lade.restore_all()
+    assert ours.tolist() == model.generate(do_sample=False, max_new_tokens=NEW_TOKENS).tolist()
