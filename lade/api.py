@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from transformers.generation import StoppingCriteriaList, StopStringCriteria
 
-from lade.augment import check_call, plain_sample
+from lade.augment import check_call, check_reference, plain_sample
 from lade.config import LookaheadConfig, default_config
 from lade.generate import lookahead_sample
 
 
 def decoding_method(
-    config: LookaheadConfig | None = None, *, streamer: Any = None, tokenizer: Any = None
+    config: LookaheadConfig | None = None, *, streamer: Any = None, tokenizer: Any = None, reference: Any = None
 ) -> Callable[..., Any]:
     """A decoding method for `model.generate(**inputs, custom_generate=...)`; greedy and sampling only.
 
@@ -26,6 +26,7 @@ def decoding_method(
         config: settings, the process-wide ones at the time of the call where `None`.
         streamer: receives the generated tokens and `end()`.
         tokenizer: kept for criteria that need it.
+        reference: a text that the output may repeat, as token ids, or one per row; for mode "auto".
 
     Raises:
         ValueError: config is not a LookaheadConfig; later, from the call, where beams are asked for.
@@ -53,6 +54,7 @@ def decoding_method(
             streamer=bound,
             config=config or default_config(),
             plain=plain_sample(),
+            reference=reference,
             **model_kwargs,
         )
 
@@ -66,6 +68,7 @@ def generate(
     config: LookaheadConfig | None = None,
     streamer: Any = None,
     tokenizer: Any = None,
+    reference: Any = None,
     **generate_kwargs: Any,
 ) -> Any:
     """`model.generate` with lookahead; nothing in transformers is patched.
@@ -74,6 +77,8 @@ def generate(
         model: a transformers causal language model.
         input_ids: [B, P] token ids, left-padded where rows differ in length (give an attention_mask then).
         config: settings, the process-wide ones where `None`.
+        reference: a text that the output may repeat (a predicted output, the old version of a file), as token ids or a
+            list of them per row; for mode "auto".
         generate_kwargs: whatever `model.generate` takes for greedy decoding and sampling.
 
     Returns:
@@ -84,7 +89,9 @@ def generate(
     """
     check_call(model, config)
     check_inputs(model, input_ids, generate_kwargs)
-    method = decoding_method(config or default_config(), streamer=streamer, tokenizer=tokenizer)
+    config = config or default_config()
+    check_reference(reference, config, input_ids.shape[0])
+    method = decoding_method(config, streamer=streamer, tokenizer=tokenizer, reference=reference)
     stop_strings = generate_kwargs.pop("stop_strings", None)
     if stop_strings is not None:
         if tokenizer is None:

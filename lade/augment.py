@@ -18,13 +18,14 @@ from transformers import GenerationMixin
 
 from lade.config import LookaheadConfig, default_config
 from lade.generate import lookahead_sample
+from lade.reference import references_of
 
 _lock = threading.RLock()
 _users = 0  # open scopes, and one for augment_all
 _augmented = False
 _original: Callable[..., Any] | None = None
 _patch: Callable[..., Any] | None = None  # ours, while it is in use; an older one under another's patch passes on
-_scopes: ContextVar[tuple[tuple[Any, LookaheadConfig], ...]] = ContextVar("lade_scopes", default=())
+_scopes: ContextVar[tuple[tuple[Any, LookaheadConfig, Any], ...]] = ContextVar("lade_scopes", default=())
 
 
 def augment_all() -> None:
@@ -49,18 +50,21 @@ def restore_all() -> None:
 
 
 @contextlib.contextmanager
-def lookahead(model: Any, config: LookaheadConfig | None = None) -> Iterator[None]:
+def lookahead(model: Any, config: LookaheadConfig | None = None, *, reference: Any = None) -> Iterator[None]:
     """Inside this scope, in this thread or task, `model.generate` decodes with lookahead.
 
     Args:
         model: the model, or a wrapper (PEFT) around it.
         config: its settings; the process-wide ones where `None`.
+        reference: a text that the outputs may repeat, as token ids, or one per row; for mode "auto".
 
     Raises:
-        ValueError: config is not a LookaheadConfig, or model has no `generate`.
+        ValueError: config is not a LookaheadConfig, model has no `generate`, or reference is no text.
     """
     check_call(model, config)
-    token = _scopes.set((*_scopes.get(), (_unwrapped(model), config or default_config())))
+    config = config or default_config()
+    check_reference(reference, config)
+    token = _scopes.set((*_scopes.get(), (_unwrapped(model), config, reference)))
     with _lock:
         _install()
     try:
@@ -77,6 +81,15 @@ def check_call(model: Any, config: LookaheadConfig | None) -> None:
         raise ValueError(f"model={type(model).__name__}: allowed is a transformers model that can generate")
     if config is not None and not isinstance(config, LookaheadConfig):
         raise ValueError(f"config={config!r}: allowed is a lade.LookaheadConfig or None")
+
+
+def check_reference(reference: Any, config: LookaheadConfig, rows: int | None = None) -> None:
+    """Errors about a reference text, its number of rows where that is known."""
+    if reference is None:
+        return
+    references_of(reference, rows)
+    if config.settled().mode != "auto":
+        raise ValueError(f"reference is for mode='auto', not for mode={config.settled().mode!r}")
 
 
 def plain_sample() -> Callable[..., Any]:
@@ -112,19 +125,20 @@ def _remove() -> None:
 def _patched(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _sample(self: Any, *args: Any, **kwargs: Any) -> Any:
-        config = _config_for(self) if _patch is _sample else None
-        if config is None:
+        found = _settings_for(self) if _patch is _sample else None
+        if found is None:
             return original(self, *args, **kwargs)
-        return lookahead_sample(self, *args, **kwargs, config=config, plain=original)
+        config, reference = found
+        return lookahead_sample(self, *args, **kwargs, config=config, reference=reference, plain=original)
 
     return _sample
 
 
-def _config_for(model: Any) -> LookaheadConfig | None:
-    """The settings of the innermost scope, else the process-wide ones where lade is switched on."""
-    for scoped, config in reversed(_scopes.get()):
+def _settings_for(model: Any) -> tuple[LookaheadConfig, Any] | None:
+    """Settings and reference of the innermost scope, else the process-wide ones where lade is switched on."""
+    for scoped, config, reference in reversed(_scopes.get()):
         if scoped is model:
-            return config
+            return config, reference
     if _augmented and os.environ.get("USE_LADE", "1") != "0":
-        return default_config()
+        return default_config(), None
     return None

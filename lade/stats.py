@@ -27,7 +27,9 @@ class GenerationStats:
         new_tokens: tokens emitted over all rows, the first of each included.
         steps: forwards after the prefill, a forward of n rows counted n times.
         forward_tokens: draft nodes sent through the model, roots included.
-        accepted: accepted draft tokens per source; they sum to `accepted_tokens`.
+        proposed: draft tokens per source, each one token of the budget.
+        verified: those of them whose parent was accepted, so that the model's choice was compared with them.
+        accepted: those that it chose; they sum to `accepted_tokens`.
         prefill_seconds: the prompt's forward.
         model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
         host_seconds: everything else after the prefill.
@@ -38,6 +40,8 @@ class GenerationStats:
     new_tokens: int
     steps: int = 0
     forward_tokens: int = 0
+    proposed: dict[str, int] = field(default_factory=dict)
+    verified: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     prefill_seconds: float = 0.0
     model_seconds: float = 0.0
@@ -79,6 +83,8 @@ class Clock:
     def __init__(self) -> None:
         self.steps = self.forward_tokens = 0
         self.prefill_seconds = self.model_seconds = 0.0
+        self.proposed: Counter[str] = Counter()
+        self.verified: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self._begin = time.perf_counter()
 
@@ -103,6 +109,8 @@ class Clock:
             new_tokens=new_tokens,
             steps=self.steps,
             forward_tokens=self.forward_tokens,
+            proposed=dict(self.proposed),
+            verified=dict(self.verified),
             accepted=dict(self.accepted),
             prefill_seconds=self.prefill_seconds,
             model_seconds=self.model_seconds,

@@ -14,8 +14,17 @@ from lade.applications.bench.memory import MemoryJob, measure, memory_table
 from lade.applications.bench.methods import Contender, MethodOptions
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.records import Record, as_line
-from lade.applications.bench.report import Report, brief, fallback_notes, parting_notes, summarise, table_of
-from lade.applications.bench.runner import RunOptions, Task, make_task, run_task
+from lade.applications.bench.report import (
+    Report,
+    brief,
+    fallback_notes,
+    parting_notes,
+    source_notes,
+    summarise,
+    table_of,
+)
+from lade.applications.bench.runner import run_task
+from lade.applications.bench.task import RunOptions, Task, make_task
 from lade.models import load
 
 RESULTS, SUMMARY = "results.jsonl", "summary.json"
@@ -62,7 +71,8 @@ def bench_speed(bench: Bench, model: PreTrainedModel, task: Task) -> Report:
     return Report(
         head=bench.head(model.device) | counts | kind,
         table=table_of(rows, f"{subject}, {len(task.prompts)} prompts × {bench.run.repeats}"),
-        notes=fallback_notes(rows)
+        notes=source_notes(rows)
+        + fallback_notes(rows)
         + parting_notes(rows)
         + ([f"{task.skipped} prompts did not fit the model"] if task.skipped else []),
         rows=[asdict(row) for row in rows],

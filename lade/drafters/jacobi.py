@@ -21,6 +21,8 @@ from lade.drafters.ngrams import NgramPool
 from lade.request import Request, Verdict
 from lade.tree import Draft, TreeBuilder
 
+UNLIMITED = 1 << 30
+
 
 @dataclass(slots=True)
 class _State:
@@ -45,6 +47,7 @@ class JacobiDrafter:
         self.pools_text = settings.pool_from_prompt
         self.shifts_once = settings.always_forward_one
         self.seed = settings.seed
+        self.budget = settings.budget or UNLIMITED
 
     def start(self, request: Request) -> None:
         noise = random.Random(self.seed)
@@ -60,20 +63,24 @@ class JacobiDrafter:
     def _draft(self, request: Request, depth: int) -> Draft:
         state: _State = request.state
         builder = TreeBuilder(request.tokens[-1])
+        # Column i reaches down to depth i + N - 2; a window of c columns has c * (N - 1) nodes, the root among them.
+        columns = min(self.window, depth - self.ngram + 3, self.budget // (self.ngram - 1))
+        room = self.budget - max(0, columns * (self.ngram - 1) - 1)
         for guess in state.pool.lookup(request.tokens[-1]):
+            if len(builder.tokens) + min(depth, self.ngram - 1) > room:
+                break
             builder.add_path(0, guess[:depth], "ngram")
-        self._add_window(builder, state, depth)
+        self._add_window(builder, state, columns)
         return builder.build()
 
-    def _add_window(self, builder: TreeBuilder, state: _State, depth: int) -> None:
-        columns = min(self.window, depth - self.ngram + 3)  # column i reaches down to depth i + N - 2
-        nodes = [0]
-        for token in state.levels[0][: max(0, columns - 1)]:
-            nodes.append(builder.add(nodes[-1], token, "window"))
-        builder.queries.update(nodes[: self.ngram])
+    def _add_window(self, builder: TreeBuilder, state: _State, columns: int) -> None:
         if columns < 1:
             state.columns = []
             return
+        nodes = [0]
+        for token in state.levels[0][: columns - 1]:
+            nodes.append(builder.add(nodes[-1], token, "window"))
+        builder.queries.update(nodes[: self.ngram])
         for level in state.levels[1:]:
             nodes = [builder.add(above, token, "window") for above, token in zip(nodes, level, strict=False)]
             builder.queries.add(nodes[0])

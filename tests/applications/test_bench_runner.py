@@ -9,7 +9,8 @@ import lade
 from lade.applications.bench.forwards import ForwardCounter, Forwards
 from lade.applications.bench.methods import PLAIN, Contender, MethodOptions, contenders, plain
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.runner import Run, RunOptions, audit, make_task, run_once, run_task
+from lade.applications.bench.runner import Run, audit, run_once, run_task
+from lade.applications.bench.task import RunOptions, make_task
 from lade.models import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")

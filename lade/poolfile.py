@@ -1,0 +1,138 @@
+"""What a pool holds as tensors, and back again with every value checked.
+
+    keys.L [n, L]   tokens.L [n, k], -1 behind the last   probabilities.L [n, k]   counts.L [n]   oldest context first
+    weights.S, seen.S   of the calibration's stage S, one value per bucket
+
+A token outside the vocabulary would crash the model on some devices: hence the checks. Knows no path and no lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lade.drafters.recycle import LENGTHS, Entry
+from lade.drafters.stages import PRIORS, SOURCES, TOP
+from lade.warmtable import vocabulary_size
+
+KIND, FORMAT = "pool", "1"
+MOST_SEEN = 2**31 - 1  # what a count's int32 holds
+ENTRIES = {"keys": torch.int32, "tokens": torch.int32, "probabilities": torch.float32, "counts": torch.int32}
+CALIBRATION = ("weights", "seen")
+SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
+
+Table = dict[tuple[int, ...], Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A pool at one moment.
+
+    Attributes:
+        tables: per length of context the predictions, the context that was seen longest ago first.
+        weights: of the calibration, per stage and bucket.
+        seen: the observations behind each weight.
+    """
+
+    tables: dict[int, Table]
+    weights: list[list[float]]
+    seen: list[list[float]]
+
+
+def describe(model: Any) -> dict[str, str]:
+    """The file's metadata: what it is, and for which kind of model. Models of one type and size look alike."""
+    config = model.config.get_text_config(decoder=True)
+    sizes = {name: str(getattr(config, name, None)) for name in SIZES}
+    return {"kind": KIND, "format": FORMAT, "sources": ",".join(SOURCES), "model_type": config.model_type} | sizes
+
+
+def check_description(found: dict[str, str], model: Any) -> None:
+    """ValueError where a file with this metadata is not a pool, not of this format or not of this model."""
+    expected = describe(model)
+    if found.get("kind") != KIND:
+        raise ValueError("it is not a pool")
+    if found.get("format") != FORMAT or found.get("sources") != expected["sources"]:
+        raise ValueError(
+            f"a pool of format {found.get('format')} over {found.get('sources')}; "
+            f"allowed is format {FORMAT} over {expected['sources']}"
+        )
+    names = [name for name in ("model_type", *SIZES) if found.get(name) != expected[name]]
+    if names:
+        theirs, ours = (", ".join(f"{name}={values.get(name)}" for name in names) for values in (found, expected))
+        raise ValueError(f"a pool of another model: it has {theirs}; this model has {ours}")
+
+
+def pack(contents: Contents) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = {}
+    for length, table in contents.tables.items():
+        rows = {
+            "keys": [list(key) for key in table],
+            "tokens": [_padded(tokens, -1) for tokens, _, _ in table.values()],
+            "probabilities": [_padded(probabilities, 0.0) for _, probabilities, _ in table.values()],
+            "counts": [min(count, MOST_SEEN) for _, _, count in table.values()],
+        }
+        shapes = dict(zip(ENTRIES, _shapes(len(table), length, TOP), strict=True))
+        for name, dtype in ENTRIES.items():
+            tensors[f"{name}.{length}"] = torch.tensor(rows[name], dtype=dtype).reshape(shapes[name])
+    for name in CALIBRATION:
+        for stage, values in enumerate(getattr(contents, name)):
+            tensors[f"{name}.{stage}"] = torch.tensor(values, dtype=torch.float64)
+    return tensors
+
+
+def unpack(tensors: dict[str, torch.Tensor], model: Any) -> Contents:
+    """ValueError, which says what is wrong, where `pack` could not have made these for this model."""
+    names = {f"{name}.{length}" for name in ENTRIES for length in LENGTHS}
+    names |= {f"{name}.{stage}" for name in CALIBRATION for stage in range(len(PRIORS))}
+    if set(tensors) != names:
+        raise ValueError(f"tensors are missing or unknown: {', '.join(sorted(set(tensors) ^ names))}")
+    vocabulary = vocabulary_size(model)
+    tables = {length: _table(tensors, length, vocabulary) for length in LENGTHS}
+    weights, seen = _stages(tensors, "weights"), _stages(tensors, "seen")
+    if not all(0 <= value <= 1 for stage in weights for value in stage):
+        raise ValueError("a weight is not between 0 and 1")
+    if not all(0 < value < float("inf") for stage in seen for value in stage):
+        raise ValueError("a weight's number of observations is not positive")
+    return Contents(tables, weights, seen)
+
+
+def _padded(values: list[Any], padding: float) -> list[Any]:
+    return [*values, *[padding] * (TOP - len(values))]
+
+
+def _shapes(size: int, length: int, top: int) -> list[tuple[int, ...]]:
+    """In the order of `ENTRIES`."""
+    return [(size, length), (size, top), (size, top), (size,)]
+
+
+def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Table:
+    parts = [tensors[f"{name}.{length}"] for name in ENTRIES]
+    keys, tokens, probabilities, counts = parts
+    shapes = _shapes(counts.numel(), length, tokens.shape[-1] if tokens.dim() else 0)
+    dtypes = list(ENTRIES.values())
+    if [tuple(part.shape) for part in parts] != shapes or [part.dtype for part in parts] != dtypes:
+        raise ValueError(f"the table of {length}-token contexts has the wrong shapes or dtypes")
+    known = tokens >= 0
+    if not ((keys >= 0) & (keys < vocabulary)).all() or not ((tokens >= -1) & (tokens < vocabulary)).all():
+        raise ValueError(f"a token is outside the vocabulary of {vocabulary}")
+    if (known[:, 1:] & ~known[:, :-1]).any():
+        raise ValueError("padding stands before a token")
+    if not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ValueError("a probability is not between 0 and 1")
+    if not (counts >= 1).all():
+        raise ValueError("a context was not seen even once")
+    rows = zip(known.sum(1).clamp(max=TOP).tolist(), *(part.tolist() for part in parts), strict=True)
+    table = {tuple(key): (following[:top], chances[:top], count) for top, key, following, chances, count in rows}
+    if len(table) != len(keys):
+        raise ValueError("a context stands there twice")
+    return table
+
+
+def _stages(tensors: dict[str, torch.Tensor], name: str) -> list[list[float]]:
+    stages = [tensors[f"{name}.{stage}"] for stage in range(len(PRIORS))]
+    for stage, prior in zip(stages, PRIORS, strict=True):
+        if tuple(stage.shape) != (len(prior),) or stage.dtype != torch.float64:
+            raise ValueError(f"the calibration's {name} have the wrong shapes or dtypes")
+    return [stage.tolist() for stage in stages]
