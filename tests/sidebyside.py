@@ -1,6 +1,8 @@
-"""The same call plainly and with lade, on the trained model that ships: what both must share."""
+"""The same call plainly and with lade, mostly on the trained model that ships: what both must share."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -58,3 +60,31 @@ def assert_same(texts: tuple[str, ...] = (), **kwargs: Any) -> Tensor:
     assert ours.tolist() == theirs.tolist()
     assert_looked_ahead()
     return ours
+
+
+def sequences(out: Any) -> list[list[int]]:
+    return (out if isinstance(out, torch.Tensor) else out.sequences).tolist()
+
+
+def assert_falls_back(model: PreTrainedModel, inputs: Callable[[], dict[str, Any]], reason: str) -> None:
+    """Plain text through the patch, and exactly one warning that holds the reason, which the statistics repeat."""
+    torch.manual_seed(0)
+    expected = sequences(model.generate(**inputs()))
+    torch.manual_seed(0)
+    with augmented(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = sequences(model.generate(**inputs()))
+    reasons = [str(warning.message) for warning in caught if warning.category is lade.FallbackWarning]
+    assert text == expected
+    assert len(reasons) == 1
+    assert reason in reasons[0].lower()
+    assert reason in lade.last_stats().fallback.lower()
+
+
+@contextmanager
+def augmented() -> Iterator[None]:
+    lade.augment_all()
+    try:
+        yield
+    finally:
+        lade.restore_all()

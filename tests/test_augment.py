@@ -59,6 +59,7 @@ def looks_ahead(model: Any) -> bool:
 # augment_all and restore_all
 
 
+@pytest.mark.compat
 def test_on_and_off(model: PreTrainedModel) -> None:
     assert not looks_ahead(model)
     lade.augment_all()
@@ -124,6 +125,7 @@ def test_settings_are_read_call_by_call(model: PreTrainedModel, default_settings
 # Scopes
 
 
+@pytest.mark.compat
 def test_scope(model: PreTrainedModel) -> None:
     with lade.lookahead(model, CONFIG):
         assert looks_ahead(model)

@@ -182,6 +182,7 @@ def assert_same_cache(ours: DynamicCache, theirs: DynamicCache) -> None:
         assert torch.equal(own.values, stock.values)
 
 
+@pytest.mark.compat
 @settings(max_examples=100)
 @given(started(), st.data())
 def test_export_is_what_plain_decoding_holds(start: tuple[Rows, int], data: st.DataObject) -> None:

@@ -1,9 +1,7 @@
 """What cannot be branched decodes plainly: the same text as without lade, and one warning that says why."""
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,15 @@ import families
 import pytest
 import torch
 from families import POSITIONS
+from sidebyside import assert_falls_back, assert_looked_ahead, augmented
 from tiny import tiny_model, words
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
+    CLIPVisionConfig,
     DynamicCache,
-    LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     PreTrainedModel,
     StaticCache,
 )
@@ -35,39 +36,12 @@ KINDS = [
     for family in UNBRANCHABLE
     for attention in family.attention
 ]
+IMAGE = 60  # the token that stands for a patch of an image
 Inputs = Callable[[], dict[str, Any]]  # made anew for every call: caches are used up
 
 
 def tiny_llama(attention: str = "sdpa") -> PreTrainedModel:
     return tiny_model(BY_NAME["llama"], attention)
-
-
-def sequences(out: Any) -> list[list[int]]:
-    return (out if isinstance(out, torch.Tensor) else out.sequences).tolist()
-
-
-def assert_falls_back(model: PreTrainedModel, inputs: Inputs, reason: str) -> None:
-    """Plain text through the patch, and exactly one warning that holds the reason, which the statistics repeat."""
-    torch.manual_seed(0)
-    expected = sequences(model.generate(**inputs()))
-    torch.manual_seed(0)
-    with augmented(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        text = sequences(model.generate(**inputs()))
-    reasons = [str(warning.message) for warning in caught if warning.category is lade.FallbackWarning]
-    assert text == expected
-    assert len(reasons) == 1
-    assert reason in reasons[0].lower()
-    assert reason in lade.last_stats().fallback.lower()
-
-
-@contextmanager
-def augmented() -> Iterator[None]:
-    lade.augment_all()
-    try:
-        yield
-    finally:
-        lade.restore_all()
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +114,35 @@ def test_more_model_inputs() -> None:
     """As multimodal models take: what an unknown input means at a later position, only the model knows."""
     inputs = words(9) | {"token_type_ids": torch.full((1, 9), 5)} | GREEDY
     assert_falls_back(tiny_model(BY_NAME["gpt2"], "sdpa"), lambda: dict(inputs), "token_type_ids")
+
+
+def tiny_llava() -> LlavaForConditionalGeneration:
+    vision = CLIPVisionConfig(
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
+    )
+    config = LlavaConfig(vision_config=vision, text_config=tiny_llama().config, image_token_index=IMAGE)
+    model = LlavaForConditionalGeneration(config).eval()
+    model.model.language_model.load_state_dict(tiny_llama().model.state_dict())
+    model.lm_head.load_state_dict(tiny_llama().lm_head.state_dict())
+    model.generation_config = copy.deepcopy(tiny_llama().generation_config)
+    return model
+
+
+def test_images() -> None:
+    text = words(9)["input_ids"].clamp(max=IMAGE - 1)
+    ids = torch.cat([torch.full((1, 4), IMAGE), text], dim=1)  # four patches
+    pixels = torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)
+    model, inputs = tiny_llava(), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
+    assert_falls_back(model, lambda: inputs | GREEDY, "mm_encoder_outputs")
+    expected = tiny_llama().generate(text, **GREEDY)
+    with augmented():
+        assert model.generate(text, **GREEDY).tolist() == expected.tolist()
+    assert_looked_ahead()
 
 
 def test_synced_gpus(tmp_path: Path) -> None:
@@ -222,53 +225,3 @@ def test_assistants() -> None:
     assert text.tolist() == expected.tolist()
     assert len(caught) == 1
     assert len(lade.log_history()) == before
-
-
-# What the self-probe finds
-
-
-class BlindLlama(LlamaForCausalLM):
-    """Drops the mask that it is given."""
-
-    def forward(self, *args: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
-        return super().forward(*args, attention_mask=None, **kwargs)
-
-
-class LostLlama(LlamaForCausalLM):
-    """Numbers positions on its own."""
-
-    def forward(self, *args: Any, position_ids: Any = None, **kwargs: Any) -> Any:
-        return super().forward(*args, position_ids=None, **kwargs)
-
-
-class BrittleLlama(LlamaForCausalLM):
-    """Knows two-dimensional masks only."""
-
-    def forward(self, *args: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
-        if attention_mask is not None and attention_mask.dim() != 2:
-            raise NotImplementedError("a mask of two dimensions, please")
-        return super().forward(*args, attention_mask=attention_mask, **kwargs)
-
-
-def broken(kind: type[LlamaForCausalLM]) -> LlamaForCausalLM:
-    sound = tiny_llama()
-    model = kind(copy.deepcopy(sound.config)).eval()
-    model.load_state_dict(sound.state_dict())
-    model.generation_config = copy.deepcopy(sound.generation_config)
-    return model
-
-
-@pytest.mark.parametrize("kind", [BlindLlama, LostLlama, BrittleLlama])
-def test_self_probe_catches(kind: type[LlamaForCausalLM]) -> None:
-    assert_falls_back(broken(kind), lambda: words(9) | GREEDY, "self-probe")
-
-
-@pytest.mark.parametrize("kind", [LlamaForCausalLM, BlindLlama])
-def test_self_probe_leaves_the_generator_alone(kind: type[LlamaForCausalLM]) -> None:
-    model = broken(kind)
-    torch.manual_seed(7)
-    state = torch.get_rng_state()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", lade.FallbackWarning)
-        lade.generate(model, **words(9), **GREEDY)
-    assert torch.equal(torch.get_rng_state(), state)

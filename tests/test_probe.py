@@ -1,4 +1,4 @@
-"""The self-probe's verdicts: given once, forgotten with the model. What it finds is in `test_fallbacks`."""
+"""The self-probe's verdicts: given once, forgotten with the model. What it finds is in `test_broken_models`."""
 
 import copy
 import gc
@@ -50,6 +50,7 @@ def generate(model: PreTrainedModel) -> None:
     assert lade.last_stats().fallback is None
 
 
+@pytest.mark.compat
 def test_a_model_is_probed_once() -> None:
     model, other = fresh(), fresh()
     with counted_probes() as probed:

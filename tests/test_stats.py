@@ -89,6 +89,12 @@ def test_debug_prints_one_line(model: PreTrainedModel, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == ""
 
 
+def test_debug_tells_of_plain_decoding_too(model: PreTrainedModel, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(lade.FallbackWarning):
+        stats = stats_of(model, 9, config=lade.LookaheadConfig(window=5, debug=1), use_cache=False)
+    assert capsys.readouterr().out == f"{stats}\n"
+
+
 def test_stats_are_frozen(model: PreTrainedModel) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         stats_of(model, 9).steps = 3  # type: ignore[misc]

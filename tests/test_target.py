@@ -58,6 +58,7 @@ def random_draft(data: st.DataObject, root: int) -> Draft:
     return builder.build()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("name", TREES)
 @settings(max_examples=8)
 @given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())

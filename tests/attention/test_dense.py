@@ -146,6 +146,7 @@ def paddings(draw: st.DrawFn) -> list[list[bool]]:
     return real
 
 
+@pytest.mark.compat
 @settings(max_examples=60)
 @pytest.mark.parametrize("name", CONFIGS)
 @given(real=paddings(), spare=st.integers(0, 6), data=st.data())
