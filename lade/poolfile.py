@@ -67,18 +67,17 @@ def check_description(found: dict[str, str], model: Any) -> None:
 def pack(contents: Contents) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for length, table in contents.tables.items():
-        rows = {
-            "keys": [list(key) for key in table],
-            "tokens": [_padded(tokens, -1) for tokens, _, _ in table.values()],
-            "probabilities": [_padded(probabilities, 0.0) for _, probabilities, _ in table.values()],
-            "counts": [min(count, MOST_SEEN) for _, _, count in table.values()],
+        values: dict[str, list[Any]] = {
+            "keys": [token for key in table for token in key],
+            "tokens": _padded([entry[0] for entry in table.values()], -1),
+            "probabilities": _padded([entry[1] for entry in table.values()], 0.0),
+            "counts": [min(entry[2], MOST_SEEN) for entry in table.values()],
         }
-        shapes = dict(zip(ENTRIES, _shapes(len(table), length, TOP), strict=True))
-        for name, dtype in ENTRIES.items():
-            tensors[f"{name}.{length}"] = torch.tensor(rows[name], dtype=dtype).reshape(shapes[name])
+        for (name, dtype), shape in zip(ENTRIES.items(), _shapes(len(table), length, TOP), strict=True):
+            tensors[f"{name}.{length}"] = torch.tensor(values[name], dtype=dtype).reshape(shape)
     for name in CALIBRATION:
-        for stage, values in enumerate(getattr(contents, name)):
-            tensors[f"{name}.{stage}"] = torch.tensor(values, dtype=torch.float64)
+        for stage, buckets in enumerate(getattr(contents, name)):
+            tensors[f"{name}.{stage}"] = torch.tensor(buckets, dtype=torch.float64)
     return tensors
 
 
@@ -98,8 +97,13 @@ def unpack(tensors: dict[str, torch.Tensor], model: Any) -> Contents:
     return Contents(tables, weights, seen)
 
 
-def _padded(values: list[Any], padding: float) -> list[Any]:
-    return [*values, *[padding] * (TOP - len(values))]
+def _padded(rows: list[list[Any]], padding: float) -> list[Any]:
+    """All rows in one list, each padded to `TOP`. Lists inside lists would keep the garbage collector busy."""
+    flat: list[Any] = []
+    for row in rows:
+        flat += row
+        flat.extend([padding] * (TOP - len(row)))
+    return flat
 
 
 def _shapes(size: int, length: int, top: int) -> list[tuple[int, ...]]:
@@ -123,11 +127,20 @@ def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Ta
         raise ValueError("a probability is not between 0 and 1")
     if not (counts >= 1).all():
         raise ValueError("a context was not seen even once")
-    rows = zip(known.sum(1).clamp(max=TOP).tolist(), *(part.tolist() for part in parts), strict=True)
-    table = {tuple(key): (following[:top], chances[:top], count) for top, key, following, chances, count in rows}
+    contexts = zip(*keys.t().tolist(), strict=True)  # rows as tuples at once: few objects for the garbage collector
+    predictions = _cut(tokens, known), _cut(probabilities, known)
+    table = dict(zip(contexts, zip(*predictions, counts.tolist(), strict=True), strict=True))
     if len(table) != len(keys):
         raise ValueError("a context stands there twice")
     return table
+
+
+def _cut(rows: torch.Tensor, known: torch.Tensor) -> list[list[Any]]:
+    """The rows without their padding, and no longer than `TOP`."""
+    lists = rows.tolist()
+    for row, width in zip(lists, known.sum(1).clamp(max=TOP).tolist(), strict=True):
+        del row[width:]
+    return lists
 
 
 def _stages(tensors: dict[str, torch.Tensor], name: str) -> list[list[float]]:

@@ -448,6 +448,47 @@ def lessons(pool: Pool) -> list[int]:
     return [sum(count for _, _, count in table.values()) for table in pool.table.tables.values()]
 
 
+class Guarded(dict[Any, Any]):
+    """A dict that may be walked and changed under its lock alone."""
+
+    def __init__(self, lock: Any, used: set[str]) -> None:
+        super().__init__()
+        self.lock, self.used = lock, used
+
+    def check(self, use: str) -> None:
+        assert self.lock._is_owned(), use
+        self.used.add(use)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.check("walk")
+        return super().__iter__()
+
+    def __delitem__(self, key: Any) -> None:
+        self.check("delete")
+        super().__delitem__(key)
+
+    def keys(self) -> Any:
+        self.check("walk")
+        return super().keys()
+
+    def clear(self) -> None:
+        self.check("clear")
+        super().clear()
+
+    def update(self, *entries: Any) -> None:  # type: ignore[override]
+        self.check("update")
+        super().update(*entries)
+
+
+def test_tables_are_used_under_the_lock(saved: Path, model: PreTrainedModel) -> None:
+    pool, used = shared_pool(model, "default"), set[str]()
+    pool.table.tables.update({length: Guarded(pool.lock, used) for length in LENGTHS})
+    load_pool(model, saved)
+    save_pool(model, saved)
+    shared_pool(model, "default", 3)
+    assert used == {"walk", "delete", "clear", "update"}
+
+
 def test_the_capacity_holds_while_threads_learn(model: PreTrainedModel, restless: None) -> None:
     def learn(offset: int) -> None:
         for number in range(1000):

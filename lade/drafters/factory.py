@@ -42,11 +42,11 @@ def auto(model: Any, settings: Settings, references: References | None, sharpnes
     budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
     table = warm.cached(model) if "warm" in settings.sources else None
     return BlendDrafter(
+        settings,
         budget,
         warm=None if table is None else SharpenedWarm(table, sharpness),
         references=references if "reference" in settings.sources else None,
         pool=fresh_pool if settings.tenant is None else lambda: shared_pool(model, settings.tenant, settings.pool_size),
-        sources=settings.sources,
     )
 
 
