@@ -133,8 +133,8 @@ def run_once(model: PreTrainedModel, contender: Contender, ids: Tensor, argument
 
 def audit(model: PreTrainedModel, ids: Tensor, run: Run, plain: Run) -> dict[str, Any] | None:
     """Where a text leaves plain decoding's, and whether rounding explains it; None where it does not."""
-    texts = [torch.cat([ids[0].cpu(), torch.tensor(one.new_tokens, dtype=torch.long)]) for one in (plain, run)]
-    found = parting(model, *texts, prompt_length=ids.shape[1])
+    one, other = (torch.cat([ids[0].cpu(), torch.tensor(text.new_tokens, dtype=torch.long)]) for text in (plain, run))
+    found = parting(model, one, other, prompt_length=ids.shape[1])
     return None if found is None else asdict(found) | {"explained": found.explained}
 
 
