@@ -80,12 +80,8 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
         return layer
     own = TreeLayer(layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None)
     if layer.is_initialized and layer.keys is not None and layer.keys.numel():
-        own.length = layer.get_seq_length()
-        own.start = own.length - layer.keys.shape[2]
-        own.lazy_initialization(layer.keys, layer.values)
-        own.reserve(layer.keys.shape[2])
-        own.keys[:, :, : layer.keys.shape[2]] = layer.keys
-        own.values[:, :, : layer.values.shape[2]] = layer.values
+        own.length = own.start = layer.get_seq_length() - layer.keys.shape[2]
+        own.update(layer.keys, layer.values)
     return own
 
 

@@ -24,7 +24,6 @@ from lade.purity import ROW_PURE, ROW_PURE_CRITERIA
 ATTENTION = ("eager", "sdpa")
 CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, DummyLayer}
 KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
-CHANGING_ROPE = ("longrope", "dynamic")
 
 
 class FallbackWarning(UserWarning):

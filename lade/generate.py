@@ -77,7 +77,7 @@ def lookahead_sample(
             **model_kwargs,
         )
         if not call.is_assistant:
-            record(_plain_stats(input_ids, result, reason))
+            _finish(_plain_stats(input_ids, result, reason), config)
         return result
     if reference is None:
         reference = (getattr(generation_config, "lade", None) or {}).get("reference")
@@ -90,6 +90,12 @@ def _reason_for_plain(call: Call) -> str | None:
         return reason
     text_config = call.text_config
     return probed_reason(call.model, layer_kinds(text_config), fallback.position_limit(text_config))
+
+
+def _finish(stats: GenerationStats, config: LookaheadConfig | Settings) -> None:
+    record(stats)
+    if config.debug:
+        print(stats)
 
 
 def _plain_stats(input_ids: torch.Tensor, result: Any, reason: str) -> GenerationStats:
@@ -164,9 +170,7 @@ class Decoding:
 
     def _finish_stats(self) -> None:
         stats = self.clock.stop(len(self.requests), sum(request.emitted for request in self.requests))
-        record(stats)
-        if self.settings.debug:
-            print(stats)
+        _finish(stats, self.settings)
 
     def _result(self) -> Any:
         config = self.call.generation_config

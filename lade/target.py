@@ -118,7 +118,8 @@ class HFTarget:
         last = [self.cache.lengths[0] - 1] if positions is None else positions[:, -1].tolist()
         self.positions = [position + 1 for position in (last if len(last) == rows else last * rows)]
         if padding is not None:
-            padding = None if bool(padding.all()) else padding.bool().to(self.model.device)
+            # A copy: masks exchange rows in place, and the tensor is the user's.
+            padding = None if bool(padding.all()) else padding.to(self.model.device, torch.bool, copy=True)
         self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.model.device)
         return Outputs(logits, {0: 0})
 

@@ -69,6 +69,19 @@ def test_rows_end_at_different_times(name: str) -> None:
     assert lade.last_stats().fallback is None
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long])
+def test_the_users_mask_stays_as_it_was(dtype: torch.dtype) -> None:
+    """Rows that end change places inside the engine; the tensor that the user gave does not."""
+    model, batch = tiny("llama"), words(*LENGTHS)
+    batch["attention_mask"] = batch["attention_mask"].to(dtype)
+    before = batch["attention_mask"].clone()
+    first = model.generate(**batch, do_sample=False, max_new_tokens=1)[:, -1].tolist()
+    for row in range(len(LENGTHS)):
+        lade.generate(model, **batch, do_sample=False, max_new_tokens=8, eos_token_id=first[row], config=CONFIG)
+        assert lade.last_stats().fallback is None
+        assert torch.equal(batch["attention_mask"], before)
+
+
 def test_a_row_ends_at_its_first_token() -> None:
     model, batch = tiny("llama"), words(*LENGTHS)
     first = model.generate(**batch, do_sample=False, max_new_tokens=1)[:, -1].tolist()

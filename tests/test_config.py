@@ -57,9 +57,15 @@ def test_given_values_outlive_settling() -> None:
         assert getattr(settled, name) == getattr(config, name)
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(LookaheadConfig)])
+@pytest.mark.parametrize("name", ["mode", "window", "ngram", "guesses", "pool_from_prompt"])
 def test_none_takes_the_default(name: str) -> None:
     assert LookaheadConfig(**{name: None}).settled() == LookaheadConfig().settled()
+
+
+@pytest.mark.parametrize("name", ["always_forward_one", "seed", "debug"])
+def test_none_is_no_value_where_the_default_is_plain(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name}=None"):
+        LookaheadConfig(**{name: None})
 
 
 def test_settings_are_frozen() -> None:
@@ -84,7 +90,7 @@ BAD = [
     ("WINDOW_SIZE", -1, ONE),
     ("WINDOW_SIZE", 7.5, ONE),
     ("WINDOW_SIZE", "", ONE),
-    ("WINDOW_SIZE", False, ONE),
+    ("WINDOW_SIZE", True, ONE),
     ("GUESS_SET_SIZE", 0, ONE_OR_ALL),
     ("GUESS_SET_SIZE", -2, ONE_OR_ALL),
     ("GUESS_SET_SIZE", 1.0, ONE_OR_ALL),
@@ -97,6 +103,7 @@ BAD = [
     ("ALWAYS_FWD_ONE", -1, "True, False, 1 and 0"),
     ("ALWAYS_FWD_ONE", "1", "True, False, 1 and 0"),
     ("SEED", 1.5, "an integer"),
+    ("SEED", True, "an integer"),
     ("SEED", "1", "an integer"),
     ("DEBUG", -1, "at least 0"),
     ("DEBUG", "1", "at least 0"),

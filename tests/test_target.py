@@ -217,6 +217,16 @@ def test_to_the_end_of_a_learned_table(name: str, lengths: tuple[int, ...], beyo
     assert ours.shape[1] == POSITIONS + beyond
 
 
+@pytest.mark.parametrize("name", ["gpt2", "opt"])
+def test_a_text_that_ends_before_the_table_does(name: str) -> None:
+    """More tokens are allowed than there are positions; the text ends in time, and so do the drafts."""
+    model = tiny_model(BY_NAME[name], "sdpa")
+    text = model.generate(**words(240), do_sample=False, max_new_tokens=16)[0, 240:].tolist()
+    end = next(token for token in reversed(text) if text.index(token) >= 8)
+    assert_plain(model, words(240), max_new_tokens=100, eos_token_id=end)
+    assert lade.last_stats().new_tokens == text.index(end) + 1
+
+
 def test_depth_limits() -> None:
     """No deeper than the tokens still allowed after the next one, nor past the last position."""
     model = tiny_model(BY_NAME["gpt2"], "sdpa")

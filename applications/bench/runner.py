@@ -104,10 +104,8 @@ def run_once(
 
 def audit(model: PreTrainedModel, ids: Tensor, run: Run, plain: Run) -> dict[str, Any] | None:
     """Where a text leaves plain decoding's, and whether rounding explains it; None where it does not."""
-    expected, given = (
-        torch.cat([ids[0].cpu(), torch.tensor(one.new_tokens, dtype=torch.long)]) for one in (plain, run)
-    )
-    found = parting(model, expected, given, prompt_length=ids.shape[1])
+    one, other = (torch.cat([ids[0].cpu(), torch.tensor(text.new_tokens, dtype=torch.long)]) for text in (plain, run))
+    found = parting(model, one, other, prompt_length=ids.shape[1])
     return None if found is None else asdict(found) | {"explained": found.explained}
 
 
