@@ -130,7 +130,7 @@ def load_pool(
             table.clear()
             table.update(islice(saved.items(), max(0, len(saved) - pool.table.capacity), None))
         pool.calibration.weights = contents.weights
-        pool.calibration._seen = contents.seen
+        pool.calibration.seen = contents.seen
 
 
 def _load(path: Path, model: Any) -> Contents:
@@ -148,7 +148,7 @@ def _contents(pool: Pool) -> Contents:
     """A copy that stays as it is; predictions are replaced, never changed."""
     with pool.lock:
         tables = {length: dict(table) for length, table in pool.table.tables.items()}
-        return Contents(tables, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration._seen)))
+        return Contents(tables, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration.seen)))
 
 
 def _resize(table: PredictionTable, capacity: int) -> None:

@@ -20,6 +20,7 @@ from lade.attention.dense import Block, DenseMasks, Kind
 from lade.cache import TreeCache
 from lade.drafters.stages import TOP
 from lade.stats import Clock
+from lade.topk import likeliest
 from lade.tree import Draft, ancestor_matrix
 
 
@@ -52,10 +53,9 @@ class Outputs:
     @cached_property
     def _top(self) -> tuple[list[list[list[int]]], list[list[list[float]]]]:
         """The `TOP` most likely tokens of every queried node: all that leaves the device of them."""
-        logits = self.logits.float() * self.sharpness
-        best = logits.topk(min(TOP, logits.shape[-1]))
-        probabilities = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
-        return best.indices.tolist(), probabilities.tolist()
+        rows, queried, size = self.logits.shape
+        tokens, probabilities = likeliest(self.logits.view(-1, size), min(TOP, size), self.sharpness)
+        return tokens.view(rows, queried, -1).tolist(), probabilities.view(rows, queried, -1).tolist()
 
     @cached_property
     def _greedy(self) -> list[list[int]]:

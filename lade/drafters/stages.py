@@ -14,13 +14,13 @@ FAMILIES = ("reference", "suffix", "window", "recycled", "warm")  # what of thes
 REFERENCE, SUFFIX, WINDOW, RECYCLED, WARM = 0, 1, 2, 3, 3 + len(LENGTHS)
 
 DEPTHS = 3  # children of the root, of nodes at depth 1-2, of deeper ones
-SEEN = 3  # contexts seen once, twice, more often; n-grams matched by one token, two, more
+GRAMS = 3  # n-grams matched by one token, two, more
 MATCHES = 6  # matches of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
 PRIORS = (
-    [0.5, 0.7, 0.9, 0.95, 0.98, 0.99] * DEPTHS,
+    [0.02, 0.06, 0.3, 0.8, 0.95, 0.99] * DEPTHS,
     [0.02, 0.05, 0.1, 0.2, 0.4, 0.6] * DEPTHS,
     [0.1, 0.2, 0.3] * DEPTHS,
-    *([weight] * (SEEN * DEPTHS) for weight in (0.6, 0.6, 0.6, 0.8)),
+    *([weight] * DEPTHS for weight in (0.6, 0.6, 0.6, 0.8)),
     [0.9] * DEPTHS,
 )
 
@@ -30,11 +30,11 @@ def depth_bucket(depth: int) -> int:
 
 
 def match_bucket(depth: int, length: int) -> int:
-    return depth_bucket(depth) * MATCHES + max(0, min(length.bit_length(), MATCHES) - 1)
+    return depth * MATCHES + min(length.bit_length(), MATCHES) - 1
 
 
-def seen_bucket(depth: int, times: int) -> int:
-    return depth_bucket(depth) * SEEN + min(times, SEEN) - 1
+def gram_bucket(depth: int, length: int) -> int:
+    return depth * GRAMS + min(length, GRAMS) - 1
 
 
 def prior_calibration() -> Calibration:

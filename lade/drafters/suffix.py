@@ -39,7 +39,7 @@ class SuffixAutomaton:
     """
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
-        self._text: list[int] = []
+        self.text: list[int] = []
         self._last = 0
         # By state; state 0 is the root, the empty string, whose end is never read.
         self._next: list[dict[int, int]] = [{}]
@@ -77,7 +77,7 @@ class SuffixAutomaton:
 
     def next_token(self, cursor: Cursor) -> int | None:
         """What followed the match where it last occurred; None for the empty match and where nothing ever followed."""
-        return self._text[cursor.end] if -1 < cursor.end < len(self._text) else None
+        return self.text[cursor.end] if -1 < cursor.end < len(self.text) else None
 
     def only_at_end(self, cursor: Cursor) -> bool:
         """Whether the match is a suffix of the text that occurs nowhere else in it."""
@@ -93,8 +93,8 @@ class SuffixAutomaton:
 
     def _append(self, token: int) -> None:
         following, links, ends = self._next, self._links, self._ends
-        end = len(self._text)
-        self._text.append(token)
+        end = len(self.text)
+        self.text.append(token)
         state, self._last = self._last, self._add_state({}, end + 1, end + 1)
         while state >= 0 and token not in following[state]:
             following[state][token] = self._last
@@ -155,17 +155,10 @@ class OwnText:
         self._automaton.extend(tokens)
         self.cursor = self._automaton.repeated()
 
-    def follow(self, cursor: Cursor, token: int) -> Cursor:
-        """The longest suffix of the matched tokens and `token` that was followed by anything in the text.
-
-        Where the text repeats itself, a draft can so go round and round.
-        """
-        found = self._automaton.follow(cursor, token)
-        return self.cursor if self._automaton.only_at_end(found) else found
-
-    def next_token(self, cursor: Cursor) -> int | None:
-        """What followed the match where it last occurred; None for the empty match."""
-        return self._automaton.next_token(cursor)
+    def at(self, index: int) -> int:
+        """The token there; behind the end the text is taken to repeat what followed the cursor, again and again."""
+        text = self._automaton.text
+        return text[index] if index < len(text) else text[self.cursor.end + (index - len(text)) % (len(text) - self.cursor.end)]
 
 
 class ReferenceText:
@@ -179,10 +172,10 @@ class ReferenceText:
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
-        self._text = list(tokens)
-        self._automaton = SuffixAutomaton(self._text)
+        self.text = list(tokens)
+        self._automaton = SuffixAutomaton(self.text)
         self._occurrences: dict[int, list[int]] = {}  # token -> the indices behind it, ascending
-        for index, token in enumerate(self._text):
+        for index, token in enumerate(self.text):
             self._occurrences.setdefault(token, []).append(index + 1)
         self._sure = 0  # where the last match of SURE tokens ended
         self.cursor = Cursor(0, 0, 0)
@@ -203,9 +196,9 @@ class ReferenceText:
             end = self._nearest(token, length, end, cursor.end if cursor.length >= SURE else self._sure)
         return Cursor(state, length, end)
 
-    def next_token(self, cursor: Cursor) -> int | None:
-        """What follows in the reference; None where nothing matches and at its end."""
-        return self._automaton.next_token(cursor)
+    def at(self, index: int) -> int | None:
+        """The token there; None behind the end."""
+        return self.text[index] if index < len(self.text) else None
 
     def _nearest(self, token: int, length: int, end: int, sure: int) -> int:
         """Behind which occurrence of a match to go on: the first one after `sure`, else the one that ends before `end`.
@@ -215,8 +208,8 @@ class ReferenceText:
         occurrences = self._occurrences[token]
         first = bisect_right(occurrences, sure)
         known = min(length, SURE)
-        tail = self._text[end - known : end]
+        tail = self.text[end - known : end]
         for other in occurrences[first : first + TRIED]:
-            if self._text[other - known : other] == tail:  # a slice from before the beginning is shorter than the tail
+            if self.text[other - known : other] == tail:  # a slice from before the beginning is shorter than the tail
                 return other
         return end
