@@ -23,7 +23,7 @@ class Calibration:
 
     def __init__(self, priors: Sequence[Sequence[float]]) -> None:
         self.weights = [list(stage) for stage in priors]
-        self._seen = [[STRENGTH] * len(stage) for stage in priors]
+        self.seen = [[STRENGTH] * len(stage) for stage in priors]
 
     def learn(self, stages: Sequence[tuple[int, int, float]]) -> None:
         """One verified node.
@@ -39,6 +39,6 @@ class Calibration:
             shares.append(own / behind if behind > 0 else 0.0)
         reached = 1.0
         for (stage, bucket, _), share in zip(stages, reversed(shares), strict=True):
-            seen = self._seen[stage][bucket] = self._seen[stage][bucket] + reached
+            seen = self.seen[stage][bucket] = self.seen[stage][bucket] + reached
             self.weights[stage][bucket] += (share - self.weights[stage][bucket]) * reached / seen
             reached *= 1 - share
