@@ -4,12 +4,8 @@ Knows the terminal; tables and files are `lade.warm`'s.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lade import warm
@@ -53,15 +49,6 @@ def prepare() -> None:
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> warm.WarmTable:
     try:
-        with progress_bar() as progress:
-            return warm.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
+        return warm.warm_up(model, top=top, tokenizer=tokenizer)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar on a terminal's stderr from the first call on."""
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("warm table", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -16,9 +16,11 @@ from typing import Any
 
 from transformers import GenerationMixin
 
-from lade.config import LookaheadConfig, default_config
+from lade.config import LookaheadConfig, check_switch, default_config
 from lade.generate import lookahead_sample
-from lade.reference import references_of
+from lade.reference import check_mode, check_reference
+from lade.warm import warm_up
+from lade.wrappers import unwrapped
 
 _lock = threading.RLock()
 _users = 0  # open scopes, and one for augment_all
@@ -50,21 +52,30 @@ def restore_all() -> None:
 
 
 @contextlib.contextmanager
-def lookahead(model: Any, config: LookaheadConfig | None = None, *, reference: Any = None) -> Iterator[None]:
+def lookahead(
+    model: Any, config: LookaheadConfig | None = None, *, reference: Any = None, warm: bool = False
+) -> Iterator[None]:
     """Inside this scope, in this thread or task, `model.generate` decodes with lookahead.
 
     Args:
         model: the model, or a wrapper (PEFT) around it.
         config: its settings; the process-wide ones where `None`.
-        reference: a text that the outputs may repeat, as token ids, or one per row; for mode "auto".
+        reference: a text that the outputs may repeat, as token ids, or one per prompt; for mode "auto".
+        warm: compute the model's warm table before the scope begins, or load it where it is kept (`lade.warm_up`); for
+            mode "auto". Without it, a table that is kept is used all the same.
 
     Raises:
-        ValueError: config is not a LookaheadConfig, model has no `generate`, or reference is no text.
+        ValueError: config is not a LookaheadConfig, model has no `generate`, reference is no text, or warm is given for
+            a model or a mode that has no use for a table.
     """
     check_call(model, config)
     config = config or default_config()
     check_reference(reference, config)
-    token = _scopes.set((*_scopes.get(), (_unwrapped(model), config, reference)))
+    check_switch("warm", warm)
+    if warm:
+        check_mode("warm", config)
+        warm_up(model)
+    token = _scopes.set((*_scopes.get(), (unwrapped(model), config, reference)))
     with _lock:
         _install()
     try:
@@ -83,25 +94,10 @@ def check_call(model: Any, config: LookaheadConfig | None) -> None:
         raise ValueError(f"config={config!r}: allowed is a lade.LookaheadConfig or None")
 
 
-def check_reference(reference: Any, config: LookaheadConfig, rows: int | None = None) -> None:
-    """Errors about a reference text, its number of rows where that is known."""
-    if reference is None:
-        return
-    references_of(reference, rows)
-    if config.settled().mode != "auto":
-        raise ValueError(f"reference is for mode='auto', not for mode={config.settled().mode!r}")
-
-
 def plain_sample() -> Callable[..., Any]:
     """transformers' own `_sample`, whether or not it is replaced at the moment."""
     with _lock:
         return _original if _original is not None else GenerationMixin._sample
-
-
-def _unwrapped(model: Any) -> Any:
-    """The transformers model whose `generate` runs in the end: inside torch.compile's wrapper and PEFT's."""
-    model = getattr(model, "_orig_mod", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _install() -> None:

@@ -75,9 +75,9 @@ class LookaheadConfig:
             _check_sources(self.sources)
         _check_integer("seed", self.seed, "an integer", lambda value: True)
         _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
-        _check_switch("always_forward_one", self.always_forward_one)
+        check_switch("always_forward_one", self.always_forward_one)
         if self.pool_from_prompt is not None:
-            _check_switch("pool_from_prompt", self.pool_from_prompt)
+            check_switch("pool_from_prompt", self.pool_from_prompt)
 
     def settled(self) -> Settings:
         """These settings with every default filled in."""
@@ -118,7 +118,8 @@ class Settings:
     debug: int
 
 
-def _check_switch(name: str, value: Any) -> None:
+def check_switch(name: str, value: Any) -> None:
+    """An error that names the argument where the value is neither on nor off."""
     if not isinstance(value, int) or value not in (0, 1):
         raise ValueError(f"{name}={value!r}: allowed are True, False, 1 and 0")
 

@@ -26,7 +26,7 @@ from lade.fallback import Call
 from lade.models.families import refusal
 from lade.noise import Noise
 from lade.probe import probed_reason
-from lade.reference import references_of
+from lade.reference import references_for
 from lade.request import Request
 from lade.stats import Clock, GenerationStats, record
 from lade.stream import Stream
@@ -59,10 +59,14 @@ def lookahead_sample(
 
     Returns:
         [B, P + new] token ids, or a `GenerateDecoderOnlyOutput`, as plain decoding does.
+
+    Raises:
+        ValueError: about the reference or the generation config's entry `lade`, before any work.
     """
     call = Call(
         model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus or False, model_kwargs
     )
+    references = references_for(reference, generation_config, config, input_ids.shape[0])
     reason = _reason_for_plain(call)
     if reason is not None:
         fallback.warn(call, reason)
@@ -79,9 +83,7 @@ def lookahead_sample(
         if not call.is_assistant:
             _finish(_plain_stats(input_ids, result, reason), config)
         return result
-    if reference is None:
-        reference = (getattr(generation_config, "lade", None) or {}).get("reference")
-    return Decoding(call, streamer, config.settled(), references_of(reference, input_ids.shape[0])).run()
+    return Decoding(call, streamer, config.settled(), references).run()
 
 
 def _reason_for_plain(call: Call) -> str | None:

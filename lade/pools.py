@@ -22,6 +22,7 @@ from lade.drafters.recycle import CAPACITY, PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
 from lade.poolfile import Contents, check_description, describe, pack, unpack
 from lade.safefile import read, write
+from lade.wrappers import unwrapped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +63,7 @@ def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
     _check_tenant(tenant)
     _check_capacity(capacity)
     with _lock:
-        tenants = _pools.setdefault(_unwrapped(model), {})
+        tenants = _pools.setdefault(unwrapped(model), {})
         if tenant not in tenants:
             tenants[tenant] = fresh_pool()
         pool = tenants[tenant]
@@ -80,7 +81,7 @@ def drop_pools(model: Any = None, tenant: str | None = None) -> None:
         tenant: which of them; every tenant's where `None`.
     """
     with _lock:
-        models = list(_pools) if model is None else [_unwrapped(model)]
+        models = list(_pools) if model is None else [unwrapped(model)]
         for each in models:
             if tenant is None:
                 _pools.pop(each, None)
@@ -99,7 +100,7 @@ def save_pool(model: Any, path: str | os.PathLike[str], *, tenant: str = "defaul
     """
     _check_tenant(tenant)
     with _lock:
-        pool = _pools.get(_unwrapped(model), {}).get(tenant)
+        pool = _pools.get(unwrapped(model), {}).get(tenant)
     if pool is None:
         raise ValueError(f"tenant={tenant!r}: allowed is a tenant that has a pool on this model")
     write(Path(path), pack(_contents(pool)), describe(model))
@@ -156,12 +157,6 @@ def _resize(table: PredictionTable, capacity: int) -> None:
     for entries in table.tables.values():
         for key in list(islice(entries, max(0, len(entries) - capacity))):
             del entries[key]
-
-
-def _unwrapped(model: Any) -> Any:
-    """The transformers model inside torch.compile's wrapper and PEFT's."""
-    model = getattr(model, "_orig_mod", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _check_tenant(tenant: str) -> None:

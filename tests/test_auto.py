@@ -110,6 +110,7 @@ def warmed(name: str) -> PreTrainedModel:
     return model
 
 
+@pytest.mark.compat
 @LENGTHS
 @pytest.mark.parametrize("name", ["llama", "gpt_oss", "llama4"])
 def test_greedy_with_a_warm_table(name: str, lengths: tuple[int, ...], identity: Identity) -> None:
@@ -130,6 +131,7 @@ def test_short_texts_end_where_they_should(tokens: int) -> None:
     assert ours.tolist() == expected.tolist()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gpt2", "gpt_oss"])
 def test_rows_end_at_different_times(name: str) -> None:
     model, batch = tiny_model(BY_NAME[name], last_attention(name)), words(12, 5, 9, 7)
@@ -166,12 +168,14 @@ def test_seeded_samples(name: str, lengths: tuple[int, ...], copies: int) -> Non
     assert_looked_ahead()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
 def test_seeded_samples_with_a_warm_table(temperature: float) -> None:
     sampling = SAMPLING | {"temperature": temperature}
     assert_same_when_seeded(warmed("llama"), auto(40), **words(*PADDED), **sampling)
 
 
+@pytest.mark.compat
 @LENGTHS
 @pytest.mark.parametrize(
     "processors", [{"repetition_penalty": 1.1}, {"no_repeat_ngram_size": 4, "suppress_tokens": [7, 9]}], ids=str

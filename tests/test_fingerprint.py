@@ -76,6 +76,7 @@ def test_what_lies_elsewhere_or_otherwise_is_the_same() -> None:
     assert fingerprint(Weights(values, values + 1)) != fingerprint(Weights(values + 1, values))
 
 
+@pytest.mark.compat
 def test_a_saved_model_keeps_its_fingerprint(tmp_path: object) -> None:
     model = fresh()
     model.save_pretrained(str(tmp_path))
@@ -141,6 +142,7 @@ def test_wrapped_tensors_are_looked_into() -> None:
     assert fingerprint(wrapped(1.0)) == fingerprint(wrapped(1.0)) != fingerprint(wrapped(2.0))
 
 
+@pytest.mark.compat
 def test_adapters_count_as_they_are_switched_and_the_wrapper_does_not() -> None:
     settings = peft.LoraConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj"], init_lora_weights=False)
     base = fresh()

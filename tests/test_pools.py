@@ -52,7 +52,7 @@ def teach(pool: Pool, *context: int, following: int = 7) -> None:
 def contents(pool: Pool) -> tuple[Any, ...]:
     """Everything that it holds, the order of its contexts too."""
     tables = [list(table.items()) for table in pool.table.tables.values()]
-    return copy.deepcopy((tables, pool.calibration.weights, pool.calibration._seen))
+    return copy.deepcopy((tables, pool.calibration.weights, pool.calibration.seen))
 
 
 EMPTY = contents(fresh_pool())
@@ -89,6 +89,7 @@ def test_models_never_see_each_other(model: PreTrainedModel) -> None:
     assert contents(shared_pool(twin, "anna")) == EMPTY
 
 
+@pytest.mark.compat
 def test_wrappers_share_with_the_model_inside(model: PreTrainedModel) -> None:
     adapted = SimpleNamespace(get_base_model=lambda: model)
     compiled = SimpleNamespace(_orig_mod=adapted)
@@ -195,7 +196,7 @@ def test_a_file_brings_everything_back(
     pool = shared_pool(model, "anna")
     pool.table.tables.update(zip(LENGTHS, tables, strict=True))
     pool.calibration.weights = [[random.random() for _ in prior] for prior in PRIORS]
-    pool.calibration._seen = [[random.uniform(20, 1e12) for _ in prior] for prior in PRIORS]
+    pool.calibration.seen = [[random.uniform(20, 1e12) for _ in prior] for prior in PRIORS]
     save_pool(model, path, tenant="anna")
     teach(shared_pool(model, "bert"), 1, 2, 3, 4)
     load_pool(model, path, tenant="bert")

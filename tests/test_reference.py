@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -50,6 +51,11 @@ def test_one_text_per_row(reference: Any, rows: int | None, texts: Any) -> None:
     assert references_of(reference, rows) == texts
 
 
+def test_samples_of_a_prompt_stand_side_by_side() -> None:
+    assert references_of([[1], None], 2, samples=3) == [[1]] * 3 + [None] * 3
+    assert references_of([1], 2, samples=2) == [[1]] * 4
+
+
 @pytest.mark.parametrize(
     ("reference", "kind"), [("a text", "str"), (7, "int"), ({1: 2}, "dict"), (b"12", "bytes"), (1.5, "float")]
 )
@@ -69,8 +75,10 @@ def test_whatever_is_no_token_id_is_refused(reference: Any) -> None:
 
 
 @pytest.mark.parametrize(("reference", "count", "rows"), [([[1], [2]], 2, 3), ([[1], [2]], 2, 1), ([None] * 4, 4, 3)])
-def test_another_number_of_rows_is_named(reference: Any, count: int, rows: int) -> None:
-    with pytest.raises(ValueError, match=f"reference of {count} texts: allowed is one, or one for each of the {rows} "):
+def test_another_number_of_texts_is_named(reference: Any, count: int, rows: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"reference of {count} texts: allowed is one, or one for each of the {rows} p"
+    ):
         references_of(reference, rows)
 
 
@@ -112,6 +120,7 @@ def llama() -> PreTrainedModel:
     return tiny_model(BY_NAME["llama"], "sdpa")
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_gives_the_same_text_in_fewer_steps(way: Way) -> None:
     model, prompt = llama(), words(9)
@@ -156,6 +165,7 @@ def test_one_reference_serves_all_rows(way: Way) -> None:
     assert lade.last_stats().accepted["reference"] >= 90
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("way", WAYS)
 def test_samples_of_a_prompt_share_its_reference(way: Way) -> None:
     model, batch = llama(), words(5, 9)
@@ -166,6 +176,14 @@ def test_samples_of_a_prompt_share_its_reference(way: Way) -> None:
     ours = way(model, AUTO, [expected[0, 9:].tolist(), expected[2, 9:].tolist()], **kwargs)
     assert ours.tolist() == expected.tolist()
     assert lade.last_stats().accepted["reference"] >= 32
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_text_per_sample_is_refused(way: Way) -> None:
+    """Which of a prompt's samples would get which is nobody's to choose."""
+    kwargs = words(5, 9) | GREEDY | {"do_sample": True, "num_return_sequences": 2}
+    with pytest.raises(ValueError, match="reference of 4 texts: allowed is one, or one for each of the 2 prompts"):
+        way(llama(), AUTO, [[5], [6], [7], [8]], **kwargs)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -181,6 +199,79 @@ def test_refused_before_any_work(way: Way, reference: Any, monkeypatch: pytest.M
     monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("the model ran"))
     with pytest.raises(ValueError, match="reference "):
         way(model, AUTO, reference, **words(9), **GREEDY)
+
+
+def in_a_scope(model: PreTrainedModel, given: GenerationConfig, **prompt: Tensor) -> Tensor:
+    with lade.lookahead(model, AUTO):
+        return model.generate(generation_config=given, **prompt)
+
+
+def with_all_augmented(model: PreTrainedModel, given: GenerationConfig, **prompt: Tensor) -> Tensor:
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as after:
+        patch.delenv("USE_LADE", raising=False)
+        lade.augment_all()
+        after.callback(lade.restore_all)
+        return model.generate(generation_config=given, **prompt)
+
+
+def by_a_method(model: PreTrainedModel, given: GenerationConfig, **prompt: Tensor) -> Tensor:
+    return model.generate(generation_config=given, custom_generate=lade.decoding_method(AUTO), **prompt)
+
+
+def by_generate(model: PreTrainedModel, given: GenerationConfig, **prompt: Tensor) -> Tensor:
+    return lade.generate(model, generation_config=given, config=AUTO, **prompt)
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("way", [in_a_scope, with_all_augmented, by_a_method, by_generate])
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("x", r"lade='x' in the generation config: allowed is {'reference': token ids}"),
+        ([5, 6], r"lade=\[5, 6\] in the generation config"),
+        ({"refrence": [5], "reference": [6]}, r"lade={'refrence': ...} .*: the only key allowed is 'reference'"),
+    ],
+    ids=("text", "list", "unknown key"),
+)
+def test_a_wrong_entry_of_the_generation_config_is_named(
+    way: Callable[..., Tensor], entry: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = llama()
+    monkeypatch.setattr(type(model), "forward", lambda *args, **kwargs: pytest.fail("the model ran"))
+    with pytest.raises(ValueError, match=message):
+        way(model, GenerationConfig(max_new_tokens=4, pad_token_id=0, lade=entry), **words(9))
+
+
+@pytest.mark.parametrize(
+    "asked", [{"reference": "x"}, {"generation_config": GenerationConfig(lade="x")}], ids=("argument", "entry")
+)
+def test_a_streamer_sees_nothing_of_a_refused_call(asked: dict[str, Any]) -> None:
+    streamer = Mock()
+    with pytest.raises(ValueError, match="allowed "):
+        lade.generate(llama(), **words(9), config=AUTO, streamer=streamer, **asked)
+    assert streamer.mock_calls == []
+
+
+def test_a_method_refuses_what_is_no_text_when_it_is_made() -> None:
+    with pytest.raises(ValueError, match="reference of type str: allowed are token ids"):
+        lade.decoding_method(AUTO, reference="a text")
+
+
+@pytest.mark.parametrize("entry", [None, {}, {"reference": None}], ids=str)
+def test_an_empty_entry_asks_for_nothing(entry: Any) -> None:
+    model, prompt = llama(), words(9)
+    given = GenerationConfig(max_new_tokens=4, pad_token_id=0, lade=entry)
+    assert in_a_scope(model, given, **prompt).tolist() == model.generate(generation_config=given, **prompt).tolist()
+
+
+def test_a_wrong_reference_is_an_error_where_lade_decodes_plainly_too() -> None:
+    """What the user asked of lade is not dropped without a word."""
+    model = tiny_model(BY_NAME["llama"], "eager")
+    kwargs = words(9) | GREEDY | {"output_attentions": True, "return_dict_in_generate": True}
+    with pytest.warns(lade.FallbackWarning):
+        lade.generate(model, config=AUTO, reference=[5], **kwargs)
+    with pytest.raises(ValueError, match="reference is for mode='auto'"):
+        through_the_generation_config(model, PAPER, [5], **kwargs)
 
 
 def test_the_inner_scope_has_its_own_reference() -> None:

@@ -18,16 +18,11 @@ from tiny import tiny_model
 from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
 
 import lade.safefile
-from lade import warm, warmtable
+from lade import warmfile, warmtable
 from lade.warm import CacheWarning, cached, compute, table_file, warm_up
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LADE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("table_folder")
 
 
 @pytest.fixture
@@ -64,6 +59,7 @@ class Vocabulary:
         return {word: index for index, word in enumerate(self.words)}
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
 def test_the_table_is_the_models_own_top_k(family: Family) -> None:
     model = tiny_model(family)
@@ -141,10 +137,11 @@ def test_other_wrong_arguments_are_named() -> None:
         warm_up(T5ForConditionalGeneration(config))
 
 
-def test_a_table_is_computed_once_and_found_by_the_next_process(forwards: list[int], folder: Path) -> None:
+@pytest.mark.compat
+def test_a_table_is_computed_once_and_found_by_the_next_process(forwards: list[int], table_folder: Path) -> None:
     model, other = fresh(), fresh()
     assert cached(model) is None
-    assert not folder.exists()
+    assert not table_folder.exists()
     table = warm_up(model)
     assert forwards == [64]
     assert cached(model) is warm_up(model) is table
@@ -153,7 +150,7 @@ def test_a_table_is_computed_once_and_found_by_the_next_process(forwards: list[i
     assert torch.equal(found.tokens, table.tokens)
     assert torch.equal(found.probabilities, table.probabilities)
     assert found.seconds == table.seconds > 0
-    assert list(folder.iterdir()) == [table_file(model)]
+    assert list(table_folder.iterdir()) == [table_file(model)]
 
 
 def test_a_table_with_fewer_tokens_is_replaced(forwards: list[int]) -> None:
@@ -167,7 +164,7 @@ def test_a_table_with_fewer_tokens_is_replaced(forwards: list[int]) -> None:
 
 def test_weights_are_read_only_where_a_table_of_this_configuration_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up(fresh(next(family for family in BRANCHABLE if family.name == "gpt2")))
-    monkeypatch.setattr(warm, "fingerprint", lambda model: pytest.fail("the weights were read"))
+    monkeypatch.setattr(warmfile, "fingerprint", lambda model: pytest.fail("the weights were read"))
     assert cached(fresh()) is None
 
 
@@ -240,6 +237,18 @@ def wrong_tensors(path: Path) -> None:
     lade.safefile.write(path, {"tokens": tokens, "probabilities": tokens.float()}, metadata_of(path))
 
 
+def wrong_token(path: Path) -> None:
+    tensors, metadata = lade.safefile.read(path)
+    tensors["tokens"][7, 1] = VOCAB
+    lade.safefile.write(path, tensors, metadata)
+
+
+def wrong_probability(path: Path) -> None:
+    tensors, metadata = lade.safefile.read(path)
+    tensors["probabilities"][7, 1] = float("nan")
+    lade.safefile.write(path, tensors, metadata)
+
+
 def no_tensors(path: Path) -> None:
     lade.safefile.write(path, {}, metadata_of(path))
 
@@ -261,6 +270,8 @@ BROKEN: dict[str, Callable[[Path], object]] = {
     "words for a cost": lambda path: rewritten(path, seconds="long"),
     "wrong shapes": wrong_tensors,
     "no tensors": no_tensors,
+    "no token": wrong_token,
+    "no probability": wrong_probability,
 }
 
 
@@ -281,8 +292,8 @@ def test_a_broken_or_foreign_file_is_ignored_with_one_warning_and_replaced(damag
     assert torch.equal(cached(fresh()).probabilities, table.probabilities)
 
 
-def test_a_folder_that_takes_no_file_costs_a_warning(folder: Path, forwards: list[int]) -> None:
-    folder.write_text("a file where the folder should be")
+def test_a_folder_that_takes_no_file_costs_a_warning(table_folder: Path, forwards: list[int]) -> None:
+    table_folder.write_text("a file where the folder should be")
     model = fresh()
     assert cached(model) is None
     with pytest.warns(CacheWarning, match="keeps the warm table in memory only"):
@@ -291,14 +302,14 @@ def test_a_folder_that_takes_no_file_costs_a_warning(folder: Path, forwards: lis
     assert forwards == [64]
 
 
-def test_a_writer_that_fails_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_fails_leaves_nothing_behind(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, target: Path) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.warns(CacheWarning, match="disk full"):
         warm_up(fresh())
-    assert list(folder.iterdir()) == []
+    assert list(table_folder.iterdir()) == []
 
 
 def write_repeatedly(path: Path, barrier: Any) -> None:
@@ -310,7 +321,7 @@ def write_repeatedly(path: Path, barrier: Any) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_write_at_once_leave_one_valid_file(folder: Path) -> None:
+def test_processes_that_write_at_once_leave_one_valid_file(table_folder: Path) -> None:
     table = warm_up(fresh())
     path = table_file(fresh())
     context = multiprocessing.get_context("spawn")
@@ -324,10 +335,10 @@ def test_processes_that_write_at_once_leave_one_valid_file(folder: Path) -> None
         assert torch.equal(cached(fresh()).tokens, table.tokens)  # a broken file would warn, and warnings are errors
     writer.join()
     assert writer.exitcode == 0
-    assert list(folder.iterdir()) == [path]
+    assert list(table_folder.iterdir()) == [path]
 
 
-def test_threads_that_warm_up_at_once_agree(folder: Path) -> None:
+def test_threads_that_warm_up_at_once_agree(table_folder: Path) -> None:
     barrier, tables = Barrier(4), []
 
     def work() -> None:
@@ -342,7 +353,7 @@ def test_threads_that_warm_up_at_once_agree(folder: Path) -> None:
         thread.join()
     assert len(tables) == 4
     assert all(torch.equal(table.tokens, tables[0].tokens) for table in tables)
-    assert list(folder.iterdir()) == [table_file(fresh())]
+    assert list(table_folder.iterdir()) == [table_file(fresh())]
 
 
 def test_weights_without_data_have_no_table() -> None:

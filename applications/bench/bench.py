@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -39,7 +40,7 @@ class Bench:
     out: Path
     methods: MethodOptions
     run: RunOptions
-    loading: dict[str, str | None]  # dtype, device, attn_implementation
+    loading: dict[str, Any]  # dtype, device, attn_implementation
 
     def head(self, device: torch.device) -> dict[str, object]:
         """What every summary begins with."""

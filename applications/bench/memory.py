@@ -37,7 +37,7 @@ class MemoryJob:
     max_new_tokens: int
     threads: int
     seed: int
-    loading: dict[str, str | None]  # dtype, device, attn_implementation
+    loading: dict[str, Any]  # dtype, device, attn_implementation
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def test_the_budget_is_the_one_given_else_fits_the_device(model: PreTrainedModel
     assert (blend(model, budget=1).budget, blend(accelerated, budget=99).budget) == (1, 99)
 
 
+@pytest.mark.compat
 def test_a_warm_table_is_used_where_there_is_one_and_never_computed(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
