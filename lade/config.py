@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lade import preset
 from lade.drafters.stages import FAMILIES
 
 MODES = ("auto", "lookahead")
@@ -149,6 +150,11 @@ FIELDS = {
 }
 # Kept from the original and refused until the parts behind them exist: name -> values that ask for nothing.
 UNAVAILABLE = {"USE_FLASH": (0, False, None), "DIST_WORKERS": (0, 1, None)}
+PRESET = "PRESET"
+# What a preset decides, beside MODE; one that it does not name takes its default.
+IN_PRESETS = [
+    name for name in ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE", "BUDGET", "ADAPT", "POOL_FROM_PROMPT") if name in FIELDS
+]
 
 _lock = threading.Lock()
 _default = LookaheadConfig()
@@ -159,22 +165,40 @@ def config_lade(**settings: Any) -> LookaheadConfig:
 
     Args:
         settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DEBUG
-            as in `LookaheadConfig`.
+            as in `LookaheadConfig`. PRESET is a file that `lade tune` wrote, or a name in the user's cache folder:
+            its settings are taken, for MODE where that is given, and names given beside it win.
 
     Raises:
-        ValueError: an unknown name, or a value outside its range; nothing is changed then.
+        ValueError: an unknown name, a value outside its range, or a preset that cannot be used; nothing is changed
+            then.
     """
     global _default
     for name, value in settings.items():
         if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
             allowed = " and ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
             raise ValueError(f"{name}={value!r} is not available in this version: allowed are {allowed}")
-        if name not in FIELDS and name not in UNAVAILABLE:
-            raise ValueError(f"unknown setting {name}={value!r}: allowed are {', '.join([*FIELDS, *UNAVAILABLE])}")
+        if name not in FIELDS and name not in UNAVAILABLE and name != PRESET:
+            allowed = ", ".join([*FIELDS, PRESET, *UNAVAILABLE])
+            raise ValueError(f"unknown setting {name}={value!r}: allowed are {allowed}")
+    if settings.get(PRESET) is not None:
+        settings = _with_preset(settings)
     changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
     with _lock:
         _default = _replace(_default, changes)
         return _default
+
+
+def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, behind them those of the preset that they name."""
+    given = {name: value for name, value in settings.items() if name in FIELDS}
+    _replace(LookaheadConfig(), {FIELDS[name]: value for name, value in given.items()})  # wrong ones come first
+    path = preset.preset_file(settings[PRESET])
+    mode, own = preset.read(path, given.get("MODE"), MODES, IN_PRESETS)
+    try:
+        _replace(LookaheadConfig(), {FIELDS[name]: value for name, value in own.items()})
+    except ValueError as error:
+        raise ValueError(f"PRESET={str(path)!r}: settings of {mode!r}: {error}") from None
+    return dict.fromkeys(IN_PRESETS) | own | {"MODE": mode} | given
 
 
 def _replace(config: LookaheadConfig, changes: dict[str, Any]) -> LookaheadConfig:
