@@ -32,7 +32,8 @@ class LookaheadConfig:
             on a CPU, 64 on an accelerator; in `"lookahead"`: no limit.
         tenant: what drafting learns is kept for the later requests of this tenant on the same model, and read by
             nobody else. Default: nothing outlives a request.
-        pool_size: contexts kept per length in such a pool; at least 1. Default 100,000.
+        pool_size: contexts of each length that drafting remembers, for one request or for a tenant; at least 1.
+            Default 100,000.
         sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"recycled"`
             and `"warm"`. Default: all of them.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.

@@ -42,7 +42,9 @@ def decode(requests: list[Request], first: Outputs, target: HFTarget, drafter: D
     for request in active:
         drafter.start(request)
     while active:
-        drafts = drafter.draft(active, [target.depth_limit(slot, r.limit - r.emitted) for slot, r in enumerate(active)])
+        depths = [target.depth_limit(slot, request.limit - request.emitted) for slot, request in enumerate(active)]
+        with target.clock.drafting():
+            drafts = drafter.draft(active, depths)
         outputs = target.forward(drafts)
         verdicts = verify(active, drafts, outputs, emission)
         target.keep([verdict.path for verdict in verdicts])

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -42,7 +41,8 @@ def fresh_pool(capacity: int = CAPACITY) -> Pool:
     """An empty pool, for a call that shares with nobody.
 
     Args:
-        capacity: contexts kept per length of context, at least 1; beyond it those seen longest ago are forgotten.
+        capacity: contexts kept per length of context, at least 1. Where that many are known the half that was learned
+            first is forgotten (`PredictionTable`).
     """
     _check_capacity(capacity)
     return Pool(PredictionTable(TOP, capacity), prior_calibration())
@@ -69,7 +69,8 @@ def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
         pool = tenants[tenant]
     if capacity is not None:
         with pool.lock:
-            _resize(pool.table, capacity)
+            if pool.table.capacity != capacity:
+                pool.table.resize(capacity)
     return pool
 
 
@@ -114,7 +115,7 @@ def load_pool(
     A file is accepted for any model of the same type, vocabulary and size. Another one's predictions cost speed alone.
 
     Args:
-        capacity: as in `shared_pool`; of more contexts than it allows, those seen longest ago are left out.
+        capacity: as in `shared_pool`; of more contexts than it allows, those that came first are left out.
 
     Raises:
         ValueError: names the argument; names the file that is not a pool, damaged, of another format or of another
@@ -126,10 +127,8 @@ def load_pool(
     contents = _load(Path(path), model)
     pool = shared_pool(model, tenant, capacity)
     with pool.lock:
-        for length, saved in contents.tables.items():
-            table = pool.table.tables[length]
-            table.clear()
-            table.update(islice(saved.items(), max(0, len(saved) - pool.table.capacity), None))
+        pool.table.old[:], pool.table.young[:] = contents.old, contents.young
+        pool.table.resize(pool.table.capacity)
         pool.calibration.weights = contents.weights
         pool.calibration.seen = contents.seen
 
@@ -148,15 +147,8 @@ def _load(path: Path, model: Any) -> Contents:
 def _contents(pool: Pool) -> Contents:
     """A copy that stays as it is; predictions are replaced, never changed."""
     with pool.lock:
-        tables = {length: dict(table) for length, table in pool.table.tables.items()}
-        return Contents(tables, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration.seen)))
-
-
-def _resize(table: PredictionTable, capacity: int) -> None:
-    table.capacity = capacity
-    for entries in table.tables.values():
-        for key in list(islice(entries, max(0, len(entries) - capacity))):
-            del entries[key]
+        old, young = ([dict(table) for table in half] for half in (pool.table.old, pool.table.young))
+        return Contents(old, young, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration.seen)))
 
 
 def _check_tenant(tenant: str) -> None:

@@ -33,6 +33,7 @@ class GenerationStats:
         prefill_seconds: the prompt's forward.
         model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
         host_seconds: everything else after the prefill.
+        draft_seconds: the part of it that chose what to draft.
         fallback: why plain decoding ran instead, or `None`; then only rows and new_tokens are counted.
     """
 
@@ -46,6 +47,7 @@ class GenerationStats:
     prefill_seconds: float = 0.0
     model_seconds: float = 0.0
     host_seconds: float = 0.0
+    draft_seconds: float = 0.0
     fallback: str | None = None
 
     @property
@@ -82,7 +84,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.steps = self.forward_tokens = 0
-        self.prefill_seconds = self.model_seconds = 0.0
+        self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
         self.proposed: Counter[str] = Counter()
         self.verified: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
@@ -103,6 +105,12 @@ class Clock:
         self.steps += rows
         self.forward_tokens += tokens
 
+    @contextlib.contextmanager
+    def drafting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.draft_seconds += time.perf_counter() - start
+
     def stop(self, rows: int, new_tokens: int) -> GenerationStats:
         return GenerationStats(
             rows=rows,
@@ -115,6 +123,7 @@ class Clock:
             prefill_seconds=self.prefill_seconds,
             model_seconds=self.model_seconds,
             host_seconds=max(0.0, time.perf_counter() - self._begin - self.model_seconds),
+            draft_seconds=self.draft_seconds,
         )
 
 

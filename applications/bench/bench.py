@@ -18,6 +18,7 @@ from lade.applications.bench.records import Record, as_line
 from lade.applications.bench.report import (
     Report,
     brief,
+    draft_notes,
     fallback_notes,
     parting_notes,
     source_notes,
@@ -73,6 +74,7 @@ def bench_speed(bench: Bench, model: PreTrainedModel, task: Task) -> Report:
         head=bench.head(model.device) | counts | kind,
         table=table_of(rows, f"{subject}, {len(task.prompts)} prompts × {bench.run.repeats}"),
         notes=source_notes(rows)
+        + draft_notes(rows)
         + fallback_notes(rows)
         + parting_notes(rows)
         + ([f"{task.skipped} prompts did not fit the model"] if task.skipped else []),

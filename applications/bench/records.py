@@ -23,6 +23,7 @@ class Record:
     prefill_seconds: float
     model_seconds: float  # after the prefill
     host_seconds: float  # after the prefill, outside the model's forward
+    draft_seconds: float = 0.0  # the part of it that chose what to draft, where the method tells
     identical_to_plain: bool
     parting: dict[str, Any] | None = None  # greedy texts that differ: where, and whether rounding explains it
     proposed: dict[str, int] = field(default_factory=dict)  # by source of drafts: nodes sent through the model

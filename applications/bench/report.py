@@ -1,6 +1,7 @@
 """Turns records into rows, a table and a report. Knows nothing of models."""
 
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.paired import speed_ratios
 from lade.applications.bench.records import Record
 from lade.tuning.interval import Interval, pooled_median
@@ -54,6 +56,8 @@ class Row:
     tokens_per_second: float
     speed_ratio: Interval  # to plain decoding
     host_share: float  # of the time after the prefill
+    draft_microseconds: float  # to choose what one step drafts
+    draft_share: float  # of plain decoding's forward after the prefill
     proposed: dict[str, int]  # by source of drafts
     verified: dict[str, int]
     accepted: dict[str, int]
@@ -75,6 +79,7 @@ def _row(method: str, records: Sequence[Record]) -> Row:
     host = sum(record.host_seconds for record in own)
     partings = [record.parting for record in own if record.parting is not None]
     decoding = host + sum(record.model_seconds for record in own)
+    draft = sum(record.draft_seconds for record in own) / steps
     return Row(
         method=method,
         runs=len(own),
@@ -86,6 +91,8 @@ def _row(method: str, records: Sequence[Record]) -> Row:
         tokens_per_second=new_tokens / sum(record.seconds for record in own),
         speed_ratio=pooled_median(list(ratios.values())),
         host_share=host / decoding if decoding else 0.0,
+        draft_microseconds=draft * 1e6,
+        draft_share=draft / _plain_forward(records),
         proposed=_pooled(record.proposed for record in own),
         verified=_pooled(record.verified for record in own),
         accepted=_pooled(record.accepted for record in own),
@@ -93,6 +100,13 @@ def _row(method: str, records: Sequence[Record]) -> Row:
         fallbacks=dict(Counter(record.fallback for record in own if record.fallback)),
         prompts={str(prompt_id): pooled_median([values]) for prompt_id, values in ratios.items()},
     )
+
+
+def _plain_forward(records: Sequence[Record]) -> float:
+    """Seconds of plain decoding's forward after the prefill."""
+    plain = [record for record in records if record.method == PLAIN and record.steps]
+    seconds = sum(record.model_seconds for record in plain)
+    return seconds / sum(record.steps for record in plain) if seconds else math.inf
 
 
 def _pooled(counts: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -138,6 +152,15 @@ def source_notes(rows: Sequence[Row]) -> list[str]:
         )
         for row in rows
         if row.proposed
+    ]
+
+
+def draft_notes(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{row.method}: choosing a draft took {row.draft_microseconds:.0f} µs a step, "
+        f"{row.draft_share:.1%} of plain decoding's forward"
+        for row in rows
+        if row.draft_microseconds
     ]
 
 

@@ -128,4 +128,4 @@ def measures(run: Run, plain: Run) -> dict[str, Any]:
 
 def sources(stats: lade.GenerationStats) -> dict[str, Any]:
     """What only the method itself can tell."""
-    return {name: getattr(stats, name) for name in ("proposed", "verified", "accepted", "fallback")}
+    return {name: getattr(stats, name) for name in ("draft_seconds", "proposed", "verified", "accepted", "fallback")}

@@ -24,6 +24,7 @@ from lade.tree import Draft, TreeBuilder
 
 HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
 SLACK = 0.15  # tokens this far below the path probability of a usual tree's last node are not looked at
+LEAST = 1e-300  # path probability below which no tree goes, however much room it has
 WINDOW_SHARE = 4  # a window begins with at most this fraction of the budget
 MEMORY = 0.95  # share of the past in the moving averages
 EXPAND = -1  # in place of a token: the node is yet to be expanded
@@ -34,6 +35,7 @@ class _State:
     mixture: Mixture
     window: Window | None
     cut: float  # path probability of the last node that the budget reached, a moving average
+    full: bool = False  # whether the last tree used its budget; where it did not, no token is left out
     earned: float = 0.0  # tokens per step that the window alone brought, a moving average
     places: list[Place] = field(default_factory=list)  # of this step's nodes
 
@@ -99,7 +101,7 @@ class BlendDrafter:
     def _grow(self, builder: TreeBuilder, state: _State, deepest: int, budget: int) -> None:
         """Add the nodes that the model is likeliest to choose, until the budget is used."""
         mixture, places, depths = state.mixture, state.places, builder.depths
-        floor, last = SLACK * state.cut, 0.0
+        floor, last = max(LEAST, SLACK * state.cut * state.full), 0.0
         # Negative path probability (the heap gives the smallest first), node, a token that may follow it, its stage.
         waiting: list[tuple[float, int, int, int]] = [(-HOPE, 0, EXPAND, 0)] if deepest > 0 else []
         while waiting and len(places) < budget:
@@ -115,7 +117,8 @@ class BlendDrafter:
             places.append(mixture.follow(places[node], token))
             if depths[child] < deepest:
                 heappush(waiting, (priority * HOPE, child, EXPAND, 0))
-        state.cut = MEMORY * state.cut - (1 - MEMORY) * (last if len(places) == budget else 0.0)
+        state.full = len(places) == budget
+        state.cut = MEMORY * state.cut - (1 - MEMORY) * (last if state.full else 0.0)
 
     def observe(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lade import warm
@@ -41,12 +42,15 @@ def lookahead(model: Any, settings: Settings, references: References | None, sha
 def auto(model: Any, settings: Settings, references: References | None, sharpness: float) -> Drafter:
     budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
     table = warm.cached(model) if "warm" in settings.sources else None
+    tenant = settings.tenant
     return BlendDrafter(
         settings,
         budget,
         warm=None if table is None else SharpenedWarm(table, sharpness),
         references=references if "reference" in settings.sources else None,
-        pool=fresh_pool if settings.tenant is None else lambda: shared_pool(model, settings.tenant, settings.pool_size),
+        pool=partial(fresh_pool, settings.pool_size)
+        if tenant is None
+        else partial(shared_pool, model, tenant, settings.pool_size),
     )
 
 

@@ -22,7 +22,7 @@ RANKED = tuple(0.5 ** (rank + 1) for rank in range(TOP))  # n-grams, the most re
 
 Share = tuple[int, int, Sequence[int], Sequence[float]]  # stage, bucket, tokens that it expects, their probabilities
 Match = tuple[int, int]  # index in a text where a match goes on, and how many tokens it has
-Place = tuple[Context, Match | None, Match | None]  # a path's last tokens, its match with the own text, with the reference
+Place = tuple[Context, Match | None, Match | None]  # last tokens, matches with the own text and the reference
 
 
 class Warm(Protocol):
@@ -124,11 +124,11 @@ class Mixture:
     def _shares(self, place: Place, depth: int) -> Iterator[Share]:
         """What every stage that knows something expects, most specific stage first."""
         context, own, reference = place
-        if reference is not None:
+        if reference is not None and self.reference is not None:
             token = self.reference.at(reference[0])
             if token is not None:
                 yield REFERENCE, match_bucket(depth, reference[1]), (token,), CERTAIN
-        if own is not None:
+        if own is not None and self.own is not None:
             yield SUFFIX, match_bucket(depth, own[1]), (self.own.at(own[0]),), CERTAIN
         if self.ngrams is not None:
             tokens, length = self.ngrams.following(context)

@@ -8,6 +8,7 @@ a moving average. Pure Python; knows no tree and no model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 LENGTHS = (4, 3, 2, 1)  # tokens of context, longest first
@@ -23,12 +24,13 @@ Average = tuple[list[int], list[float], int]  # the same, and how many predictio
 
 
 class PredictionTable:
-    """Top-k predictions by context, bounded: of each length there is a young and an old half; the old one is forgotten
-    when the young one is full, and takes its place.
+    """Top-k predictions by context, bounded: of each length there is a young half, which learns, and an old one. When
+    the young one is full it becomes the old one, and what that held is forgotten unless it was learned anew.
 
     Args:
         top: k, tokens kept per context.
-        capacity: contexts kept per length.
+        capacity: contexts kept per length, at least 1; until the next swap also what one step learned beyond it. The
+            half of it that was learned last is always there.
     """
 
     def __init__(self, top: int, capacity: int = CAPACITY) -> None:
@@ -68,6 +70,14 @@ class PredictionTable:
         for length, young in enumerate(self.young):
             if 2 * len(young) >= self.capacity:
                 self.old[length], self.young[length] = young, {}
+
+    def resize(self, capacity: int) -> None:
+        """Another capacity, from now on; of more contexts than that, those that came first are forgotten at once."""
+        self.capacity = capacity
+        self.forget()
+        for old, young in zip(self.old, self.young, strict=True):
+            for key in list(islice(old, max(0, len(old) + len(young) - capacity))):
+                del old[key]
 
     def __len__(self) -> int:
         return sum(map(len, self.young)) + sum(map(len, self.old))

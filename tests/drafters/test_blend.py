@@ -1,4 +1,4 @@
-"""The scored tree, without a model: against naive search over every path of the same mixture, and drawn by hand."""
+"""The scored tree, without a model: against naive search over every path of the same mixtures, and drawn by hand."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from lade import LookaheadConfig
 from lade.drafters import blend
-from lade.drafters.blend import CONTEXT, HOPE, SHORTEST, BlendDrafter
-from lade.drafters.recycle import PredictionTable
+from lade.drafters.blend import HOPE, BlendDrafter
+from lade.drafters.mixture import BEGINNING, SHORTEST
+from lade.drafters.recycle import CONTEXT, NOTHING, Context, PredictionTable
 from lade.drafters.stages import (
     RECYCLED,
     REFERENCE,
@@ -25,7 +26,6 @@ from lade.drafters.stages import (
     depth_bucket,
     match_bucket,
     prior_calibration,
-    seen_bucket,
 )
 from lade.drafters.suffix import OwnText, ReferenceText
 from lade.pools import Pool, fresh_pool
@@ -35,7 +35,7 @@ from lade.tree import Draft
 VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing
 SCORED = ("reference", "suffix", "recycled", "warm")  # all but the window, whose nodes nobody scores
-Mixture = dict[int, float]
+Expected = dict[int, float]
 
 
 class Says:
@@ -88,6 +88,10 @@ def path_of(draft: Draft, node: int) -> tuple[int, ...]:
     return () if node == 0 else (*path_of(draft, draft.parents[node]), draft.tokens[node])
 
 
+def context_of(tokens: Sequence[int]) -> Context:
+    return (*[NOTHING] * CONTEXT, *tokens)[-CONTEXT:]  # type: ignore[return-value]
+
+
 def request_of(drafter: BlendDrafter, tokens: Sequence[int], prompt_length: int | None = None, row: int = 0) -> Request:
     request = Request(row, list(tokens), len(tokens) - 1 if prompt_length is None else prompt_length, 10_000)
     drafter.start(request)
@@ -120,24 +124,28 @@ def step(drafter: BlendDrafter, requests: Sequence[Request], depth: int, says: S
 # Naive search
 
 
-def expected(pool: Pool, text: Sequence[int], path: Sequence[int], warm: Table | None, reference: object) -> Mixture:
-    """What may follow a path, from the parts: the texts followed from scratch, and weights multiplied out."""
-    depth, context = len(path), tuple([*text, *path][-CONTEXT:])
+def continuations(text: Sequence[int], reference: ReferenceText | None) -> Iterator[tuple[int, list[int], int]]:
+    """Stage, what goes on behind a match, and the length of the match: of the own text round and round."""
+    own = OwnText(text).cursor
+    if reference is not None and reference.cursor.end >= 0:
+        yield REFERENCE, reference.text[reference.cursor.end :], reference.cursor.length or BEGINNING
+    if own.length >= SHORTEST:
+        yield SUFFIX, list(text[own.end :]) * 9, own.length
+
+
+def expected(
+    pool: Pool, text: Sequence[int], path: Sequence[int], warm: Table | None, reference: ReferenceText | None
+) -> Expected:
+    """What may follow a path, from the parts: matches gone on with as a whole, and weights multiplied out."""
+    bucket, context = depth_bucket(len(path)), context_of([*text, *path])
     said: list[tuple[int, int, Sequence[int], Sequence[float]]] = []
-    for stage, known in ((REFERENCE, reference), (SUFFIX, OwnText(text))):
-        if not isinstance(known, OwnText | ReferenceText):
-            continue
-        cursor = known.cursor
-        for token in path:
-            cursor = known.follow(cursor, token)
-        following = known.next_token(cursor)
-        if following is not None and (stage == REFERENCE or cursor.length >= SHORTEST):
-            said.append((stage, match_bucket(depth, cursor.length), [following], [1.0]))
-    for number, entry in enumerate(pool.table.lookup(context)):
-        if entry is not None:
-            said.append((RECYCLED + number, seen_bucket(depth, entry[2]), entry[0], entry[1]))
+    for stage, following, length in continuations(text, reference):
+        if following[: len(path)] == list(path) and len(following) > len(path):
+            said.append((stage, match_bucket(bucket, length + len(path)), [following[len(path)]], [1.0]))
+    for index, tokens, probabilities in pool.table.lookup(context):
+        said.append((RECYCLED + index, bucket, tokens, probabilities))
     if warm is not None:
-        said.append((WARM, depth_bucket(depth), *warm.entry(context[-1])))
+        said.append((WARM, bucket, *warm.entry(context[-1])))
     mixture, left = dict.fromkeys((token for row in said for token in row[2]), 0.0), 1.0
     for stage, bucket, tokens, probabilities in said:
         weight = pool.calibration.weights[stage][bucket]
@@ -148,7 +156,7 @@ def expected(pool: Pool, text: Sequence[int], path: Sequence[int], warm: Table |
 
 
 def every_path(
-    pool: Pool, text: Sequence[int], warm: Table | None, reference: object, deepest: int
+    pool: Pool, text: Sequence[int], warm: Table | None, reference: ReferenceText | None, deepest: int
 ) -> dict[tuple[int, ...], float]:
     """The probability of every path of at most `deepest` tokens."""
     paths: dict[tuple[int, ...], float] = {(): 1.0}
@@ -160,7 +168,7 @@ def every_path(
     return paths
 
 
-def grown(paths: dict[tuple[int, ...], float], parent: tuple[int, ...], mixture: Mixture) -> Iterator[tuple[int, ...]]:
+def grown(paths: dict[tuple[int, ...], float], parent: tuple[int, ...], mixture: Expected) -> Iterator[tuple[int, ...]]:
     for token, probability in mixture.items():
         paths[(*parent, token)] = paths[parent] * probability
         yield (*parent, token)
@@ -202,10 +210,10 @@ def drawn(seed: int, budget: int, deepest: int, warm: Table | None, reference: l
 
 @settings(max_examples=60)
 @given(**CASES)
-def test_without_hope_the_tree_holds_the_likeliest_paths_in_order(
+def test_without_hope_and_slack_the_tree_holds_the_likeliest_paths_in_order(
     seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None
 ) -> None:
-    with mock.patch.object(blend, "HOPE", 1.0):
+    with mock.patch.multiple(blend, HOPE=1.0, SLACK=0.0):
         case = drawn(seed, budget, deepest, warm, reference)
     found = case.found()
     assert len(found) == min(budget, len(case.paths))
@@ -219,7 +227,8 @@ def test_no_path_is_passed_over_that_is_much_likelier(
     seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None
 ) -> None:
     """`HOPE` spares expansions: a path may stand back, but only behind nodes that are nearly as likely."""
-    case = drawn(seed, budget, deepest, warm, reference)
+    with mock.patch.object(blend, "SLACK", 0.0):
+        case = drawn(seed, budget, deepest, warm, reference)
     inside: set[tuple[int, ...]] = set()
     assert len(case.draft) == min(budget, len(case.paths))
     for node, probability in enumerate(case.found()):
@@ -285,7 +294,7 @@ def test_with_nothing_known_there_is_nothing_to_draft() -> None:
 def test_sources_that_agree_add_up_in_one_node() -> None:
     """8 is nobody's favourite; weights of one half make it 0.5 x 0.45 + 0.25 x 0.4, against 0.5 x 0.55 for 7."""
     pool = fixed_pool()
-    pool.table.learn((6,), [7, 8], [0.55, 0.45])
+    pool.table.young[3][(6,)] = ([7, 8], [0.55, 0.45], 1)
     drafter = drafter_of(4, Table((9, 8), (0.5, 0.4)), pool=lambda: pool)
     draft = drafted(drafter, request_of(drafter, [6]), 1)
     assert draft.tokens == [6, 8, 7, 9]
@@ -294,7 +303,7 @@ def test_sources_that_agree_add_up_in_one_node() -> None:
 
 def test_a_node_belongs_to_the_most_specific_source_that_expects_it() -> None:
     pool = fixed_pool()
-    pool.table.learn((5, 6), [7], [0.1])
+    pool.table.young[2][(5, 6)] = ([7], [0.1])
     drafter = drafter_of(2, Table((7,), (0.9,)), [[5, 6, 7]], lambda: pool)
     request = request_of(drafter, [4, 5, 6], prompt_length=1)
     assert drafted(drafter, request).sources == ["root", "reference"]
@@ -304,11 +313,27 @@ def test_a_node_belongs_to_the_most_specific_source_that_expects_it() -> None:
 
 def test_paths_that_share_a_prefix_share_its_nodes() -> None:
     pool = fixed_pool(0.9)
-    pool.table.learn((1, 2), [3], [1.0])
-    pool.table.learn((2, 3), [4, 5], [0.6, 0.4])
+    pool.table.young[2].update({(1, 2): ([3], [1.0]), (2, 3): ([4, 5], [0.6, 0.4])})
     drafter = drafter_of(4, pool=lambda: pool)
     draft = drafted(drafter, request_of(drafter, [1, 2]))
     assert (draft.tokens, draft.parents) == ([2, 3, 4, 5], [-1, 0, 1, 1])
+
+
+def test_a_tree_with_room_left_is_followed_by_one_that_leaves_nothing_out() -> None:
+    """The last tree decides how far down to look: sure of its nodes, it makes the next one pass over the others."""
+    drafter = drafter_of(40, Table((1, 2, 3), (0.5, 0.01, 0.001)))
+    request = request_of(drafter, [5, 6, 7])
+    whole = drafted(drafter, request, 2)
+    assert len(whole) == 13
+    request.state.full, request.state.cut = True, 0.5
+    assert drafted(drafter, request, 2).tokens == [7, 1, 1]
+    assert not request.state.full
+    assert drafted(drafter, request, 2) == whole
+
+
+def test_the_least_likely_path_is_no_division_by_zero() -> None:
+    drafter = drafter_of(5, Table((1, 2), (1e-200, 0.0)), pool=lambda: fixed_pool(1.0))
+    assert drafted(drafter, request_of(drafter, [5, 6, 7])).tokens == [7, 1]
 
 
 def test_a_text_that_repeats_itself_is_drafted_as_deep_as_the_budget_reaches() -> None:
@@ -372,19 +397,17 @@ def test_every_node_teaches_what_the_model_said_after_it() -> None:
     for node in range(len(draft)):
         context = (*before, *path_of(draft, node))
         tokens = Says().after(context)[0]
-        entry = pool.table.lookup(context)[0 if len(context) >= 4 else 1]
-        assert entry is not None
-        assert entry[0] == tokens
+        assert [tokens for _, tokens, _ in pool.table.lookup(context_of(context))][:3] == [tokens] * 3
 
 
 def test_the_accepted_path_is_what_was_seen_last() -> None:
-    """Where the table is full, contexts of rejected nodes leave first."""
+    """Where a rejected node has the same last tokens, it is the accepted one's prediction that stays."""
     pool = fixed_pool()
     drafter = drafter_of(12, Table((1, 2, 3), (0.4, 0.3, 0.2)), pool=lambda: pool)
     draft, before = heard(drafter, request_of(drafter, [0, 1, 2, 3]), [1, 2, 0])
     path = [0, draft.children[0, 1], draft.children[draft.children[0, 1], 2]]
-    contexts = [(*before, *path_of(draft, node))[-4:] for node in path]
-    assert list(pool.table.tables[4])[-3:] == contexts
+    contexts = [context_of([*before, *path_of(draft, node)]) for node in path]
+    assert list(pool.table.young[0])[-3:] == contexts
 
 
 def test_a_source_that_is_always_wrong_is_soon_passed_over() -> None:

@@ -17,8 +17,9 @@ from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, SharpenedWarm, drafter_for
 from lade.drafters.jacobi import JacobiDrafter
+from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import TOP
-from lade.pools import drop_pools, fresh_pool, shared_pool
+from lade.pools import drop_pools, shared_pool
 from lade.warmtable import WarmTable
 
 
@@ -116,7 +117,9 @@ def test_a_token_outside_the_table_has_no_entry() -> None:
 def test_without_a_tenant_every_request_gets_a_pool_of_its_own(model: PreTrainedModel) -> None:
     drafter = blend(model)
     assert drafter.pool() is not drafter.pool()
-    assert drafter.pool().table.tables == fresh_pool().table.tables
+    assert len(drafter.pool().table) == 0
+    assert drafter.pool().table.capacity == CAPACITY
+    assert blend(model, pool_size=7).pool().table.capacity == 7
 
 
 def test_a_tenants_requests_share_its_pool(model: PreTrainedModel) -> None:

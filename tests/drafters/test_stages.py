@@ -8,50 +8,47 @@ import pytest
 from lade.drafters.recycle import LENGTHS
 from lade.drafters.stages import (
     DEPTHS,
+    FAMILIES,
+    GRAMS,
     MATCHES,
     PRIORS,
     RECYCLED,
     REFERENCE,
-    SEEN,
     SOURCES,
     SUFFIX,
     WARM,
+    WINDOW,
     depth_bucket,
+    gram_bucket,
     match_bucket,
     prior_calibration,
-    seen_bucket,
 )
 
 DEEP, LONG = range(40), range(1, 200)
 
 
 def test_every_source_has_its_place() -> None:
-    assert (SOURCES[REFERENCE], SOURCES[SUFFIX], SOURCES[WARM]) == ("reference", "suffix", "warm")
+    assert [SOURCES[stage] for stage in (REFERENCE, SUFFIX, WINDOW, WARM)] == ["reference", "suffix", "window", "warm"]
     assert SOURCES[RECYCLED:WARM] == tuple(f"recycled-{length}" for length in LENGTHS)
+    assert {source.split("-")[0] for source in SOURCES} == set(FAMILIES)
     assert len(set(SOURCES)) == len(SOURCES) == len(PRIORS)
     assert tuple(sorted(LENGTHS, reverse=True)) == LENGTHS  # the most specific first
 
 
 def test_every_bucket_has_a_prior_and_is_used() -> None:
-    matches = {match_bucket(depth, length) for depth in DEEP for length in LONG}
-    seen = {seen_bucket(depth, times) for depth in DEEP for times in LONG}
     depths = {depth_bucket(depth) for depth in DEEP}
+    matches = {match_bucket(depth, length) for depth in depths for length in LONG}
+    grams = {gram_bucket(depth, length) for depth in depths for length in LONG}
     assert matches == set(range(len(PRIORS[REFERENCE]))) == set(range(len(PRIORS[SUFFIX])))
-    assert all(seen == set(range(len(PRIORS[stage]))) for stage in range(RECYCLED, WARM))
-    assert depths == set(range(len(PRIORS[WARM])))
-    assert (len(matches), len(seen), len(depths)) == (DEPTHS * MATCHES, DEPTHS * SEEN, DEPTHS)
+    assert grams == set(range(len(PRIORS[WINDOW])))
+    assert all(depths == set(range(len(PRIORS[stage]))) for stage in range(RECYCLED, WARM + 1))
+    assert (len(matches), len(grams), len(depths)) == (DEPTHS * MATCHES, DEPTHS * GRAMS, DEPTHS)
 
 
 def test_where_buckets_begin() -> None:
     assert [depth for depth in DEEP[1:] if depth_bucket(depth) != depth_bucket(depth - 1)] == [1, 3]
     assert [n for n in LONG[1:] if match_bucket(0, n) != match_bucket(0, n - 1)] == [2, 4, 8, 16, 32]
-    assert [n for n in LONG[1:] if seen_bucket(0, n) != seen_bucket(0, n - 1)] == [2, 3]
-
-
-def test_an_empty_match_counts_as_the_shortest() -> None:
-    """Before any output, a reference is followed from its beginning."""
-    assert match_bucket(0, 0) == match_bucket(0, 1)
-    assert match_bucket(5, 0) == match_bucket(5, 1)
+    assert [n for n in LONG[1:] if gram_bucket(0, n) != gram_bucket(0, n - 1)] == [2, 3]
 
 
 def test_priors_are_weights_and_longer_matches_are_believed_more() -> None:
@@ -71,9 +68,9 @@ def test_calibrations_begin_with_the_priors_and_share_nothing() -> None:
     assert one.weights[REFERENCE][0] > PRIORS[REFERENCE][0]
 
 
-@pytest.mark.parametrize("bucket", [match_bucket, seen_bucket])
+@pytest.mark.parametrize("bucket", [match_bucket, gram_bucket])
 def test_buckets_of_depths_do_not_mix(bucket: Callable[[int, int], int]) -> None:
-    root, near, far = ({bucket(depth, count) for count in LONG} for depth in (0, 1, 3))
+    root, near, far = ({bucket(depth_bucket(depth), count) for count in LONG} for depth in (0, 1, 3))
     assert not root & near
     assert not near & far
     assert not root & far
