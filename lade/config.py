@@ -28,8 +28,10 @@ class LookaheadConfig:
         window: W, columns of the Jacobi window, at least 1. Default 7.
         ngram: N, tokens of an n-gram, at least 2. Default 5.
         guesses: G, n-grams verified per step and kept per key; at least 1, or -1 for all. Default W.
-        budget: the most tokens that a row's forward may carry, the root included; at least 1. Default in `"auto"`: 16
-            on a CPU, 64 on an accelerator; in `"lookahead"`: no limit.
+        budget: the most tokens that a row's forward may carry, the root included; at least 1. Default in `"auto"`: 48
+            on a CPU, 128 on an accelerator; in `"lookahead"`: no limit.
+        adapt: whether `"auto"` chooses before every step how much of the budget it takes, by what steps cost on this
+            machine and what drafts bring in this text; else every step takes all of it.
         tenant: what drafting learns is kept for the later requests of this tenant on the same model, and read by
             nobody else. Default: nothing outlives a request.
         pool_size: contexts of each length that drafting remembers, for one request or for a tenant; at least 1.
@@ -50,6 +52,7 @@ class LookaheadConfig:
     ngram: int | None = None
     guesses: int | None = None
     budget: int | None = None
+    adapt: bool = True
     tenant: str | None = None
     pool_size: int | None = None
     sources: tuple[str, ...] | None = None
@@ -78,6 +81,7 @@ class LookaheadConfig:
         _check_integer("seed", self.seed, "an integer", lambda value: True)
         _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
         check_switch("always_forward_one", self.always_forward_one)
+        check_switch("adapt", self.adapt)
         if self.pool_from_prompt is not None:
             check_switch("pool_from_prompt", self.pool_from_prompt)
 
@@ -92,6 +96,7 @@ class LookaheadConfig:
             ngram=5 if self.ngram is None else self.ngram,
             guesses=window if self.guesses is None else self.guesses,
             budget=self.budget,
+            adapt=bool(self.adapt),
             tenant=self.tenant,
             pool_size=100_000 if self.pool_size is None else self.pool_size,
             sources=FAMILIES if self.sources is None else self.sources,
@@ -111,6 +116,7 @@ class Settings:
     ngram: int
     guesses: int
     budget: int | None
+    adapt: bool
     tenant: str | None
     pool_size: int
     sources: tuple[str, ...]
@@ -142,6 +148,7 @@ FIELDS = {
     "WINDOW_SIZE": "window",
     "GUESS_SET_SIZE": "guesses",
     "BUDGET": "budget",
+    "ADAPT": "adapt",
     "TENANT": "tenant",
     "POOL_SIZE": "pool_size",
     "POOL_FROM_PROMPT": "pool_from_prompt",

@@ -1,0 +1,52 @@
+"""The steps of one call, timed: what each one cost goes to the model's costs, what the next may carry comes back.
+
+A step lasts from one draft to the next, so a user's slow streamer counts too. Knows no tree, no tokens and no model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from lade.tuning.controller import Controller
+from lade.tuning.shared import SharedCost
+
+
+class Pace:
+    """What the drafter asks before every step.
+
+    Args:
+        shared: what steps of this model cost.
+        limit: the most nodes of a row's tree, the root included.
+        now: a clock in seconds.
+    """
+
+    def __init__(self, shared: SharedCost, limit: int, now: Callable[[], float] = time.perf_counter) -> None:
+        self._shared, self._now = shared, now
+        self._controller = Controller(shared, limit)
+        self._began = 0.0
+        self._carried: tuple[int, int, int] | None = None  # by the step that runs: tokens, context, rows
+
+    @property
+    def decisions(self) -> Counter[str]:
+        return self._controller.decisions
+
+    def begin(self) -> int:
+        """A step ended and the next begins. Returns the nodes worth growing per row."""
+        began, self._began = self._began, self._now()
+        if self._carried is not None:
+            self._shared.observe(*self._carried, self._began - began)
+        return self._controller.room()
+
+    def choose(self, rows: Sequence[Sequence[float]], depths: Sequence[Sequence[int]], context: int) -> int:
+        """Nodes per row of this step (`Controller.choose`)."""
+        return self._controller.choose(rows, depths, context)
+
+    def carry(self, nodes: int, context: int, rows: int) -> None:
+        """What the step carries in the end, padding included."""
+        self._carried = (nodes * rows, context, rows)
+
+    def learn(self, expected: float, came: bool) -> None:
+        """Whether the model chose one of the tokens that were expected with this probability in all."""
+        self._controller.learn(expected, came)
