@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -315,9 +316,9 @@ def test_an_equal_reference(shipped: Any, stories: list[tuple[Tensor, Tensor]]) 
 
 
 def test_a_useless_reference(shipped: Any, stories: list[tuple[Tensor, Tensor]]) -> None:
-    """Random tokens cost less than 1 % of S."""
+    """Random tokens cost less than 1 % of S: the mean of some draws, since one moves it several percent either way."""
     noise = random.Random(0)
     without = tokens_per_step(shipped[0], stories, [None] * len(stories))
-    for length in (20, 300):
-        references = [noise.choices(range(3, 512), k=length) for _ in stories]
-        assert tokens_per_step(shipped[0], stories, references) >= 0.99 * without, f"{length} tokens"
+    draws = [[noise.choices(range(3, 512), k=length) for _ in stories] for length in (20, 20, 100, 100, 300, 300)]
+    found = [tokens_per_step(shipped[0], stories, references) for references in draws]
+    assert statistics.mean(found) >= 0.99 * without, found

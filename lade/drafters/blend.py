@@ -24,7 +24,7 @@ from lade.tree import Draft, TreeBuilder
 from lade.tuning.pace import Pace
 
 HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
-SLACK = 0.15  # tokens this far below the path probability of a usual tree's last node are not looked at
+SLACK = 0.08  # tokens this far below the path probability of a usual tree's last node are not looked at
 LEAST = 1e-300  # path probability below which no tree goes, however much room it has
 WINDOW_SHARE = 4  # a window begins with at most this fraction of the budget
 MEMORY = 0.95  # share of the past in the moving averages

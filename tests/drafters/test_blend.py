@@ -410,6 +410,15 @@ def test_the_accepted_path_is_what_was_seen_last() -> None:
     assert list(pool.table.young[0])[-3:] == contexts
 
 
+def test_what_drafting_remembers_keeps_its_capacity() -> None:
+    pool, says, noise = fresh_pool(10), Says(), random.Random(0)
+    drafter = drafter_of(6, pool=lambda: pool)
+    request = request_of(drafter, [1, 2, 3])
+    for _ in range(60):
+        step(drafter, [request], DEEP, says, noise)
+        assert all(len(old) + len(new) < 16 for old, new in zip(pool.table.old, pool.table.young, strict=True))
+
+
 def test_a_source_that_is_always_wrong_is_soon_passed_over() -> None:
     """The text is 8 8 8 4 over and over; in the reference three are always followed by a fourth."""
     pool = fixed_pool()
