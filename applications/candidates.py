@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lade.applications.bench.methods import PLAIN, Contender, MethodOptions, contenders, parsed
-from lade.config import IN_PRESETS
 from lade.tuning.autotune import Candidate
 
 LOOKAHEAD, AUTO = "lookahead", "auto"
@@ -18,7 +17,7 @@ DEFAULT = ",".join(
     [f"{LOOKAHEAD}:level={n}:window={w}:guesses={g}" for n in LEVELS for w in SIZES for g in SIZES]
     + [f"{AUTO}:budget={budget}" for budget in BUDGETS]
 )
-FIXED = {"ADAPT": 0} if "ADAPT" in IN_PRESETS else {}  # budgets are tried, and kept, without a controller over them
+FIXED = {"ADAPT": 0}  # budgets are tried, and kept, without a controller over them
 PLAINLY = {AUTO: {"BUDGET": 1}}  # the settings of a preset where nothing is faster: one token per forward
 
 

@@ -160,9 +160,7 @@ FIELDS = {
 UNAVAILABLE = {"USE_FLASH": (0, False, None), "DIST_WORKERS": (0, 1, None)}
 PRESET = "PRESET"
 # What a preset decides, beside MODE; one that it does not name takes its default.
-IN_PRESETS = [
-    name for name in ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE", "BUDGET", "ADAPT", "POOL_FROM_PROMPT") if name in FIELDS
-]
+IN_PRESETS = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE", "BUDGET", "ADAPT", "POOL_FROM_PROMPT")
 
 _lock = threading.Lock()
 _default = LookaheadConfig()

@@ -15,7 +15,6 @@ from lade.applications.bench.references import REFERENCES
 from lade.drafters.stages import FAMILIES
 
 PLAIN = "plain"
-ADAPTS = "adapt" in {field.name for field in fields(lade.LookaheadConfig)}
 
 
 class Decode(Protocol):
@@ -88,8 +87,7 @@ def drafting_from(*sources: str) -> Callable[[MethodOptions], Decode]:
 
     def factory(options: MethodOptions) -> Decode:
         used = tuple(source for source in sources if source != "warm" or options.warm)
-        fixed: dict[str, Any] = {"adapt": False} if ADAPTS and not options.adapt else {}
-        config = lade.LookaheadConfig(mode="auto", budget=options.budget, sources=used, **fixed)
+        config = lade.LookaheadConfig(mode="auto", budget=options.budget, adapt=options.adapt, sources=used)
 
         def decode(model: PreTrainedModel, reference: Sequence[int] | None = None, **arguments: Any) -> Tensor:
             with lade.lookahead(model, config, reference=reference):

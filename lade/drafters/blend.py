@@ -7,7 +7,7 @@ tokens and trees, no model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -169,6 +169,9 @@ class BlendDrafter:
                 self.pace.learn(sum(state.hopes.values()), verdict.tokens[0] in state.hopes)
             self._move_window(state, slot, draft, verdict, predictions)
             state.mixture.extend(verdict.tokens)
+
+    def end(self) -> Mapping[str, int]:
+        return {} if self.pace is None else self.pace.end()
 
     def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Weigh the stages, and remember what the model expects after every computed node, what it chose from last."""

@@ -10,6 +10,8 @@ import hashlib
 import math
 import platform
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +60,12 @@ def load(model: Any) -> StepCost:
         return StepCost()
 
 
-def store(model: Any, cost: StepCost) -> None:
-    """Keep the costs for later processes; of several that do, the last one's stay."""
-    description = describe(model)
+def keeper(model: Any) -> Callable[[StepCost], None]:
+    """A function that keeps costs for later processes; of several that do, the last one's stay. Holds no model."""
+    return partial(_store, describe(model))
+
+
+def _store(description: dict[str, str], cost: StepCost) -> None:
     tensors = {
         f"{rows}.{context}": torch.tensor(logs, dtype=torch.float64) for (rows, context), logs in cost.logs().items()
     }

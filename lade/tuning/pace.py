@@ -6,8 +6,7 @@ A step lasts from one draft to the next, so a user's slow streamer counts too. K
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lade.tuning.controller import Controller
 from lade.tuning.shared import SharedCost
@@ -28,10 +27,6 @@ class Pace:
         self._began = 0.0
         self._carried: tuple[int, int, int] | None = None  # by the step that runs: tokens, context, rows
 
-    @property
-    def decisions(self) -> Counter[str]:
-        return self._controller.decisions
-
     def begin(self) -> int:
         """A step ended and the next begins. Returns the nodes worth growing per row."""
         began, self._began = self._began, self._now()
@@ -50,3 +45,8 @@ class Pace:
     def learn(self, expected: float, came: bool) -> None:
         """Whether the model chose one of the tokens that were expected with this probability in all."""
         self._controller.learn(expected, came)
+
+    def end(self) -> Mapping[str, int]:
+        """The call is over: keep what was learned. Returns why steps carried what they did."""
+        self._shared.save()
+        return self._controller.decisions

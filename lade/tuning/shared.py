@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,17 +17,22 @@ OFTEN = 512  # steps after which the file is written again
 
 
 class SharedCost:
-    """A `StepCost` that several threads may use."""
+    """A `StepCost` that several threads may use.
 
-    def __init__(self, cost: StepCost) -> None:
+    Args:
+        keep: writes it to where later processes find it.
+    """
+
+    def __init__(self, cost: StepCost, keep: Callable[[StepCost], None]) -> None:
         self.cost = cost
-        self.unsaved = 0  # steps
+        self._keep = keep
+        self._unsaved = 0  # steps
         self._lock = threading.Lock()
 
     def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
         with self._lock:
             self.cost.observe(tokens, context, rows, seconds)
-            self.unsaved += 1
+            self._unsaved += 1
 
     def table(self, limit: int, context: int, rows: int) -> Sequence[float]:
         with self._lock:
@@ -37,12 +42,12 @@ class SharedCost:
         with self._lock:
             return self.cost.known(tokens, context, rows)
 
-    def save(self, model: Any) -> None:
+    def save(self) -> None:
         """Write the file where enough was learned since the last time."""
         with self._lock:
-            if self.unsaved >= OFTEN:
-                self.unsaved = 0
-                costfile.store(model, self.cost)
+            if self._unsaved >= OFTEN:
+                self._unsaved = 0
+                self._keep(self.cost)
 
 
 _shared: WeakKeyDictionary[Any, dict[tuple[str, ...], SharedCost]] = WeakKeyDictionary()
@@ -57,5 +62,5 @@ def shared_cost(model: Any) -> SharedCost:
         ways = _shared.setdefault(model, {})
         key = tuple(map(str, way))
         if key not in ways:
-            ways[key] = SharedCost(costfile.load(model))
+            ways[key] = SharedCost(costfile.load(model), costfile.keeper(model))
         return ways[key]
