@@ -78,7 +78,7 @@ class TreeBuilder:
             del self.children[self.parents[node], self.tokens[node]]
             self.queries.discard(node)
         for values in (self.tokens, self.parents, self.depths, self.sources):
-            del values[max(nodes, 1) :]  # type: ignore[attr-defined]
+            del values[max(nodes, 1) :]
 
     def build(self) -> Draft:
         return Draft(self.tokens, self.parents, self.depths, self.children, sorted(self.queries), self.sources)

@@ -92,7 +92,7 @@ class BlendDrafter:
         builders = [self._grown(request, depth, room) for request, depth in zip(requests, depths, strict=True)]
         context = max(len(request.tokens) for request in requests)
         if self.pace is not None:
-            self._cut([request.state for request in requests], builders, context)
+            self._cut(self.pace, [request.state for request in requests], builders, context)
         parts = zip(requests, builders, depths, strict=True)
         drafts = [self._windowed(request.state, builder, depth).build() for request, builder, depth in parts]
         if self.pace is not None:
@@ -107,9 +107,9 @@ class BlendDrafter:
             self._grow(builder, state, deepest, min(room, self.budget - window))
         return builder
 
-    def _cut(self, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
+    def _cut(self, pace: Pace, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
         """Leave out of all rows what costs more than it is expected to bring."""
-        nodes = self.pace.choose([state.masses for state in states], [builder.depths for builder in builders], context)
+        nodes = pace.choose([state.masses for state in states], context)
         for state, builder in zip(states, builders, strict=True):
             state.hopes = {
                 token: mass
@@ -166,7 +166,7 @@ class BlendDrafter:
             with state.mixture.pool.lock:
                 self._learn(state, slot, draft, verdict, predictions)
             if self.pace is not None:
-                self.pace.learn(sum(state.hopes.values()), verdict.tokens[0] in state.hopes)
+                self.pace.learn(sum(state.hopes.values()), state.hopes.get(verdict.tokens[0], 0.0))
             self._move_window(state, slot, draft, verdict, predictions)
             state.mixture.extend(verdict.tokens)
 
@@ -188,7 +188,7 @@ class BlendDrafter:
     def _move_window(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Pool the window's n-grams, move it on, and end a column where its nodes earn less than others would."""
         window, ngrams = state.window, state.mixture.ngrams
-        if window is None or ngrams is None:
+        if window is None or ngrams is None or not window.outputs:
             return
         new = [predictions.greedy(slot, node) for node in window.outputs]
         for gram in window.grams(draft.tokens[0], new):

@@ -34,16 +34,16 @@ class Pace:
             self._shared.observe(*self._carried, self._began - began)
         return self._controller.room()
 
-    def choose(self, rows: Sequence[Sequence[float]], depths: Sequence[Sequence[int]], context: int) -> int:
+    def choose(self, rows: Sequence[Sequence[float]], context: int) -> int:
         """Nodes per row of this step (`Controller.choose`)."""
-        return self._controller.choose(rows, depths, context)
+        return self._controller.choose(rows, context)
 
     def carry(self, nodes: int, context: int, rows: int) -> None:
         """What the step carries in the end, padding included."""
         self._carried = (nodes * rows, context, rows)
 
-    def learn(self, expected: float, came: bool) -> None:
-        """Whether the model chose one of the tokens that were expected with this probability in all."""
+    def learn(self, expected: float, came: float) -> None:
+        """What the model's choice says about the drafts (`Controller.learn`)."""
         self._controller.learn(expected, came)
 
     def end(self) -> Mapping[str, int]:
