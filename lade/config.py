@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lade.drafters.stages import FAMILIES
+
 MODES = ("auto", "lookahead")
 
 
@@ -25,6 +27,14 @@ class LookaheadConfig:
         window: W, columns of the Jacobi window, at least 1. Default 7.
         ngram: N, tokens of an n-gram, at least 2. Default 5.
         guesses: G, n-grams verified per step and kept per key; at least 1, or -1 for all. Default W.
+        budget: the most tokens that a row's forward may carry, the root included; at least 1. Default in `"auto"`: 16
+            on a CPU, 64 on an accelerator; in `"lookahead"`: no limit.
+        tenant: what drafting learns is kept for the later requests of this tenant on the same model, and read by
+            nobody else. Default: nothing outlives a request.
+        pool_size: contexts of each length that drafting remembers, for one request or for a tenant; at least 1.
+            Default 100,000.
+        sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"recycled"`
+            and `"warm"`. Default: all of them.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.
         seed: seeds the private generator that fills the first window from the prompt.
@@ -38,6 +48,10 @@ class LookaheadConfig:
     window: int | None = None
     ngram: int | None = None
     guesses: int | None = None
+    budget: int | None = None
+    tenant: str | None = None
+    pool_size: int | None = None
+    sources: tuple[str, ...] | None = None
     pool_from_prompt: bool | None = None
     always_forward_one: bool = True
     seed: int = 0
@@ -53,11 +67,18 @@ class LookaheadConfig:
         if self.guesses is not None:
             allowed = "-1 or an integer of at least 1"
             _check_integer("guesses", self.guesses, allowed, lambda value: value == -1 or value >= 1)
+        for name in ("budget", "pool_size"):
+            if getattr(self, name) is not None:
+                _check_integer(name, getattr(self, name), "an integer of at least 1", lambda value: value >= 1)
+        if self.tenant is not None and (not isinstance(self.tenant, str) or not self.tenant):
+            raise ValueError(f"tenant={self.tenant!r}: allowed is a name of at least one character, or None")
+        if self.sources is not None:
+            _check_sources(self.sources)
         _check_integer("seed", self.seed, "an integer", lambda value: True)
         _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
-        _check_switch("always_forward_one", self.always_forward_one)
+        check_switch("always_forward_one", self.always_forward_one)
         if self.pool_from_prompt is not None:
-            _check_switch("pool_from_prompt", self.pool_from_prompt)
+            check_switch("pool_from_prompt", self.pool_from_prompt)
 
     def settled(self) -> Settings:
         """These settings with every default filled in."""
@@ -69,6 +90,10 @@ class LookaheadConfig:
             window=window,
             ngram=5 if self.ngram is None else self.ngram,
             guesses=window if self.guesses is None else self.guesses,
+            budget=self.budget,
+            tenant=self.tenant,
+            pool_size=100_000 if self.pool_size is None else self.pool_size,
+            sources=FAMILIES if self.sources is None else self.sources,
             pool_from_prompt=mode == "auto" if self.pool_from_prompt is None else bool(self.pool_from_prompt),
             always_forward_one=bool(self.always_forward_one),
             seed=self.seed,
@@ -78,21 +103,31 @@ class LookaheadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What one call works with: `LookaheadConfig` without anything left open."""
+    """What one call works with: `LookaheadConfig` with its defaults; budget and tenant may stay open."""
 
     mode: str
     window: int
     ngram: int
     guesses: int
+    budget: int | None
+    tenant: str | None
+    pool_size: int
+    sources: tuple[str, ...]
     pool_from_prompt: bool
     always_forward_one: bool
     seed: int
     debug: int
 
 
-def _check_switch(name: str, value: Any) -> None:
+def check_switch(name: str, value: Any) -> None:
+    """An error that names the argument where the value is neither on nor off."""
     if not isinstance(value, int) or value not in (0, 1):
         raise ValueError(f"{name}={value!r}: allowed are True, False, 1 and 0")
+
+
+def _check_sources(value: Any) -> None:
+    if not isinstance(value, tuple) or not value or not set(map(repr, value)) <= set(map(repr, FAMILIES)):
+        raise ValueError(f"sources={value!r}: allowed are tuples of {', '.join(map(repr, FAMILIES))}, or None")
 
 
 def _check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
@@ -105,6 +140,9 @@ FIELDS = {
     "LEVEL": "ngram",
     "WINDOW_SIZE": "window",
     "GUESS_SET_SIZE": "guesses",
+    "BUDGET": "budget",
+    "TENANT": "tenant",
+    "POOL_SIZE": "pool_size",
     "POOL_FROM_PROMPT": "pool_from_prompt",
     "ALWAYS_FWD_ONE": "always_forward_one",
     "SEED": "seed",

@@ -27,10 +27,13 @@ class GenerationStats:
         new_tokens: tokens emitted over all rows, the first of each included.
         steps: forwards after the prefill, a forward of n rows counted n times.
         forward_tokens: draft nodes sent through the model, roots included.
-        accepted: accepted draft tokens per source; they sum to `accepted_tokens`.
+        proposed: draft tokens per source, each one token of the budget.
+        verified: those of them whose parent was accepted, so that the model's choice was compared with them.
+        accepted: those that it chose; they sum to `accepted_tokens`.
         prefill_seconds: the prompt's forward.
         model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
         host_seconds: everything else after the prefill.
+        draft_seconds: the part of it that chose what to draft.
         fallback: why plain decoding ran instead, or `None`; then only rows and new_tokens are counted.
     """
 
@@ -38,10 +41,13 @@ class GenerationStats:
     new_tokens: int
     steps: int = 0
     forward_tokens: int = 0
+    proposed: dict[str, int] = field(default_factory=dict)
+    verified: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
     prefill_seconds: float = 0.0
     model_seconds: float = 0.0
     host_seconds: float = 0.0
+    draft_seconds: float = 0.0
     fallback: str | None = None
 
     @property
@@ -78,7 +84,9 @@ class Clock:
 
     def __init__(self) -> None:
         self.steps = self.forward_tokens = 0
-        self.prefill_seconds = self.model_seconds = 0.0
+        self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
+        self.proposed: Counter[str] = Counter()
+        self.verified: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
         self._begin = time.perf_counter()
 
@@ -97,16 +105,25 @@ class Clock:
         self.steps += rows
         self.forward_tokens += tokens
 
+    @contextlib.contextmanager
+    def drafting(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.draft_seconds += time.perf_counter() - start
+
     def stop(self, rows: int, new_tokens: int) -> GenerationStats:
         return GenerationStats(
             rows=rows,
             new_tokens=new_tokens,
             steps=self.steps,
             forward_tokens=self.forward_tokens,
+            proposed=dict(self.proposed),
+            verified=dict(self.verified),
             accepted=dict(self.accepted),
             prefill_seconds=self.prefill_seconds,
             model_seconds=self.model_seconds,
             host_seconds=max(0.0, time.perf_counter() - self._begin - self.model_seconds),
+            draft_seconds=self.draft_seconds,
         )
 
 

@@ -1,6 +1,7 @@
 """Fixtures that tests of several files share, and the settings that all of them run under."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -47,6 +48,13 @@ def augmented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def default_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process-wide settings as they are at the start, and put back behind the test."""
     monkeypatch.setattr("lade.config._default", LookaheadConfig())
+
+
+@pytest.fixture
+def table_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where warm tables are kept inside the test; not there yet."""
+    monkeypatch.setenv("LADE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,14 @@ class PromptError(ValueError):
     """A prompt file that cannot be used; the message names the file and the line."""
 
 
-def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
-    """The first `limit` prompts. An id defaults to the place in the file; of `turns` the first counts."""
+def read_prompts(path: Path, limit: int | None = None, offset: int = 0) -> list[Prompt]:
+    """At most `limit` prompts behind the first `offset`. An id defaults to the place in the file.
+
+    Of `turns` the first counts.
+    """
     prompts: dict[str | int, Prompt] = {}
     for number, line in _lines(path):
-        if limit is not None and len(prompts) == limit:
+        if limit is not None and len(prompts) == offset + limit:
             break
         prompt = _prompt(_object(line, path, number), len(prompts), f"{path}:{number}")
         if prompt.id in prompts:
@@ -31,7 +34,9 @@ def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
         prompts[prompt.id] = prompt
     if not prompts:
         raise PromptError(f"{path}: holds no prompt")
-    return list(prompts.values())
+    if len(prompts) <= offset:
+        raise PromptError(f"{path}: holds {len(prompts)} prompts, none behind the first {offset}")
+    return list(prompts.values())[offset:]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -16,6 +16,10 @@ class Predictions(Protocol):
         """The model's most likely next token after `node`, which must be one of the draft's queries."""
         ...
 
+    def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
+        """The most likely next tokens after `node` and their probabilities, likeliest first."""
+        ...
+
 
 class Drafter(Protocol):
     """Guesses what might come next. One drafter serves many requests; `request.state` is its place to remember."""
