@@ -1,8 +1,9 @@
 """Warm tables: what they hold, which model they belong to, and files that are broken, foreign or written at once."""
 
 import copy
-import multiprocessing
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier, Thread
@@ -312,29 +313,36 @@ def test_a_writer_that_fails_leaves_nothing_behind(table_folder: Path, monkeypat
     assert list(table_folder.iterdir()) == []
 
 
-def write_repeatedly(path: Path, barrier: Any) -> None:
-    """What the other process does: replace the table again and again."""
-    tensors, metadata = lade.safefile.read(path)
-    barrier.wait()
-    for _ in range(20):
-        lade.safefile.write(path, tensors, metadata)
+WRITER = """
+import sys
+from pathlib import Path
+import lade.safefile
+path = Path(sys.argv[1])
+tensors, metadata = lade.safefile.read(path)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(20):
+    lade.safefile.write(path, tensors, metadata)
+"""
 
 
 @pytest.mark.slow
 def test_processes_that_write_at_once_leave_one_valid_file(table_folder: Path) -> None:
     table = warm_up(fresh())
     path = table_file(fresh())
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(2, timeout=120)
-    writer = context.Process(target=write_repeatedly, args=(path, barrier))
-    writer.start()
-    barrier.wait()
+    command = [sys.executable, "-c", WRITER, str(path)]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert other.stdout.readline() == "ready\n"
     tensors, metadata = lade.safefile.read(path)
+    other.stdin.write("go\n")
+    other.stdin.flush()
     for _ in range(20):
         lade.safefile.write(path, tensors, metadata)
         assert torch.equal(cached(fresh()).tokens, table.tokens)  # a broken file would warn, and warnings are errors
-    writer.join()
-    assert writer.exitcode == 0
+    other.communicate()
+    assert other.returncode == 0
     assert list(table_folder.iterdir()) == [path]
 
 

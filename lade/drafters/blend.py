@@ -24,6 +24,7 @@ from lade.tree import Draft, TreeBuilder
 
 HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
 SLACK = 0.08  # tokens this far below the path probability of a usual tree's last node are not looked at
+SUMMED = 3.0  # and tokens whose stages together are this far above that still wait for their turn
 LEAST = 1e-300  # path probability below which no tree goes, however much room it has
 WINDOW_SHARE = 4  # a window begins with at most this fraction of the budget
 MEMORY = 0.95  # share of the past in the moving averages
@@ -102,6 +103,7 @@ class BlendDrafter:
         """Add the nodes that the model is likeliest to choose, until the budget is used."""
         mixture, places, depths = state.mixture, state.places, builder.depths
         floor, last = max(LEAST, SLACK * state.cut * state.full), 0.0
+        least = -floor * SUMMED
         # Negative path probability (the heap gives the smallest first), node, a token that may follow it, its stage.
         waiting: list[tuple[float, int, int, int]] = [(-HOPE, 0, EXPAND, 0)] if deepest > 0 else []
         while waiting and len(places) < budget:
@@ -110,13 +112,15 @@ class BlendDrafter:
                 path = priority / HOPE
                 masses, stages = mixture.expect(places[node], depths[node], -floor / path)
                 for token, mass in masses.items():
-                    heappush(waiting, (path * mass, node, token, stages[token]))
+                    priority = path * mass
+                    if priority <= least:
+                        heappush(waiting, (priority, node, token, stages[token]))
                 continue
             last = priority
-            child = builder.add(node, token, SOURCES[stage])
+            builder.append(node, token, SOURCES[stage])
             places.append(mixture.follow(places[node], token))
-            if depths[child] < deepest:
-                heappush(waiting, (priority * HOPE, child, EXPAND, 0))
+            if depths[-1] < deepest:
+                heappush(waiting, (priority * HOPE, len(depths) - 1, EXPAND, 0))
         state.full = len(places) == budget
         state.cut = MEMORY * state.cut - (1 - MEMORY) * (last if state.full else 0.0)
 
