@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from lade import preset
 from lade.drafters.stages import FAMILIES
 
 MODES = ("auto", "lookahead")
@@ -27,8 +28,10 @@ class LookaheadConfig:
         window: W, columns of the Jacobi window, at least 1. Default 7.
         ngram: N, tokens of an n-gram, at least 2. Default 5.
         guesses: G, n-grams verified per step and kept per key; at least 1, or -1 for all. Default W.
-        budget: the most tokens that a row's forward may carry, the root included; at least 1. Default in `"auto"`: 16
-            on a CPU, 64 on an accelerator; in `"lookahead"`: no limit.
+        budget: the most tokens that a row's forward may carry, the root included; at least 1. Default in `"auto"`: 48
+            on a CPU, 128 on an accelerator; in `"lookahead"`: no limit.
+        adapt: whether `"auto"` chooses before every step how much of the budget it takes, by what steps cost on this
+            machine and what drafts bring in this text; else every step takes all of it.
         tenant: what drafting learns is kept for the later requests of this tenant on the same model, and read by
             nobody else. Default: nothing outlives a request.
         pool_size: contexts of each length that drafting remembers, for one request or for a tenant; at least 1.
@@ -49,6 +52,7 @@ class LookaheadConfig:
     ngram: int | None = None
     guesses: int | None = None
     budget: int | None = None
+    adapt: bool = True
     tenant: str | None = None
     pool_size: int | None = None
     sources: tuple[str, ...] | None = None
@@ -77,6 +81,7 @@ class LookaheadConfig:
         _check_integer("seed", self.seed, "an integer", lambda value: True)
         _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
         check_switch("always_forward_one", self.always_forward_one)
+        check_switch("adapt", self.adapt)
         if self.pool_from_prompt is not None:
             check_switch("pool_from_prompt", self.pool_from_prompt)
 
@@ -91,6 +96,7 @@ class LookaheadConfig:
             ngram=5 if self.ngram is None else self.ngram,
             guesses=window if self.guesses is None else self.guesses,
             budget=self.budget,
+            adapt=bool(self.adapt),
             tenant=self.tenant,
             pool_size=100_000 if self.pool_size is None else self.pool_size,
             sources=FAMILIES if self.sources is None else self.sources,
@@ -110,6 +116,7 @@ class Settings:
     ngram: int
     guesses: int
     budget: int | None
+    adapt: bool
     tenant: str | None
     pool_size: int
     sources: tuple[str, ...]
@@ -141,6 +148,7 @@ FIELDS = {
     "WINDOW_SIZE": "window",
     "GUESS_SET_SIZE": "guesses",
     "BUDGET": "budget",
+    "ADAPT": "adapt",
     "TENANT": "tenant",
     "POOL_SIZE": "pool_size",
     "POOL_FROM_PROMPT": "pool_from_prompt",
@@ -150,6 +158,9 @@ FIELDS = {
 }
 # Kept from the original and refused until the parts behind them exist: name -> values that ask for nothing.
 UNAVAILABLE = {"USE_FLASH": (0, False, None), "DIST_WORKERS": (0, 1, None)}
+PRESET = "PRESET"
+# What a preset decides, beside MODE; one that it does not name takes its default.
+IN_PRESETS = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE", "BUDGET", "ADAPT", "POOL_FROM_PROMPT")
 
 _lock = threading.Lock()
 _default = LookaheadConfig()
@@ -160,22 +171,40 @@ def config_lade(**settings: Any) -> LookaheadConfig:
 
     Args:
         settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DEBUG
-            as in `LookaheadConfig`.
+            as in `LookaheadConfig`. PRESET is a file that `lade tune` wrote, or a name in the user's cache folder:
+            its settings are taken, for MODE where that is given, and names given beside it win.
 
     Raises:
-        ValueError: an unknown name, or a value outside its range; nothing is changed then.
+        ValueError: an unknown name, a value outside its range, or a preset that cannot be used; nothing is changed
+            then.
     """
     global _default
     for name, value in settings.items():
         if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
             allowed = " and ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
             raise ValueError(f"{name}={value!r} is not available in this version: allowed are {allowed}")
-        if name not in FIELDS and name not in UNAVAILABLE:
-            raise ValueError(f"unknown setting {name}={value!r}: allowed are {', '.join([*FIELDS, *UNAVAILABLE])}")
+        if name not in FIELDS and name not in UNAVAILABLE and name != PRESET:
+            allowed = ", ".join([*FIELDS, PRESET, *UNAVAILABLE])
+            raise ValueError(f"unknown setting {name}={value!r}: allowed are {allowed}")
+    if settings.get(PRESET) is not None:
+        settings = _with_preset(settings)
     changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
     with _lock:
         _default = _replace(_default, changes)
         return _default
+
+
+def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, behind them those of the preset that they name."""
+    given = {name: value for name, value in settings.items() if name in FIELDS}
+    _replace(LookaheadConfig(), {FIELDS[name]: value for name, value in given.items()})  # wrong ones come first
+    path = preset.preset_file(settings[PRESET])
+    mode, own = preset.read(path, given.get("MODE"), MODES, IN_PRESETS)
+    try:
+        _replace(LookaheadConfig(), {FIELDS[name]: value for name, value in own.items()})
+    except ValueError as error:
+        raise ValueError(f"PRESET={str(path)!r}: settings of {mode!r}: {error}") from None
+    return dict.fromkeys(IN_PRESETS) | own | {"MODE": mode} | given
 
 
 def _replace(config: LookaheadConfig, changes: dict[str, Any]) -> LookaheadConfig:

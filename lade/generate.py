@@ -171,7 +171,8 @@ class Decoding:
         return 0 if pad is None else int(pad)
 
     def _finish_stats(self) -> None:
-        stats = self.clock.stop(len(self.requests), sum(request.emitted for request in self.requests))
+        emitted = sum(request.emitted for request in self.requests)
+        stats = self.clock.stop(len(self.requests), emitted, self.drafter.end())
         _finish(stats, self.settings)
 
     def _result(self) -> Any:

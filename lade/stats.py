@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +30,8 @@ class GenerationStats:
         proposed: draft tokens per source, each one token of the budget.
         verified: those of them whose parent was accepted, so that the model's choice was compared with them.
         accepted: those that it chose; they sum to `accepted_tokens`.
+        widths: nodes of a row's forward, padding included -> how many forwards had so many.
+        decisions: why they had so many -> how often (`lade.tuning.controller`); empty where nothing chose.
         prefill_seconds: the prompt's forward.
         model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
         host_seconds: everything else after the prefill.
@@ -44,6 +46,8 @@ class GenerationStats:
     proposed: dict[str, int] = field(default_factory=dict)
     verified: dict[str, int] = field(default_factory=dict)
     accepted: dict[str, int] = field(default_factory=dict)
+    widths: dict[int, int] = field(default_factory=dict)
+    decisions: dict[str, int] = field(default_factory=dict)
     prefill_seconds: float = 0.0
     model_seconds: float = 0.0
     host_seconds: float = 0.0
@@ -88,6 +92,7 @@ class Clock:
         self.proposed: Counter[str] = Counter()
         self.verified: Counter[str] = Counter()
         self.accepted: Counter[str] = Counter()
+        self.widths: Counter[int] = Counter()
         self._begin = time.perf_counter()
 
     @contextlib.contextmanager
@@ -98,12 +103,13 @@ class Clock:
         self.prefill_seconds = self._begin - start
 
     @contextlib.contextmanager
-    def forward(self, tokens: int, rows: int) -> Iterator[None]:
+    def forward(self, tokens: int, rows: int, width: int) -> Iterator[None]:
         start = time.perf_counter()
         yield
         self.model_seconds += time.perf_counter() - start
         self.steps += rows
         self.forward_tokens += tokens
+        self.widths[width] += 1
 
     @contextlib.contextmanager
     def drafting(self) -> Iterator[None]:
@@ -111,7 +117,7 @@ class Clock:
         yield
         self.draft_seconds += time.perf_counter() - start
 
-    def stop(self, rows: int, new_tokens: int) -> GenerationStats:
+    def stop(self, rows: int, new_tokens: int, decisions: Mapping[str, int]) -> GenerationStats:
         return GenerationStats(
             rows=rows,
             new_tokens=new_tokens,
@@ -120,6 +126,8 @@ class Clock:
             proposed=dict(self.proposed),
             verified=dict(self.verified),
             accepted=dict(self.accepted),
+            widths=dict(sorted(self.widths.items())),
+            decisions=dict(decisions),
             prefill_seconds=self.prefill_seconds,
             model_seconds=self.model_seconds,
             host_seconds=max(0.0, time.perf_counter() - self._begin - self.model_seconds),

@@ -137,7 +137,7 @@ class HFTarget:
         inputs = self._inputs(drafts, nodes)
         if self.slices_logits:
             inputs["logits_to_keep"] = torch.from_numpy(np.array(queries)).to(self.model.device)
-        with self.clock.forward(sum(map(len, drafts)), len(drafts)), self._experts_for(nodes * len(drafts)):
+        with self.clock.forward(sum(map(len, drafts)), len(drafts), nodes), self._experts_for(nodes * len(drafts)):
             logits = self.model(**inputs).logits
         if not self.slices_logits:
             logits = logits[:, queries]

@@ -76,6 +76,14 @@ class TreeBuilder:
                 self.queries.add(parent)
         return parent
 
+    def cut(self, nodes: int) -> None:
+        """Keep the first nodes only, at least the root."""
+        for node in range(max(nodes, 1), len(self.tokens)):
+            del self.children[self.parents[node], self.tokens[node]]
+            self.queries.discard(node)
+        for values in (self.tokens, self.parents, self.depths, self.sources):
+            del values[max(nodes, 1) :]
+
     def build(self) -> Draft:
         return Draft(self.tokens, self.parents, self.depths, self.children, sorted(self.queries), self.sources)
 

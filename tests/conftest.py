@@ -19,6 +19,14 @@ hypothesis.settings.load_profile("lade")
 
 
 @pytest.fixture(scope="session", autouse=True)
+def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs learn about this machine is kept in a folder of the session's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """Tiny models run faster, and always alike, on one thread."""
     threads = torch.get_num_threads()

@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import random
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -27,6 +29,7 @@ BUDGETS = (1, 4, 16, 40)
 ALONE, PADDED = (9,), (5, 9, 3)
 NEW_TOKENS = 24
 SAMPLING = {"do_sample": True, "temperature": 0.4, "top_k": 8, "max_new_tokens": NEW_TOKENS}
+ADAPT = pytest.mark.parametrize("adapt", [False, True], ids=("whole", "adapted"))
 LENGTHS = pytest.mark.parametrize("lengths", [ALONE, PADDED], ids=("alone", "padded"))
 
 
@@ -39,8 +42,34 @@ def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     lade.drop_pools()
 
 
-def auto(budget: int | None = None, **config: Any) -> lade.LookaheadConfig:
-    return lade.LookaheadConfig(mode="auto", budget=budget, **config)
+def auto(budget: int | None = None, adapt: bool = False, **config: Any) -> lade.LookaheadConfig:
+    """Steps of all their budget, unless told otherwise: their number is the same on every machine."""
+    return lade.LookaheadConfig(mode="auto", budget=budget, adapt=adapt, **config)
+
+
+class Whims:
+    """Costs drawn anew for every step: steps of whatever size the clock could ask for, the same on every run."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.noise = random.Random(0)
+
+    def table(self, limit: int, context: int, rows: int) -> list[float]:
+        free = self.noise.choice((1, 2, 3, 5, 9, limit))
+        return [1.0] * (free + 1) + [1e9] * max(0, limit - free)
+
+    def known(self, tokens: int, context: int, rows: int) -> bool:
+        return self.noise.random() < 0.5
+
+    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+        assert seconds >= 0
+
+    def save(self) -> None:
+        pass
+
+
+@pytest.fixture
+def whims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lade.drafters.factory.shared_cost", Whims)
 
 
 def last_attention(name: str) -> str:
@@ -63,6 +92,8 @@ def assert_counts_add_up(budget: int | None = None) -> lade.GenerationStats:
     assert stats.rows + stats.steps + sum(stats.accepted.values()) == stats.new_tokens
     assert stats.accepted_tokens == sum(stats.accepted.values())
     assert budget is None or stats.forward_tokens <= budget * stats.steps
+    assert budget is None or max(stats.widths) <= budget
+    assert sum(stats.decisions.values()) in (0, sum(stats.widths.values()))
     return stats
 
 
@@ -79,6 +110,35 @@ def test_greedy(name: str, budget: int, lengths: tuple[int, ...], identity: Iden
     identity.check(ours, plain(family, attention, lengths))
     stats = assert_counts_add_up(budget)
     assert (stats.accepted_tokens > 0) == (budget > 1)
+    assert stats.decisions == {}
+
+
+@LENGTHS
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_in_steps_of_any_size(name: str, lengths: tuple[int, ...], identity: Identity, whims: None) -> None:
+    family, attention = BY_NAME[name], last_attention(name)
+    model = tiny_model(family, attention)
+    config = auto(40, adapt=True)
+    ours = lade.generate(model, **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS)
+    identity.check(ours, plain(family, attention, lengths))
+    stats = assert_counts_add_up(40)
+    assert len(stats.widths) > 2
+    assert stats.accepted_tokens > 0
+    assert sum(stats.decisions.values()) == sum(stats.widths.values())
+
+
+@LENGTHS
+@pytest.mark.parametrize("name", NAMES)
+def test_greedy_at_the_pace_of_the_clock(name: str, lengths: tuple[int, ...], identity: Identity) -> None:
+    """As users have it by default. How many steps it takes is the machine's to say, the text is not."""
+    family, attention = BY_NAME[name], last_attention(name)
+    for _ in range(2):
+        ours = lade.generate(
+            tiny_model(family, attention), **words(*lengths), do_sample=False, max_new_tokens=NEW_TOKENS
+        )
+        identity.check(ours, plain(family, attention, lengths))
+        stats = assert_counts_add_up()
+        assert sum(stats.decisions.values()) == sum(stats.widths.values()) > 0
 
 
 @LENGTHS
@@ -123,23 +183,25 @@ def test_greedy_with_a_warm_table(name: str, lengths: tuple[int, ...], identity:
         assert stats.accepted_tokens > 0
 
 
+@ADAPT
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5])
-def test_short_texts_end_where_they_should(tokens: int) -> None:
+def test_short_texts_end_where_they_should(tokens: int, adapt: bool, whims: None) -> None:
     model, batch = warmed("llama"), words(*PADDED)
     expected = model.generate(**batch, do_sample=False, max_new_tokens=tokens)
-    ours = lade.generate(model, **batch, config=auto(40), do_sample=False, max_new_tokens=tokens)
+    ours = lade.generate(model, **batch, config=auto(40, adapt), do_sample=False, max_new_tokens=tokens)
     assert ours.tolist() == expected.tolist()
 
 
 @pytest.mark.compat
+@ADAPT
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gpt2", "gpt_oss"])
-def test_rows_end_at_different_times(name: str) -> None:
+def test_rows_end_at_different_times(name: str, adapt: bool, whims: None) -> None:
     model, batch = tiny_model(BY_NAME[name], last_attention(name)), words(12, 5, 9, 7)
     text = model.generate(**batch, do_sample=False, max_new_tokens=NEW_TOKENS)[:, 12:]
     kwargs = batch | {"do_sample": False, "max_new_tokens": NEW_TOKENS}
     kwargs["eos_token_id"] = [int(text[0, 6]), int(text[1, 14])]
     expected = model.generate(**kwargs)
-    assert lade.generate(model, **kwargs, config=auto(16)).tolist() == expected.tolist()
+    assert lade.generate(model, **kwargs, config=auto(16, adapt)).tolist() == expected.tolist()
     stats = assert_counts_add_up(16)
     assert stats.new_tokens < expected[:, 12:].numel()  # some rows are padded at their end
 
@@ -158,33 +220,37 @@ def assert_same_when_seeded(model: PreTrainedModel, config: lade.LookaheadConfig
     return ours
 
 
+@ADAPT
 @pytest.mark.parametrize(
     ("lengths", "copies"), [(ALONE, 1), (PADDED, 1), (PADDED, 2)], ids=("alone", "padded", "copies")
 )
 @pytest.mark.parametrize("name", NAMES)
-def test_seeded_samples(name: str, lengths: tuple[int, ...], copies: int) -> None:
+def test_seeded_samples(name: str, lengths: tuple[int, ...], copies: int, adapt: bool, whims: None) -> None:
     model = tiny_model(BY_NAME[name], last_attention(name))
-    assert_same_when_seeded(model, auto(16), **words(*lengths), **SAMPLING, num_return_sequences=copies)
-    assert_looked_ahead()
+    assert_same_when_seeded(model, auto(16, adapt), **words(*lengths), **SAMPLING, num_return_sequences=copies)
+    stats = assert_counts_add_up(16)
+    assert len(stats.widths) > 1 if adapt else stats.accepted_tokens > 0
 
 
 @pytest.mark.compat
+@ADAPT
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 3.0])
-def test_seeded_samples_with_a_warm_table(temperature: float) -> None:
+def test_seeded_samples_with_a_warm_table(temperature: float, adapt: bool, whims: None) -> None:
     sampling = SAMPLING | {"temperature": temperature}
-    assert_same_when_seeded(warmed("llama"), auto(40), **words(*PADDED), **sampling)
+    assert_same_when_seeded(warmed("llama"), auto(40, adapt), **words(*PADDED), **sampling)
 
 
 @pytest.mark.compat
+@ADAPT
 @LENGTHS
 @pytest.mark.parametrize(
     "processors", [{"repetition_penalty": 1.1}, {"no_repeat_ngram_size": 4, "suppress_tokens": [7, 9]}], ids=str
 )
-def test_processors(processors: dict[str, Any], lengths: tuple[int, ...]) -> None:
+def test_processors(processors: dict[str, Any], lengths: tuple[int, ...], adapt: bool, whims: None) -> None:
     model = tiny_model(BY_NAME["llama"], "sdpa")
     greedy = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
-    assert_same_when_seeded(model, auto(16), **words(*lengths), **greedy, **processors)
-    assert_same_when_seeded(model, auto(16), **words(*lengths), **SAMPLING, **processors)
+    assert_same_when_seeded(model, auto(16, adapt), **words(*lengths), **greedy, **processors)
+    assert_same_when_seeded(model, auto(16, adapt), **words(*lengths), **SAMPLING, **processors)
 
 
 # Settings
@@ -202,10 +268,13 @@ def forward_widths(model: PreTrainedModel) -> Iterator[list[int]]:
     hook.remove()
 
 
+@ADAPT
 @pytest.mark.parametrize("sources", [("suffix",), ("recycled",), ("warm",), ("window",), ("reference",)], ids=str)
-def test_each_source_alone_keeps_the_text(sources: tuple[str, ...], identity: Identity) -> None:
+def test_each_source_alone_keeps_the_text(
+    sources: tuple[str, ...], adapt: bool, identity: Identity, whims: None
+) -> None:
     model = warmed("llama") if sources == ("warm",) else tiny_model(BY_NAME["llama"], "sdpa")
-    config = auto(40, sources=sources)
+    config = auto(40, adapt, sources=sources)
     ours = lade.generate(model, **words(*PADDED), config=config, do_sample=False, max_new_tokens=NEW_TOKENS)
     identity.check(ours, plain(BY_NAME["llama"], "sdpa", PADDED))
     assert {source.split("-")[0] for source in assert_counts_add_up(40).proposed} <= set(sources)
@@ -223,12 +292,15 @@ def test_the_papers_window_fits_into_a_budget(budget: int, shape: tuple[int, int
     assert max(widths[1:]) <= budget
 
 
+@ADAPT
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_no_forward_of_the_blend_is_wider_than_the_budget(budget: int) -> None:
+def test_no_forward_of_the_blend_is_wider_than_the_budget(budget: int, adapt: bool, whims: None) -> None:
     model = tiny_model(BY_NAME["llama"], "sdpa")
     with forward_widths(model) as widths:
-        lade.generate(model, **words(9), config=auto(budget), do_sample=False, max_new_tokens=NEW_TOKENS)
-    assert budget // 2 < max(widths[1:]) <= budget
+        lade.generate(model, **words(9), config=auto(budget, adapt), do_sample=False, max_new_tokens=NEW_TOKENS)
+    assert max(widths[1:]) <= budget
+    assert adapt or max(widths[1:]) > budget // 2
+    assert assert_counts_add_up(budget).widths == Counter(widths[1:])
 
 
 # Steps, on the model that ships

@@ -23,6 +23,7 @@ def test_defaults() -> None:
         ngram=5,
         guesses=7,
         budget=None,
+        adapt=True,
         tenant=None,
         pool_size=100_000,
         sources=FAMILIES,

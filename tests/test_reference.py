@@ -20,7 +20,7 @@ import lade
 from lade.reference import references_of
 
 NEW_TOKENS = 40
-AUTO = lade.LookaheadConfig(mode="auto", budget=16, sources=("reference", "suffix"))
+AUTO = lade.LookaheadConfig(mode="auto", budget=16, adapt=False, sources=("reference", "suffix"))
 PAPER = lade.LookaheadConfig(mode="lookahead")
 
 
@@ -302,7 +302,7 @@ def tokens_per_step(
 ) -> float:
     """S at 32 tokens per forward; every text is plain decoding's."""
     tokens = steps = 0
-    config = lade.LookaheadConfig(mode="auto", budget=32)
+    config = lade.LookaheadConfig(mode="auto", budget=32, adapt=False)
     for (prompt, plain), reference in zip(stories, references, strict=True):
         kwargs = {"do_sample": False, "max_new_tokens": 96, **ENDS}
         assert lade.generate(model, prompt, config=config, reference=reference, **kwargs).tolist() == plain.tolist()

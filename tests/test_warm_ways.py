@@ -19,7 +19,7 @@ import lade.models
 from lade import warm
 from lade.models.load import SHIPPED
 
-AUTO = lade.LookaheadConfig(mode="auto", budget=16)
+AUTO = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
 PAPER = lade.LookaheadConfig(mode="lookahead")
 pytestmark = pytest.mark.usefixtures("table_folder")
 GREEDY = {"do_sample": False, "max_new_tokens": 12}

@@ -42,6 +42,7 @@ def method_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--warm", is_flag=True, help="Draft from the warm table, made before the runs where it is missing."
         ),
+        click.option("--adapt/--no-adapt", default=True, help="Choose every forward's size anew, up to the budget."),
         click.option("--reference", type=click.Choice(list(REFERENCES)), help="A text that the output may repeat."),
     ):
         function = option(function)

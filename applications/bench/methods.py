@@ -35,6 +35,7 @@ class MethodOptions:
     budget: int | None = None  # tokens of a forward
     warm: bool = False  # draft from the warm table too
     reference: str | None = None  # a name in REFERENCES
+    adapt: bool = True  # the size of every forward is chosen anew; else it is the budget
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def drafting_from(*sources: str) -> Callable[[MethodOptions], Decode]:
 
     def factory(options: MethodOptions) -> Decode:
         used = tuple(source for source in sources if source != "warm" or options.warm)
-        config = lade.LookaheadConfig(mode="auto", budget=options.budget, sources=used)
+        config = lade.LookaheadConfig(mode="auto", budget=options.budget, adapt=options.adapt, sources=used)
 
         def decode(model: PreTrainedModel, reference: Sequence[int] | None = None, **arguments: Any) -> Tensor:
             with lade.lookahead(model, config, reference=reference):
@@ -128,7 +129,8 @@ def contenders(specs: str, options: MethodOptions, methods: Mapping[str, Method]
     return [_contender(label, options, methods) for label in [PLAIN, *(label for label in labels if label != PLAIN)]]
 
 
-def _contender(label: str, options: MethodOptions, methods: Mapping[str, Method]) -> Contender:
+def parsed(label: str, options: MethodOptions, methods: Mapping[str, Method] = METHODS) -> tuple[Method, MethodOptions]:
+    """The method that a label names, and its options."""
     name, *settings = label.split(":")
     if name not in methods:
         raise ValueError(f"unknown method {name!r}: known are {', '.join(methods)}")
@@ -139,6 +141,11 @@ def _contender(label: str, options: MethodOptions, methods: Mapping[str, Method]
         raise ValueError(f"method {name!r} needs the option {', '.join(missing)}")
     if own.reference is not None and own.reference not in REFERENCES:
         raise ValueError(f"method {label!r}: reference={own.reference!r}: allowed are {', '.join(REFERENCES)}")
+    return method, own
+
+
+def _contender(label: str, options: MethodOptions, methods: Mapping[str, Method]) -> Contender:
+    method, own = parsed(label, options, methods)
     return Contender(
         label,
         method.factory(own),

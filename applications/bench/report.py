@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lade.applications.bench.methods import PLAIN
-from lade.applications.bench.paired import Interval, pooled_median, speed_ratios
+from lade.applications.bench.paired import speed_ratios
 from lade.applications.bench.records import Record
+from lade.tuning.interval import Interval, pooled_median
 
 PIPED_WIDTH = 120  # where there is no terminal to ask
 

@@ -7,7 +7,7 @@ tokens and trees, no model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -21,6 +21,7 @@ from lade.drafters.window import Window
 from lade.pools import Pool, fresh_pool
 from lade.request import Request, Verdict
 from lade.tree import Draft, TreeBuilder
+from lade.tuning.pace import Pace
 
 HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
 SLACK = 0.08  # tokens this far below the path probability of a usual tree's last node are not looked at
@@ -39,6 +40,8 @@ class _State:
     full: bool = False  # whether the last tree used its budget; where it did not, no token is left out
     earned: float = 0.0  # tokens per step that the window alone brought, a moving average
     places: list[Place] = field(default_factory=list)  # of this step's nodes
+    masses: list[float] = field(default_factory=list)  # path probabilities of those that were grown
+    hopes: dict[int, float] = field(default_factory=dict)  # tokens that were grown under the root, their probabilities
 
 
 class BlendDrafter:
@@ -50,6 +53,7 @@ class BlendDrafter:
         warm: the model's predictions after single tokens, where they are at hand.
         references: per row of the batch a text that its output may repeat, or `None`.
         pool: gives a request what drafting learned so far; a fresh one for each, unless pools outlive requests.
+        pace: chooses how much of the budget every step takes; `None`: all of it.
     """
 
     def __init__(
@@ -59,8 +63,10 @@ class BlendDrafter:
         warm: Warm | None = None,
         references: Sequence[Sequence[int] | None] | None = None,
         pool: Callable[[], Pool] = fresh_pool,
+        pace: Pace | None = None,
     ) -> None:
         self.settings, self.budget, self.warm, self.references, self.pool = settings, budget, warm, references, pool
+        self.pace = pace
         # A warm table knows from the start what a window would have to find out.
         windows = "window" in settings.sources and warm is None
         self.columns = min(settings.window, budget // WINDOW_SHARE // (settings.ngram - 1)) if windows else 0
@@ -83,21 +89,48 @@ class BlendDrafter:
         request.state = _State(mixture, window, cut=0.5 / self.budget)
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
-        drafts = []
-        for request, depth in zip(requests, depths, strict=True):
-            with request.state.mixture.pool.lock:
-                drafts.append(self._draft(request, request.state, depth))
+        room = self.budget if self.pace is None else self.pace.begin()
+        builders = [self._grown(request, depth, room) for request, depth in zip(requests, depths, strict=True)]
+        context = max(len(request.tokens) for request in requests)
+        if self.pace is not None:
+            self._cut(self.pace, [request.state for request in requests], builders, context)
+        parts = zip(requests, builders, depths, strict=True)
+        drafts = [self._windowed(request.state, builder, depth).build() for request, builder, depth in parts]
+        if self.pace is not None:
+            self.pace.carry(max(map(len, drafts)), context, len(drafts))
         return drafts
 
-    def _draft(self, request: Request, state: _State, deepest: int) -> Draft:
-        builder, window = TreeBuilder(request.tokens[-1]), state.window
-        columns = min(window.width, deepest - window.ngram + 3) if window is not None else 0
-        state.places = [state.mixture.place(request.tokens)]
-        self._grow(builder, state, deepest, self.budget - (window.nodes(columns) if window is not None else 0))
+    def _grown(self, request: Request, deepest: int, room: int) -> TreeBuilder:
+        builder, state = TreeBuilder(request.tokens[-1]), request.state
+        window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest))
+        state.places, state.masses = [state.mixture.place(request.tokens)], [1.0]
+        with state.mixture.pool.lock:
+            self._grow(builder, state, deepest, min(room, self.budget - window))
+        return builder
+
+    def _cut(self, pace: Pace, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
+        """Leave out of all rows what costs more than it is expected to bring."""
+        nodes = pace.choose([state.masses for state in states], context)
+        for state, builder in zip(states, builders, strict=True):
+            state.hopes = {
+                token: mass
+                for token, mass, depth in zip(builder.tokens, state.masses, builder.depths, strict=True)
+                if depth == 1
+            }
+            builder.cut(nodes)
+            del state.places[nodes:]
+
+    def _windowed(self, state: _State, builder: TreeBuilder, deepest: int) -> TreeBuilder:
         builder.queries.update(range(len(builder.tokens)))
-        if window is not None:
-            window.add(builder, columns)
-        return builder.build()
+        if state.window is not None:
+            columns = self._columns(state.window, deepest)
+            if self.pace is not None:  # in proportion to the tree
+                columns = min(columns, len(builder.tokens) // (WINDOW_SHARE - 1) // (state.window.ngram - 1))
+            state.window.add(builder, columns)
+        return builder
+
+    def _columns(self, window: Window, deepest: int) -> int:
+        return min(window.width, deepest - window.ngram + 3)
 
     def _grow(self, builder: TreeBuilder, state: _State, deepest: int, budget: int) -> None:
         """Add the nodes that the model is likeliest to choose, until the budget is used."""
@@ -117,6 +150,7 @@ class BlendDrafter:
                         heappush(waiting, (priority, node, token, stages[token]))
                 continue
             last = priority
+            state.masses.append(-priority)
             builder.append(node, token, SOURCES[stage])
             places.append(mixture.follow(places[node], token))
             if depths[-1] < deepest:
@@ -135,8 +169,13 @@ class BlendDrafter:
             state: _State = request.state
             with state.mixture.pool.lock:
                 self._learn(state, slot, draft, verdict, predictions)
+            if self.pace is not None:
+                self.pace.learn(sum(state.hopes.values()), state.hopes.get(verdict.tokens[0], 0.0))
             self._move_window(state, slot, draft, verdict, predictions)
             state.mixture.extend(verdict.tokens)
+
+    def end(self) -> Mapping[str, int]:
+        return {} if self.pace is None else self.pace.end()
 
     def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Weigh the stages, and remember what the model expects after every computed node, what it chose from last."""
@@ -153,7 +192,7 @@ class BlendDrafter:
     def _move_window(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Pool the window's n-grams, move it on, and end a column where its nodes earn less than others would."""
         window, ngrams = state.window, state.mixture.ngrams
-        if window is None or ngrams is None:
+        if window is None or ngrams is None or not window.outputs:
             return
         new = [predictions.greedy(slot, node) for node in window.outputs]
         for gram in window.grams(draft.tokens[0], new):

@@ -13,10 +13,12 @@ from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
 from lade.drafters.stages import TOP
 from lade.pools import fresh_pool, shared_pool
+from lade.tuning.pace import Pace
+from lade.tuning.shared import shared_cost
 
 References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
 
-HOST_BUDGET, ACCELERATOR_BUDGET = 16, 64  # nodes of a tree where none are asked for: a CPU pays for every one
+HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # nodes of a tree, at most, where no budget is given
 
 
 class SharpenedWarm:
@@ -43,6 +45,7 @@ def auto(model: Any, settings: Settings, references: References | None, sharpnes
     budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
     table = warm.cached(model) if "warm" in settings.sources else None
     tenant = settings.tenant
+    pace = Pace(shared_cost(model), budget) if settings.adapt else None
     return BlendDrafter(
         settings,
         budget,
@@ -51,6 +54,7 @@ def auto(model: Any, settings: Settings, references: References | None, sharpnes
         pool=partial(fresh_pool, settings.pool_size)
         if tenant is None
         else partial(shared_pool, model, tenant, settings.pool_size),
+        pace=pace,
     )
 
 

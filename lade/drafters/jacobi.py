@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lade.config import Settings
@@ -70,3 +70,6 @@ class JacobiDrafter:
             if self.settings.pool_from_prompt:
                 state.pool.add_text(request.tokens, start=len(request.tokens) - len(verdict.tokens))
             state.window.shift(new, 1 if self.settings.always_forward_one else len(verdict.tokens))
+
+    def end(self) -> Mapping[str, int]:
+        return {}

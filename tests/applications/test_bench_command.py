@@ -84,7 +84,8 @@ def test_a_half_of_the_prompts_can_be_chosen(prompts: Path, tmp_path: Path) -> N
 def test_the_cost_of_a_warm_table_stands_beside_what_it_gave(prompts: Path, tmp_path: Path, cache: Path) -> None:
     out = tmp_path / "out"
     methods = "auto:warm=1,auto,recycled:warm=1,suffix:warm=1"
-    arguments = ("--prompts", prompts, "--methods", methods, "--budget", 8, "--max-new-tokens", 12, "--out", out)
+    arguments = ("--prompts", prompts, "--methods", methods, "--budget", 8, "--max-new-tokens", 12)
+    arguments = (*arguments, "--no-adapt", "--out", out)
     result = bench(*arguments)
     assert result.exit_code == 0, result.output
     assert len(list(cache.glob("*.safetensors"))) == 1
@@ -103,7 +104,8 @@ def test_the_cost_of_a_warm_table_stands_beside_what_it_gave(prompts: Path, tmp_
 
 def test_every_source_is_accounted_for(prompts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = bench("--prompts", prompts, "--methods", "auto", "--budget", 8, "--max-new-tokens", 40, "--out", out)
+    arguments = ("--prompts", prompts, "--methods", "auto", "--budget", 8, "--no-adapt", "--max-new-tokens", 40)
+    result = bench(*arguments, "--out", out)
     assert result.exit_code == 0, result.output
     plain, auto = json.loads((out / "summary.json").read_text())["table"]
     assert plain["proposed"] == plain["verified"] == plain["accepted"] == {}

@@ -20,6 +20,7 @@ from lade.drafters.jacobi import JacobiDrafter
 from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import TOP
 from lade.pools import drop_pools, shared_pool
+from lade.tuning.shared import shared_cost
 from lade.warmtable import WarmTable
 
 
@@ -65,6 +66,18 @@ def test_the_budget_is_the_one_given_else_fits_the_device(model: PreTrainedModel
     accelerated = copy.deepcopy(model).to("meta")  # a device that is no CPU
     assert (blend(model).budget, blend(accelerated).budget) == (HOST_BUDGET, ACCELERATOR_BUDGET)
     assert (blend(model, budget=1).budget, blend(accelerated, budget=99).budget) == (1, 99)
+    assert (HOST_BUDGET, ACCELERATOR_BUDGET) == (48, 128)
+
+
+def test_steps_are_chosen_unless_all_of_them_take_the_whole_budget(model: PreTrainedModel) -> None:
+    """Calls on one model share what its steps cost."""
+    one, other = blend(model), blend(model, budget=9)
+    assert one.pace is not None
+    assert other.pace is not None
+    assert one.pace is not other.pace
+    assert one.pace._shared is other.pace._shared is shared_cost(model)
+    assert (one.pace.begin(), other.pace.begin()) == (HOST_BUDGET, 9)
+    assert blend(model, adapt=False).pace is None
 
 
 @pytest.mark.compat
@@ -127,7 +140,7 @@ def test_a_tenants_requests_share_its_pool(model: PreTrainedModel) -> None:
     assert one.pool() is blend(model, tenant="one", pool_size=7).pool() is shared_pool(model, "one")
     assert one.pool().table.capacity == 7
     assert other.pool() is not one.pool()
-    assert blend(SimpleNamespaceModel(model), tenant="one").pool() is not one.pool()
+    assert blend(SimpleNamespaceModel(model), tenant="one", adapt=False).pool() is not one.pool()
 
 
 class SimpleNamespaceModel(SimpleNamespace):
