@@ -1,5 +1,6 @@
 """Fixtures that tests of several files share, and the settings that all of them run under."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def table_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where warm tables are kept inside the test; not there yet."""
     monkeypatch.setenv("LADE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as possible."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -434,15 +433,6 @@ def test_impossible_values_are_refused(
 
 
 # Threads
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads take turns as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:

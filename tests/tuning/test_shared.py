@@ -2,10 +2,8 @@
 
 import copy
 import gc
-import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,12 +16,6 @@ from transformers import PreTrainedModel
 from lade.tuning import costfile
 from lade.tuning.cost import StepCost
 from lade.tuning.shared import OFTEN, SharedCost, shared_cost
-
-
-@pytest.fixture(autouse=True)
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("LADE_CACHE", str(tmp_path))
-    return tmp_path
 
 
 @pytest.fixture
@@ -110,15 +102,6 @@ def test_costs_are_used_under_the_lock() -> None:
     shared.save()
     assert kept == [True]
     assert not shared._lock.locked()
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads take turns as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
 
 
 def test_threads_take_turns(restless: None) -> None:
