@@ -51,18 +51,23 @@ class Outputs:
         return tokens[slot][column], probabilities[slot][column]
 
     @cached_property
+    def _singles(self) -> torch.Tensor:
+        """[n, Q, V] in float32."""
+        return self.logits.float()
+
+    @cached_property
     def _top(self) -> tuple[list[list[list[int]]], list[list[list[float]]]]:
         """The `TOP` most likely tokens of every queried node: all that leaves the device of them."""
         rows, queried, size = self.logits.shape
-        tokens, probabilities = likeliest(self.logits.view(-1, size), min(TOP, size), self.sharpness)
+        tokens, probabilities = likeliest(self._singles.view(-1, size), min(TOP, size), self.sharpness)
         return tokens.view(rows, queried, -1).tolist(), probabilities.view(rows, queried, -1).tolist()
 
     @cached_property
     def _greedy(self) -> list[list[int]]:
         """All most likely tokens in one copy; ties are broken in float32, as plain decoding does."""
         if self.logits.device.type == "cpu":
-            return self.logits.float().numpy().argmax(-1).tolist()  # a tenth of torch's time, the same first maximum
-        logits = self.logits.float() if self.logits.dtype == torch.float64 else self.logits
+            return self._singles.numpy().argmax(-1).tolist()  # a tenth of torch's time, the same first maximum
+        logits = self._singles if self.logits.dtype == torch.float64 else self.logits
         return logits.argmax(-1).tolist()
 
 

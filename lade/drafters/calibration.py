@@ -1,9 +1,9 @@
 """How much each source is to be believed, learned while decoding.
 
 The sources stand in a fixed order, the most specific first. Each takes its weight of what those before it left, so a
-token's probability is a mixture. The weights of stage s and bucket b (how often a context was seen, how long a match
-is, how deep the node lies) follow the share of the model's own choices that this stage explains better than those
-behind it: online expectation-maximisation of a stick-breaking mixture. Knows no tokens.
+token's probability is a mixture. The weights of stage s and bucket b (how long a match is, how deep the node lies)
+follow the share of the model's own choices that this stage explains better than those behind it: online
+expectation-maximisation of a stick-breaking mixture. Knows no tokens.
 """
 
 from __future__ import annotations
