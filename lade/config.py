@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lade import preset
+from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import FAMILIES
 
 MODES = ("auto", "lookahead")
@@ -36,8 +37,8 @@ class LookaheadConfig:
             nobody else. Default: nothing outlives a request.
         pool_size: contexts of each length that drafting remembers, for one request or for a tenant; at least 1.
             Default 100,000.
-        sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"recycled"`
-            and `"warm"`. Default: all of them.
+        sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"window"`,
+            `"recycled"` and `"warm"`. Default: all of them.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.
         seed: seeds the private generator that fills the first window from the prompt.
@@ -65,21 +66,21 @@ class LookaheadConfig:
         if self.mode is not None and self.mode not in MODES:
             raise ValueError(f"mode={self.mode!r}: allowed are {', '.join(map(repr, MODES))}")
         if self.window is not None:
-            _check_integer("window", self.window, "an integer of at least 1", lambda value: value >= 1)
+            check_integer("window", self.window, "an integer of at least 1", lambda value: value >= 1)
         if self.ngram is not None:
-            _check_integer("ngram", self.ngram, "an integer of at least 2", lambda value: value >= 2)
+            check_integer("ngram", self.ngram, "an integer of at least 2", lambda value: value >= 2)
         if self.guesses is not None:
             allowed = "-1 or an integer of at least 1"
-            _check_integer("guesses", self.guesses, allowed, lambda value: value == -1 or value >= 1)
+            check_integer("guesses", self.guesses, allowed, lambda value: value == -1 or value >= 1)
         for name in ("budget", "pool_size"):
             if getattr(self, name) is not None:
-                _check_integer(name, getattr(self, name), "an integer of at least 1", lambda value: value >= 1)
+                check_integer(name, getattr(self, name), "an integer of at least 1", lambda value: value >= 1)
         if self.tenant is not None and (not isinstance(self.tenant, str) or not self.tenant):
             raise ValueError(f"tenant={self.tenant!r}: allowed is a name of at least one character, or None")
         if self.sources is not None:
             _check_sources(self.sources)
-        _check_integer("seed", self.seed, "an integer", lambda value: True)
-        _check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
+        check_integer("seed", self.seed, "an integer", lambda value: True)
+        check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
         check_switch("always_forward_one", self.always_forward_one)
         check_switch("adapt", self.adapt)
         if self.pool_from_prompt is not None:
@@ -98,7 +99,7 @@ class LookaheadConfig:
             budget=self.budget,
             adapt=bool(self.adapt),
             tenant=self.tenant,
-            pool_size=100_000 if self.pool_size is None else self.pool_size,
+            pool_size=CAPACITY if self.pool_size is None else self.pool_size,
             sources=FAMILIES if self.sources is None else self.sources,
             pool_from_prompt=mode == "auto" if self.pool_from_prompt is None else bool(self.pool_from_prompt),
             always_forward_one=bool(self.always_forward_one),
@@ -137,7 +138,8 @@ def _check_sources(value: Any) -> None:
         raise ValueError(f"sources={value!r}: allowed are tuples of {', '.join(map(repr, FAMILIES))}, or None")
 
 
-def _check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
+def check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
+    """An error that names the argument where the value is no integer or does not hold."""
     if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
         raise ValueError(f"{name}={value!r}: allowed is {allowed}")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lade.config import check_integer
 from lade.drafters.calibration import Calibration
 from lade.drafters.recycle import CAPACITY, PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
@@ -157,5 +158,5 @@ def _check_tenant(tenant: str) -> None:
 
 
 def _check_capacity(capacity: int | None) -> None:
-    if capacity is not None and (isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1):
-        raise ValueError(f"capacity={capacity!r}: allowed is an integer of at least 1")
+    if capacity is not None:
+        check_integer("capacity", capacity, "an integer of at least 1", lambda value: value >= 1)

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lade.atomic import put_in_place
+from lade.jsonobject import json_object
 from lade.safefile import cache_folder
 
 KIND, FORMAT = "preset", 1
@@ -70,22 +72,15 @@ def read(path: Path, mode: str | None, modes: Sequence[str], names: Sequence[str
 def write(path: Path, mode: str, settings: dict[str, dict[str, Any]], origin: dict[str, Any]) -> dict[str, Any]:
     """Puts the file in place in one step, and returns what it holds."""
     preset = {"kind": KIND, "format": FORMAT, "mode": mode, "settings": settings} | origin
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(json.dumps(preset, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    put_in_place(path, (json.dumps(preset, indent=1) + "\n").encode())
     return preset
 
 
 def _object(path: Path, where: str) -> dict[str, Any]:
     try:
-        preset = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"{where}: cannot be read ({error.strerror})") from error
-    except ValueError as error:  # not UTF-8, or not JSON
+    except UnicodeDecodeError as error:
         raise ValueError(f"{where}: is not JSON ({error})") from error
-    if not isinstance(preset, dict):
-        raise ValueError(f"{where}: a JSON object is needed, not {type(preset).__name__}")
-    return preset
+    return json_object(text, where)

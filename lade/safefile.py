@@ -1,6 +1,6 @@
 """Safetensors files that are written whole or not at all, and checked when they are read; the user's cache folder.
 
-Several processes may write one file: each writes a file of its own and renames it. Knows no model, and nothing of what
+Several processes may write one file. Knows no model, and nothing of what
 the tensors mean.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import uuid
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
 import torch
+
+from lade.atomic import put_in_place
 
 CHECKSUM = "checksum"
 
@@ -39,15 +40,7 @@ def write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]
         tensors: on the CPU, contiguous.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(safetensors.torch.save(tensors, metadata | {CHECKSUM: _checksum(tensors)}))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    put_in_place(path, safetensors.torch.save(tensors, metadata | {CHECKSUM: _checksum(tensors)}))
 
 
 def read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from lade.atomic import put_in_place
+
 HISTORY = 10_000  # calls remembered
 
 
@@ -160,10 +162,4 @@ def log_history() -> list[GenerationStats]:
 
 def save_log(path: str | Path) -> None:
     """Write the history as JSON lines, one object per call; an existing file is replaced at once or not at all."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{threading.get_ident()}.partial")
-    try:
-        partial.write_text("".join(json.dumps(stats.as_dict()) + "\n" for stats in log_history()))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    put_in_place(Path(path), "".join(json.dumps(stats.as_dict()) + "\n" for stats in log_history()).encode())

@@ -22,8 +22,7 @@ def likeliest(logits: torch.Tensor, k: int, sharpness: float = 1.0) -> tuple[tor
     logits = logits.float()
     whole = size // BLOCK * BLOCK
     if logits.device.type != "cpu" or whole < 2 * k * BLOCK:
-        best = logits.topk(k)
-        return best.indices, (sharpness * best.values - (sharpness * logits).logsumexp(-1, keepdim=True)).exp()
+        return exactly_likeliest(sharpness * logits, k)
     # A CPU takes a fifth of topk's time for this: the k largest logits lie in the k blocks of largest maxima.
     blocks = logits[:, :whole].view(rows, -1, BLOCK)  # [R, V / BLOCK, BLOCK]
     maxima = blocks.amax(-1)  # [R, V / BLOCK]
@@ -36,3 +35,9 @@ def likeliest(logits: torch.Tensor, k: int, sharpness: float = 1.0) -> tuple[tor
     tokens = chosen.gather(1, (best.indices // BLOCK).clamp(max=k - 1)) * BLOCK + best.indices % BLOCK
     tail = best.indices - k * BLOCK  # index behind the whole blocks, where it is not negative
     return torch.where(tail < 0, tokens, tail + whole), (sharpness * best.values - total).exp()
+
+
+def exactly_likeliest(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[R, k] tokens, likeliest first, and [R, k] probabilities of [R, V] logits, with no estimate and no short cut."""
+    best = logits.topk(k)
+    return best.indices, (best.values - logits.logsumexp(-1, keepdim=True)).exp()

@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+from lade.config import check_integer
+from lade.topk import exactly_likeliest
+
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
 Progress = Callable[[int, int], None]
@@ -57,8 +60,7 @@ def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress
     check(model, top)
     size = vocabulary_size(model)
     rows = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise ValueError(f"batch_tokens={batch_tokens!r}: allowed is an integer of at least 1")
+    check_integer("batch_tokens", rows, "an integer of at least 1", lambda value: value >= 1)
     start = time.perf_counter()
     tokens = torch.empty(size, top, dtype=torch.int32)
     probabilities = torch.empty(size, top)
@@ -66,7 +68,7 @@ def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress
         for first in range(0, size, rows):
             last = min(first + rows, size)
             ids = torch.arange(first, last, device=model.device)[:, None]  # [rows, 1]
-            best, indices = _best(model, ids, top)
+            indices, best = _best(model, ids, top)
             tokens[first:last], probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
             if progress is not None:
                 progress(last, size)
@@ -74,11 +76,9 @@ def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress
 
 
 def _best(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, top] probabilities and tokens after the last of `ids`."""
+    """[rows, top] tokens and their probabilities after the last of `ids`."""
     outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, return_dict=True)
-    logits = outputs.logits[:, -1].float()  # [rows, V]
-    best, indices = logits.topk(top)
-    return (best - logits.logsumexp(-1, keepdim=True)).exp(), indices
+    return exactly_likeliest(outputs.logits[:, -1].float(), top)
 
 
 @contextmanager
@@ -97,8 +97,8 @@ def check(model: Any, top: int) -> None:
     if model.config.is_encoder_decoder:
         raise ValueError(f"model={type(model).__name__}: allowed is a model without an encoder")
     size = vocabulary_size(model)
-    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= size:
-        raise ValueError(f"top={top!r}: allowed is an integer from 1 to {size}, the size of the vocabulary")
+    allowed = f"an integer from 1 to {size}, the size of the vocabulary"
+    check_integer("top", top, allowed, lambda value: 1 <= value <= size)
 
 
 def vocabulary_size(model: Any) -> int:

@@ -196,7 +196,7 @@ def test_log_replaces_what_was_there(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["log.jsonl"]
 
 
-@pytest.mark.parametrize("broken", ["write_text", "replace"])
+@pytest.mark.parametrize("broken", ["open", "replace"])
 def test_a_failed_log_leaves_the_old_one(broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full, half way or at the end: the old log stands and nothing lies about."""
     path = tmp_path / "log.jsonl"

@@ -1,9 +1,10 @@
 """Reads prompts from JSON-lines files. Knows nothing of tokenizers, models or tasks."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from lade.jsonobject import json_object
 
 TEXT_KEYS = ("prompt", "text", "turns", "question")  # the first one present is the prompt
 ID_KEYS = ("prompt_id", "question_id", "task_id", "id")
@@ -51,12 +52,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _object(line: str, path: Path, number: int) -> dict[str, object]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise PromptError(f"{path}:{number}: is not JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise PromptError(f"{path}:{number}: a JSON object is needed, not {type(row).__name__}")
-    return row
+        return json_object(line, f"{path}:{number}")
+    except ValueError as error:
+        raise PromptError(str(error)) from error
 
 
 def _prompt(row: dict[str, object], index: int, where: str) -> Prompt:

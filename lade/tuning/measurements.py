@@ -10,6 +10,7 @@ from collections import UserDict
 from pathlib import Path
 from typing import Any
 
+from lade.jsonobject import json_object
 from lade.tuning.autotune import Key
 
 LONGEST = 60  # characters of a value in an error
@@ -34,9 +35,10 @@ class MeasurementFile(UserDict[Key, list[float]]):
             path.write_text(json.dumps(head) + "\n", encoding="utf-8")
             return
         first, *rest = _whole_lines(path)
-        _check_head(_parsed(first, path, 1), head, path)
+        _check_head(json_object(first, f"{path}:1"), head, path)
         for number, line in enumerate(rest, 2):
-            key, ratios = _entry(_parsed(line, path, number), path, number)
+            where = f"{path}:{number}"
+            key, ratios = _entry(json_object(line, where), where)
             self.data[key] = ratios
 
     def __setitem__(self, key: Key, ratios: list[float]) -> None:
@@ -62,16 +64,6 @@ def _whole_lines(path: Path) -> list[str]:
     return lines
 
 
-def _parsed(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{number}: is not JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"{path}:{number}: a JSON object is needed, not {type(row).__name__}")
-    return row
-
-
 def _check_head(found: dict[str, Any], head: dict[str, Any], path: Path) -> None:
     if found.get("kind") != head.get("kind") or found.get("format") != head.get("format"):
         raise ValueError(f"{path}: is no file of measurements of this version")
@@ -86,7 +78,7 @@ def _brief(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def _entry(row: dict[str, Any], path: Path, number: int) -> tuple[Key, list[float]]:
+def _entry(row: dict[str, Any], where: str) -> tuple[Key, list[float]]:
     stage, label, prompt, ratios = (row.get(name) for name in ("stage", "candidate", "prompt", "ratios"))
     if (
         not isinstance(stage, str)
@@ -96,5 +88,5 @@ def _entry(row: dict[str, Any], path: Path, number: int) -> tuple[Key, list[floa
         or not ratios
         or not all(isinstance(ratio, float) and 0 < ratio < float("inf") for ratio in ratios)
     ):
-        raise ValueError(f"{path}:{number}: is no measurement")
+        raise ValueError(f"{where}: is no measurement")
     return (stage, label, prompt), ratios
