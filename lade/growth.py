@@ -24,7 +24,7 @@ Span = tuple[int, int]  # nodes that a forward computes: from the first on, the 
 def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
     """Prefill all but each text's last token, which is the first root; texts may differ in length."""
     width = max(map(len, texts)) - 1
-    device = target.model.device
+    device = target.device
     padding = [width - len(text) + 1 for text in texts]
     ids = torch.tensor([[0] * pad + list(text[:-1]) for pad, text in zip(padding, texts, strict=True)], device=device)
     mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding], device=device)
@@ -53,7 +53,7 @@ def grow(target: HFTarget, trees: Sequence[TreeBuilder], spans: Sequence[Span], 
     target.cache.prepare(len(spans), columns, [first for first, _ in spans] if begun else None)
     inputs = _inputs(target, trees, spans, nodes, columns)
     if target.slices_logits:
-        inputs["logits_to_keep"] = torch.tensor(queries, device=target.model.device)
+        inputs["logits_to_keep"] = torch.tensor(queries, device=target.device)
     with target.experts_for(nodes * len(spans)):
         logits: torch.Tensor = target.model(**inputs).logits
     return logits if target.slices_logits else logits[:, list(queries)]
@@ -70,7 +70,7 @@ def _inputs(
         depths.append(tree.depths[:end] + [0] * (columns - end))
         visible.append(_ancestors(tuple(tree.parents[:end]), columns)[first : first + nodes])
     positions = [[root + depth for depth in row] for root, row in zip(target.positions, own, strict=False)]
-    block = Block(torch.stack(visible).to(target.model.device), depths, max(map(max, depths)), own)
+    block = Block(torch.stack(visible).to(target.device), depths, max(map(max, depths)), own)
     return target.inputs(tokens, positions, block)
 
 

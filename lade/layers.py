@@ -43,10 +43,7 @@ class TreeLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         if self.lane is None:
             return self._append(key_states, value_states)
-        self.lane.write(self.keys, key_states)
-        self.lane.write(self.values, value_states)
-        rows, extent = key_states.shape[0], self.lane.extent
-        return self.keys[:rows, :, :extent], self.values[:rows, :, :extent]
+        return self.lane.write(self.keys, key_states), self.lane.write(self.values, value_states)
 
     def _append(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         held, new = self.length - self.start, keys.shape[2]
@@ -117,7 +114,8 @@ class Lane:
         self.lengths = [layers[0].length] * rows
         self.starts = [layers[0].start] * rows
         self.extent = 0  # slots that this step's forward looks at
-        self._offsets: list[int] = []
+        self._offsets: list[int] = []  # where each row's new nodes go
+        self._abreast = True  # whether that is the same place for all
         for layer in layers:
             layer.lane = self
 
@@ -138,6 +136,7 @@ class Lane:
         self.extent = max(self._offsets) + nodes
         if computed is not None:
             self._offsets = [offset + done for offset, done in zip(self._offsets, computed, strict=True)]
+        self._abreast = self._offsets.count(self._offsets[0]) == rows
         for layer in self.layers:
             layer.reserve(self.extent)
 
@@ -149,14 +148,20 @@ class Lane:
             buffer[row, :, : self.window - 1] = buffer[row, :, drop : drop + self.window - 1].clone()
         self.starts[row] += drop
 
-    def write(self, buffer: torch.Tensor, states: torch.Tensor) -> None:
-        """Put [n, H, T, D] states behind the tokens, and the nodes computed before, of the first n rows."""
-        rows, first = len(self._offsets), self._offsets[0]
-        if rows > 1 and self._offsets.count(first) == rows:
-            buffer[:rows].narrow(2, first, states.shape[2]).copy_(states)
-            return
-        for row, offset in enumerate(self._offsets):
-            buffer[row].narrow(1, offset, states.shape[2]).copy_(states[row])
+    def write(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Put [n, H, T, D] states behind the tokens, and the nodes computed before, of the first n rows.
+
+        Returns:
+            [n, H, extent, D], what this forward may look at.
+        """
+        rows, nodes = len(self._offsets), states.shape[2]
+        active = buffer if buffer.shape[0] == rows else buffer[:rows]
+        if self._abreast:
+            active.narrow(2, self._offsets[0], nodes).copy_(states)
+        else:
+            for row, offset in enumerate(self._offsets):
+                active[row].narrow(1, offset, nodes).copy_(states[row])
+        return active.narrow(2, 0, self.extent)
 
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         """Row b keeps the nodes `paths[b]` (ascending, the root first) and forgets the rest of its tree."""
@@ -171,7 +176,8 @@ class Lane:
         by_device: dict[torch.device, torch.Tensor] = {}
         for buffer in self._buffers():
             where = by_device.setdefault(buffer.device, index.to(buffer.device))
-            buffer[row, :, offset + to : offset + to + len(nodes)] = buffer[row].index_select(1, where)
+            text = buffer[row]
+            text.narrow(1, offset + to, len(nodes)).copy_(text.index_select(1, where))
 
     def swap(self, one: int, other: int) -> None:
         """Exchange two rows."""

@@ -93,6 +93,7 @@ class HFTarget:
         sharpness: float = 1.0,
     ) -> None:
         self.model = model
+        self.device: torch.device = model.device  # asked of a model, it looks for a parameter
         self.sharpness = sharpness
         self.cache = cache
         self.kinds = kinds
@@ -124,8 +125,8 @@ class HFTarget:
         self.positions = [position + 1 for position in (last if len(last) == rows else last * rows)]
         if padding is not None:
             # A copy: masks exchange rows in place, and the tensor is the user's.
-            padding = None if bool(padding.all()) else padding.to(self.model.device, torch.bool, copy=True)
-        self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.model.device)
+            padding = None if bool(padding.all()) else padding.to(self.device, torch.bool, copy=True)
+        self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.device)
         return Outputs(logits, {0: 0})
 
     def depth_limit(self, slot: int, remaining: int) -> int:
@@ -140,26 +141,26 @@ class HFTarget:
         queries = drafts[0].queries if len(drafts) == 1 else sorted(set().union(*(draft.queries for draft in drafts)))
         self.cache.prepare(len(drafts), nodes)
         inputs = self._inputs(drafts, nodes)
-        if self.slices_logits:
-            inputs["logits_to_keep"] = torch.from_numpy(np.array(queries)).to(self.model.device)
+        some = len(queries) < nodes
+        if some and self.slices_logits:
+            inputs["logits_to_keep"] = torch.from_numpy(np.array(queries)).to(self.device)
         with self.clock.forward(sum(map(len, drafts)), len(drafts), nodes), self.experts_for(nodes * len(drafts)):
             logits = self.model(**inputs).logits
-        if not self.slices_logits:
+        if some and not self.slices_logits:
             logits = logits[:, queries]
         return Outputs(logits, {node: column for column, node in enumerate(queries)}, self.sharpness)
 
     def _inputs(self, drafts: Sequence[Draft], nodes: int) -> dict[str, Any]:
-        device = self.model.device
         tokens = [draft.tokens + [0] * (nodes - len(draft)) for draft in drafts]
         depths = [draft.depths + [0] * (nodes - len(draft)) for draft in drafts]
         positions = [[root + depth for depth in row] for root, row in zip(self.positions, depths, strict=False)]
         visible = [ancestor_matrix(draft.parents, nodes) for draft in drafts]
-        block = Block(torch.stack(visible).to(device), depths, max(map(max, depths)))
+        block = Block(torch.stack(visible).to(self.device), depths, max(map(max, depths)))
         return self.inputs(tokens, positions, block)
 
     def inputs(self, tokens: list[list[int]], positions: list[list[int]], block: Block) -> dict[str, Any]:
         """What the model's forward takes for n lists of T tokens, behind a prepared cache."""
-        ids = torch.from_numpy(np.array([tokens, positions])).to(self.model.device)
+        ids = torch.from_numpy(np.array([tokens, positions])).to(self.device)
         return {
             "input_ids": ids[0],
             "position_ids": ids[1],
@@ -170,9 +171,14 @@ class HFTarget:
         }
 
     def experts_for(self, tokens: int) -> contextlib.AbstractContextManager[Any]:
-        """transformers' decode-time expert kernels copy the experts' weights per token: right for one token only."""
+        """transformers' decode-time expert kernels copy the experts' weights per token: right for one token only.
+
+        On a CPU it has none.
+        """
         optimize = getattr(self.model, "_optimize_model_for_decode", None)
-        return optimize() if optimize is not None and tokens == 1 else contextlib.nullcontext()
+        if optimize is None or tokens > 1 or self.device.type == "cpu":
+            return contextlib.nullcontext()
+        return optimize()
 
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         """The cache holds exactly the accepted prefix afterwards; the next roots stand behind it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 BLOCK = 64  # logits whose maximum stands for them in the first round
+FEW = 1 << 15  # logits of which there need not be two rounds
 
 
 def likeliest(logits: torch.Tensor, k: int, sharpness: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -21,7 +22,7 @@ def likeliest(logits: torch.Tensor, k: int, sharpness: float = 1.0) -> tuple[tor
     rows, size = logits.shape
     logits = logits.float()
     whole = size // BLOCK * BLOCK
-    if logits.device.type != "cpu" or whole < 2 * k * BLOCK:
+    if logits.device.type != "cpu" or whole < 2 * k * BLOCK or rows * size <= FEW:
         return exactly_likeliest(sharpness * logits, k)
     # A CPU takes a fifth of topk's time for this: the k largest logits lie in the k blocks of largest maxima.
     maxima = logits[:, :whole].view(rows, -1, BLOCK).amax(-1)  # [R, V / BLOCK]

@@ -113,6 +113,8 @@ def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor
         [size, size] bool, row = the node that looks, column = the node it sees.
     """
     size = size or len(parents)
+    if size == 1:
+        return torch.ones(1, 1, dtype=torch.bool)
     seen: list[int] = []
     for node, parent in enumerate(parents):
         seen.append((seen[parent] if node else 0) | 1 << node)

@@ -143,10 +143,10 @@ def test_logits_of_the_questions_only(name: str) -> None:
     assert outputs.columns == {0: 0, 2: 1, 4: 2}
 
 
-@pytest.mark.parametrize(("tokens", "entered"), [((), 1), ((6,), 0)])
+@pytest.mark.parametrize(("tokens", "device", "entered"), [(1, "cuda", 1), (2, "cuda", 0), (1, "cpu", 0)])
 @torch.no_grad()
-def test_decode_time_experts_are_for_one_token(tokens: tuple[int, ...], entered: int) -> None:
-    """transformers' switch copies the experts' weights per token."""
+def test_decode_time_experts_are_for_one_token(tokens: int, device: str, entered: int) -> None:
+    """transformers' switch copies the experts' weights per token; on a CPU it switches nothing, and takes its time."""
     model, entries = copy.copy(tiny_model(BY_NAME["llama"], "sdpa")), []
 
     @contextlib.contextmanager
@@ -157,10 +157,27 @@ def test_decode_time_experts_are_for_one_token(tokens: tuple[int, ...], entered:
     model._optimize_model_for_decode = optimized
     target = target_of(model, (5,))
     entries.clear()  # the prefill is plain decoding's own
+    target.device = torch.device(device)
+    with target.experts_for(tokens):
+        assert len(entries) == entered
+
+
+@torch.no_grad()
+def test_one_token_alone_is_asked_for_as_plain_decoding_asks() -> None:
+    """Without a mask and without a choice of logits, so that it takes no longer."""
+    model, seen = tiny_model(BY_NAME["gemma3"], "sdpa"), []
+    target = target_of(model, (5,))
     builder = TreeBuilder(5)
-    builder.add_path(0, tokens, "test")
-    target.forward([builder.build()])
-    assert len(entries) == entered
+    builder.add_path(0, [6], "test")
+
+    def note(module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        seen.append((kwargs["attention_mask"], kwargs.get("logits_to_keep")))
+
+    with hooked(model, note):
+        target.forward([TreeBuilder(5).build()])
+        target.forward([builder.build()])
+    assert seen[0] == ({"sliding_attention": None, "full_attention": None}, None)
+    assert all(mask.shape[2] == 2 for mask in seen[1][0].values())
 
 
 def test_nothing_on_the_model_is_changed() -> None:

@@ -13,6 +13,7 @@ import lade
 from lade.applications.bench import with_draft
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import PLAIN, Decode, Method, MethodOptions
+from lade.applications.bench.wrong import wrong
 from lade.drafters.stages import FAMILIES
 
 __all__ = ["METHODS", "PLAIN", "Decode", "Method", "MethodOptions", "plain"]
@@ -118,6 +119,7 @@ METHODS = {
         Method("auto", drafting_from(*FAMILIES), default=True, reports=True, warms=True, refers=True),
         Method("recycled", drafting_from("recycled", "warm"), reports=True, warms=True),
         Method("suffix", drafting_from("suffix"), reports=True),
+        Method("wrong", wrong, needs=("reference",), reports=True, refers=True),
         Method("prompt_lookup", prompt_lookup, default=True, batches=False, reports=True),
         with_model("draft", with_draft.draft),
         with_model("multi_candidate", with_draft.multi_candidate),

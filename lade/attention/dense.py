@@ -18,6 +18,8 @@ import torch
 from lade.cache import TreeCache
 from lade.layers import Lane
 
+Mask = torch.Tensor | None  # `None` hides nothing
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -94,7 +96,7 @@ class DenseMasks:
         self.first = [0] * rows if padding is None else [int(row) for row in (padding.cumsum(-1) == 0).sum(-1)]
         self._full = FullMask(self)
 
-    def build(self, block: Block) -> torch.Tensor | dict[str, torch.Tensor]:
+    def build(self, block: Block) -> Mask | dict[str, Mask]:
         """[n, 1, T, K] additive masks for the prepared lanes, in the form that the model takes."""
         if isinstance(self.kinds, dict):
             return {name: self._mask(kind, block) for name, kind in self.kinds.items()}
@@ -107,9 +109,11 @@ class DenseMasks:
         self.first[one], self.first[other] = self.first[other], self.first[one]
         self._full.swap(one, other)
 
-    def _mask(self, kind: Kind, block: Block) -> torch.Tensor:
+    def _mask(self, kind: Kind, block: Block) -> Mask:
         lane = self.cache.lane(sliding=kind.window is not None or kind.chunk is not None)
         if not any(lane.starts) and self._sees_all(kind, lane, block):
+            if self.padding is None and block.visible.numel() == 1:
+                return None  # one token sees all, as in plain decoding: attention without a mask is faster
             return self._full.build(lane, block)
         return limited_mask(self, kind, lane, block)
 
@@ -135,11 +139,13 @@ class FullMask:
         inside = torch.where(block.visible, self.masks.zero, self.masks.floor)
         first = 0
         for (seen, held), alike in groupby(zip(self.seen[:rows], lane.lengths[:rows], strict=True)):
-            some = slice(first, first := first + len(list(alike)))  # rows side by side that stand at the same place
-            self.buffer[some, :, seen:held].zero_()
-            self.buffer[some, :nodes, held : held + columns].copy_(inside[some])
+            count = len(list(alike))  # rows side by side that stand at the same place
+            some = self.buffer.narrow(0, first, count)
+            some.narrow(2, seen, held - seen).zero_()
+            some.narrow(1, 0, nodes).narrow(2, held, columns).copy_(inside.narrow(0, first, count))
             if held + columns < lane.extent:
-                self.buffer[some, :, held + columns : lane.extent] = self.masks.floor
+                some.narrow(2, held + columns, lane.extent - held - columns).copy_(self.masks.floor)
+            first += count
         self.seen[:rows] = lane.lengths[:rows]
         mask = self.buffer[:rows, None, :nodes, : lane.extent]
         self._built = (block, lane, mask)

@@ -21,7 +21,7 @@ from lade.drafters.window import Window
 from lade.pools import Pool, fresh_pool
 from lade.request import Request, Verdict
 from lade.tree import Draft, TreeBuilder
-from lade.tuning.pace import Pace
+from lade.tuning.pace import WholeBudget
 
 HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
 SLACK = 0.08  # tokens this far below the path probability of a usual tree's last node are not looked at
@@ -53,7 +53,7 @@ class BlendDrafter:
         warm: the model's predictions after single tokens, where they are at hand.
         references: per row of the batch a text that its output may repeat, or `None`.
         pool: gives a request what drafting learned so far; a fresh one for each, unless pools outlive requests.
-        pace: chooses how much of the budget every step takes; `None`: all of it.
+        pace: chooses how much of the budget every step takes (`lade.tuning.pace.Pace`); `None`: all of it.
     """
 
     def __init__(
@@ -63,13 +63,14 @@ class BlendDrafter:
         warm: Warm | None = None,
         references: Sequence[Sequence[int] | None] | None = None,
         pool: Callable[[], Pool] = fresh_pool,
-        pace: Pace | None = None,
+        pace: WholeBudget | None = None,
     ) -> None:
         self.settings, self.budget, self.warm, self.references, self.pool = settings, budget, warm, references, pool
-        self.pace = pace
+        self.pace = pace or WholeBudget(budget)
         # A warm table knows from the start what a window would have to find out.
         windows = "window" in settings.sources and warm is None
         self.columns = min(settings.window, budget // WINDOW_SHARE // (settings.ngram - 1)) if windows else 0
+        self._looked = True  # whether the running step looks for drafts, and learns
 
     def start(self, request: Request) -> None:
         settings, prompt = self.settings, request.tokens[: request.prompt_length]
@@ -89,16 +90,18 @@ class BlendDrafter:
         request.state = _State(mixture, window, cut=0.5 / self.budget)
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
-        room = self.budget if self.pace is None else self.pace.begin()
-        builders = [self._grown(request, depth, room) for request, depth in zip(requests, depths, strict=True)]
         context = max(len(request.tokens) for request in requests)
-        if self.pace is not None:
-            self._cut(self.pace, [request.state for request in requests], builders, context)
-        parts = zip(requests, builders, depths, strict=True)
-        drafts = [self._windowed(request.state, builder, depth).build() for request, builder, depth in parts]
-        if self.pace is not None:
-            self.pace.carry(max(map(len, drafts)), context, len(drafts))
+        room = self.pace.begin(context, len(requests))
+        self._looked = room > 1
+        drafts = self._drafts(requests, depths, room, context) if self._looked else _roots(requests)
+        self.pace.carry(max(map(len, drafts)), context, len(drafts))
         return drafts
+
+    def _drafts(self, requests: Sequence[Request], depths: Sequence[int], room: int, context: int) -> list[Draft]:
+        builders = [self._grown(request, depth, room) for request, depth in zip(requests, depths, strict=True)]
+        self._cut([request.state for request in requests], builders, context)
+        parts = zip(requests, builders, depths, strict=True)
+        return [self._windowed(request.state, builder, depth).build() for request, builder, depth in parts]
 
     def _grown(self, request: Request, deepest: int, room: int) -> TreeBuilder:
         builder, state = TreeBuilder(request.tokens[-1]), request.state
@@ -108,9 +111,9 @@ class BlendDrafter:
             self._grow(builder, state, deepest, min(room, self.budget - window))
         return builder
 
-    def _cut(self, pace: Pace, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
+    def _cut(self, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
         """Leave out of all rows what costs more than it is expected to bring."""
-        nodes = pace.choose([state.masses for state in states], context)
+        nodes = self.pace.choose([state.masses for state in states], context)
         for state, builder in zip(states, builders, strict=True):
             state.hopes = {
                 token: mass
@@ -124,7 +127,7 @@ class BlendDrafter:
         builder.queries.update(range(len(builder.tokens)))
         if state.window is not None:
             columns = self._columns(state.window, deepest)
-            if self.pace is not None:  # in proportion to the tree
+            if self.pace.adapts:  # in proportion to the tree
                 columns = min(columns, len(builder.tokens) // (WINDOW_SHARE - 1) // (state.window.ngram - 1))
             state.window.add(builder, columns)
         return builder
@@ -165,25 +168,31 @@ class BlendDrafter:
         verdicts: Sequence[Verdict],
         predictions: Predictions,
     ) -> None:
+        self.pace.verified()
         for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
             state: _State = request.state
-            with state.mixture.pool.lock:
+            if self._looked:  # else this step is to take no longer than one of plain decoding
                 self._learn(state, slot, draft, verdict, predictions)
-            if self.pace is not None:
-                self.pace.learn(sum(state.hopes.values()), state.hopes.get(verdict.tokens[0], 0.0))
-            self._move_window(state, slot, draft, verdict, predictions)
             state.mixture.extend(verdict.tokens)
 
     def end(self) -> Mapping[str, int]:
-        return {} if self.pace is None else self.pace.end()
+        return self.pace.end()
 
     def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
+        with state.mixture.pool.lock:
+            self._remember(state, slot, draft, verdict, predictions)
+        self.pace.learn(sum(state.hopes.values()), state.hopes.get(verdict.tokens[0], 0.0))
+        self._move_window(state, slot, draft, verdict, predictions)
+
+    def _remember(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Weigh the stages, and remember what the model expects after every computed node, what it chose from last."""
         mixture, places, table = state.mixture, state.places, state.mixture.pool.table
         for node in range(len(places), len(draft)):
             places.append(mixture.follow(places[draft.parents[node]], draft.tokens[node]))
         for node, choice in zip(verdict.path, verdict.tokens, strict=True):
             mixture.learn(places[node], draft.depths[node], choice)
+        if not mixture.recycles:
+            return
         path = set(verdict.path)
         for node in [*(node for node in draft.queries if node not in path), *verdict.path]:
             table.learn(places[node][0], predictions.top(slot, node))
@@ -203,3 +212,7 @@ class BlendDrafter:
         window.shift(new, 1, width)
         if width < 1:
             state.window = None
+
+
+def _roots(requests: Sequence[Request]) -> list[Draft]:
+    return [TreeBuilder(request.tokens[-1]).build() for request in requests]

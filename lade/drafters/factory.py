@@ -37,6 +37,11 @@ class SharpenedWarm:
         return self._entries[token]
 
 
+def budget_of(model: Any, settings: Settings) -> int:
+    """The most nodes of a tree."""
+    return settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
+
+
 def lookahead(
     model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any
 ) -> Drafter:
@@ -44,10 +49,10 @@ def lookahead(
 
 
 def auto(model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any) -> Drafter:
-    budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
+    budget = budget_of(model, settings)
     table = warm.cached(model) if "warm" in settings.sources else None
     tenant = settings.tenant
-    pace = Pace(shared_cost(model, companion), budget) if settings.adapt else None
+    pace = Pace(shared_cost(model, companion), budget) if settings.adapt and budget > 1 else None
     return BlendDrafter(
         settings,
         budget,

@@ -3,8 +3,8 @@
 A tree of T nodes is expected to bring E(T) = 1 + sum of its path probabilities, and costs c(T) steps of one token; the
 best T maximises E(T) / c(T), but for a little that is given up for what wider trees teach. Both sides are measured:
 costs by `StepCost`, and whether the probabilities hold in this text by a Bayesian filter, which turns within a few
-steps. It judges drafts that were not sent too, so what was given up comes back without a probe. Knows numbers only: no
-tree, no tokens, no model and no clock.
+steps. It judges drafts that were not sent too, so what was given up comes back. Where drafts are given up again and
+again, most steps do not even look for any. Knows numbers only: no tree, no tokens, no model and no clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ TUITION = 0.03  # share of the speed that a step may give up for lessons
 BASELINE = 128  # steps after which one token alone is timed again: all costs are relative to it
 COLD = 2  # steps at the beginning of a call that tell nothing of costs: caches are cold, buffers grow
 FIRST = 3  # steps of a new model behind them that carry one token, to know what that costs
-ROOM = 8  # nodes grown at least, so that a tree can come back
+ROOM = 8  # nodes grown at least where drafts are looked for, so that a tree can come back
+PATIENCE = 16  # looks in a row that found no draft worth its cost, before most are left out
+LOOKING, LONGEST = 0.01, 16  # share of the time that looks may take then, and the most steps between two of them
 START = 0.95  # belief that probabilities hold in this text, before anything was seen
 TURN, AFTER = 0.01, 0.4  # how likely a token begins another kind of text, and the belief that they hold in that
 SURE = 0.98  # no draft is expected more than this
@@ -58,9 +60,23 @@ class Controller:
         self._last = limit
         self._saw_beyond = False  # whether the last tree was larger than what was chosen of it
         self._holds = START
+        self._refused = 0  # looks in a row without a draft worth its cost
+        self._rest = 0  # steps from here on that look for none
+        self._looking = 0.0
 
-    def room(self) -> int:
-        """Nodes worth growing before `choose`: what was chosen last, and every other time one size more."""
+    def room(self, context: int, rows: int, looking: float) -> int:
+        """Nodes per row worth growing in the next step, the root included; where it is just that, it is the choice too.
+
+        What was chosen last, and every other time one size more.
+
+        Args:
+            context: tokens before them.
+            looking: what looking for drafts takes, over what a step of one token takes without.
+        """
+        self._steps += 1
+        self._looking = looking
+        if self._left_out(context, rows):
+            return 1
         wanted = max(self._last + (not self._saw_beyond), ROOM)
         return min(self.limit, next((size for size in KNOTS if size >= wanted), self.limit))
 
@@ -71,13 +87,9 @@ class Controller:
             rows: path probabilities of each row's nodes, the root's 1 first; the last nodes are those to leave out.
             context: tokens before them.
         """
-        self._steps += 1
         longest = max(map(len, rows))
         if longest == 1:
             return self._decide("nothing to draft", 1)
-        if self._due(context, len(rows)):
-            self.decisions["baseline timed"] += 1
-            return 1  # the last choice stands
         nodes = self._weigh(rows, longest, self.cost.table(self.limit, context, len(rows)))
         self._saw_beyond = nodes < longest
         return nodes
@@ -88,7 +100,11 @@ class Controller:
         speeds = {nodes: gains[nodes - 1] / costs[nodes] for nodes in (*KNOTS[: bisect_left(KNOTS, longest)], longest)}
         fastest = max(speeds.values())
         if fastest < (GAIN if self._last == 1 else GAIN / STAY):
+            self._refused += 1
+            if self._refused >= PATIENCE:
+                self._rest = min(int(self._looking / LOOKING), LONGEST)
             return self._decide("drafts cost more than they bring", 1)
+        self._refused = 0
         lesson = LESSON * (self._holds > TRUSTED)
         worth = {
             nodes: speed + lesson * nodes / costs[nodes]
@@ -109,7 +125,23 @@ class Controller:
         """
         right = self._holds * (came or 1 - min(expected, SURE))
         wrong = (1 - self._holds) * (CHANCE if came else 1.0)
+        if came and self._holds < TRUSTED:  # they may hold again: the next steps show
+            self._rest, self._refused = 0, min(self._refused, PATIENCE // 2)
         self._holds = (1 - TURN) * right / (right + wrong) + TURN * AFTER
+
+    def _left_out(self, context: int, rows: int) -> bool:
+        """Whether this step carries one token without a look at drafts; the last choice stands."""
+        if self.limit == 1:
+            reason = "limit reached"
+        elif self._due(context, rows):
+            reason = "baseline timed"
+        elif self._rest > 0:
+            self._rest -= 1
+            reason = "drafts not looked for"
+        else:
+            return False
+        self.decisions[reason] += 1
+        return True
 
     def _due(self, context: int, rows: int) -> bool:
         if self._last == 1:

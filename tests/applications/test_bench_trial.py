@@ -18,11 +18,13 @@ from lade.applications.bench.references import REFERENCES
 from lade.applications.bench.runner import WARMUP_TOKENS, run_task, run_trials
 from lade.applications.bench.task import RunOptions, Task, make_task
 from lade.applications.bench.trial import trials_of
+from lade.applications.bench.wrong import WrongTable
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 Calls = list[tuple[str, dict[str, Any]]]
+WRONG = "wrong:reference=equal"
 OPTIONS = RunOptions(max_new_tokens=24, eos=(1, 2))
 QUICK = RunOptions(max_new_tokens=4, warmup=0)
 
@@ -292,3 +294,33 @@ def test_useless_references_are_random_and_the_same_for_a_seed(seed: int) -> Non
     assert len(text) == 100
     assert 0 <= min(text) < max(text) < 512
     assert REFERENCES["equal"]((4, 2), 512, seed) == [4, 2]
+
+
+# Wrong drafts
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_wrong_drafts_are_never_accepted_and_soon_given_up(shipped: Story, batch: int) -> None:
+    options = RunOptions(max_new_tokens=96, eos=(1, 2), batch=batch)
+    records = of(list(run_task(shipped[0], asked(WRONG), task_of(shipped, options), options)), WRONG)
+    for record in records:
+        assert record.identical_to_plain
+        assert record.accepted == {}
+        assert record.proposed["warm"] > 0
+        assert record.steps == record.new_tokens - 1
+        assert record.mean_forward_tokens < 3
+
+
+def test_wrong_tokens_are_those_that_the_text_does_not_have() -> None:
+    table = WrongTable((3, 5, 3), 16)
+    for token in range(16):
+        tokens, probabilities = table.entry(token)
+        assert len(set(tokens)) == len(probabilities) == 8
+        assert not {3, 5} & set(tokens)
+    assert sum(table.entry(7)[1]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("reference", ["useless", None])
+def test_what_is_wrong_must_be_known(reference: str | None) -> None:
+    with pytest.raises(ValueError, match="reference"):
+        asked("wrong", reference=reference)

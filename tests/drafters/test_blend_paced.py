@@ -19,10 +19,11 @@ from lade.drafters.mixture import Warm
 from lade.request import Request, Verdict
 from lade.tree import Draft
 from lade.tuning.controller import COLD
-from lade.tuning.pace import Pace
+from lade.tuning.pace import TOLD, Pace
 
 BUDGET, DEEP = 48, 1000
 LIKELY = range(40)  # tokens of predictable text
+LOOK = 0.1  # what looking for drafts and learning take, in steps
 SPREAD = (0.6, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.005)
 
 
@@ -39,7 +40,7 @@ class Costs:
         return True
 
     def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
-        assert seconds == 1
+        assert seconds == pytest.approx(1 if tokens == rows else 1 + LOOK)
         self.observed.append((tokens, context, rows))
 
     def save(self) -> None:
@@ -93,9 +94,10 @@ class Run:
 
     def __init__(self, warm: Warm | None = None, seed: int = 0, vocabulary: int = 500) -> None:
         self.noise, self.vocabulary = random.Random(seed), vocabulary
-        clock = itertools.count()
+        # Asked when a step begins, when its draft is made and when it is verified.
+        clock = itertools.accumulate(itertools.cycle((LOOK / 2, LOOK / 2, 1.0)))
         self.costs = Costs()
-        self.pace = Pace(self.costs, BUDGET, lambda: float(next(clock)))  # type: ignore[arg-type]
+        self.pace = Pace(self.costs, BUDGET, lambda: next(clock))  # type: ignore[arg-type]
         config = LookaheadConfig(mode="auto").settled()
         self.drafter = BlendDrafter(config, BUDGET, warm, pace=self.pace)
         self.request = Request(0, self.noise.choices(LIKELY, k=20), 19, 10**6)
@@ -193,7 +195,8 @@ def test_every_step_has_one_reason(warm: WrongTable | None) -> None:
     assert sum(decisions.values()) == len(run.steps)
     assert len(decisions) >= 3
     steps = [(step.nodes, 20 + step.at, 1) for step in run.steps]
-    assert run.costs.observed == steps[COLD:-1]  # the last one's end is nobody's to see
+    assert TOLD > COLD
+    assert run.costs.observed == steps[TOLD - 1 : -1 : TOLD]  # the last one's end is nobody's to see
 
 
 def test_without_a_pace_nothing_decides() -> None:
@@ -209,8 +212,11 @@ class Fixed(Pace):
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes, self.rows, self.carried = list(sizes), [], []  # type: ignore[var-annotated]
 
-    def begin(self) -> int:
+    def begin(self, context: int, rows: int) -> int:
         return BUDGET
+
+    def verified(self) -> None:
+        pass
 
     def choose(self, rows: Sequence[Sequence[float]], context: int) -> int:
         self.rows.append([list(masses) for masses in rows])

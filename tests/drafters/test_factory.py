@@ -20,6 +20,7 @@ from lade.drafters.jacobi import JacobiDrafter
 from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import TOP
 from lade.pools import drop_pools, shared_pool
+from lade.tuning.pace import Pace
 from lade.tuning.shared import shared_cost
 from lade.warmtable import WarmTable
 
@@ -72,12 +73,12 @@ def test_the_budget_is_the_one_given_else_fits_the_device(model: PreTrainedModel
 def test_steps_are_chosen_unless_all_of_them_take_the_whole_budget(model: PreTrainedModel) -> None:
     """Calls on one model share what its steps cost."""
     one, other = blend(model), blend(model, budget=9)
-    assert one.pace is not None
-    assert other.pace is not None
+    assert isinstance(one.pace, Pace)
+    assert isinstance(other.pace, Pace)
     assert one.pace is not other.pace
     assert one.pace._shared is other.pace._shared is shared_cost(model)
-    assert (one.pace.begin(), other.pace.begin()) == (HOST_BUDGET, 9)
-    assert blend(model, adapt=False).pace is None
+    assert (one.pace.begin(9, 1), other.pace.begin(9, 1)) == (HOST_BUDGET, 9)
+    assert not blend(model, adapt=False).pace.adapts
 
 
 @pytest.mark.compat

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.tuning.controller import BASELINE, COLD, FIRST, GAIN, STAY, TUITION, Controller
+from lade.tuning.controller import BASELINE, COLD, FIRST, GAIN, LONGEST, PATIENCE, STAY, TUITION, Controller
 from lade.tuning.curve import KNOTS
 
 LIMIT = 48
@@ -80,7 +80,7 @@ def test_more_nodes_than_the_fastest_are_taken_for_what_they_teach() -> None:
 def test_no_more_than_the_limit(masses: list[float], limit: int) -> None:
     controller = sure(limit, slope=0.0)
     for _ in range(5):
-        room = controller.room()
+        room = controller.room(100, 1, 0.0)
         assert 1 <= room <= limit
         assert 1 <= controller.choose([masses[:room]], 100) <= room
 
@@ -109,7 +109,7 @@ def test_the_root_alone() -> None:
 def test_trees_grow_back_step_by_step() -> None:
     controller = sure(slope=0.0)
     controller.choose([[1.0]], 100)
-    grown = [controller.choose([[1.0, *[0.5] * (controller.room() - 1)]], 100) for _ in range(4)]
+    grown = [controller.choose([[1.0, *[0.5] * (controller.room(100, 1, 0.0) - 1)]], 100) for _ in range(4)]
     assert grown == [8, 12, 16, 24]
 
 
@@ -128,18 +128,24 @@ def test_all_rows_together_decide() -> None:
     assert sure(slope=0.1).choose([chain] * 7, 100) == alone
 
 
-# Baseline
+# Steps that look for no drafts
+
+
+def step(controller: Controller, tree: Sequence[float], looking: float = 0.0) -> int:
+    """Nodes of the next one."""
+    room = controller.room(100, 1, looking)
+    return controller.choose([tree[:room]], 100) if room > 1 else room
 
 
 def baselines(controller: Controller, steps: int) -> list[int]:
     """The steps, from 1 on, that carried one token to be timed."""
     found = []
-    for step in range(1, steps + 1):
+    for number in range(1, steps + 1):
         before = controller.decisions["baseline timed"]
-        nodes = controller.choose([CHAIN], 100)
+        nodes = step(controller, CHAIN)
         if controller.decisions["baseline timed"] > before:
             assert nodes == 1
-            found.append(step)
+            found.append(number)
     return found
 
 
@@ -154,20 +160,53 @@ def test_one_token_is_timed_when_a_model_is_new_and_now_and_then() -> None:
 
 def test_timing_changes_no_choice() -> None:
     controller = sure()
-    sizes = [controller.choose([CHAIN], 100) for _ in range(BASELINE + 1)]
+    sizes = [step(controller, CHAIN) for _ in range(BASELINE + 1)]
     assert sizes[BASELINE - 1] == 1
     assert sizes[BASELINE] == sizes[BASELINE - 2] > 1
-    before = sure()
-    before.choose([CHAIN], 100)
-    assert controller.room() == before.room()
 
 
 def test_steps_of_one_token_are_their_own_baseline() -> None:
     controller = Controller(Table(slope=1.0, measured=False), LIMIT)
-    assert [controller.choose([[1.0]], 100)] == [1]
+    assert step(controller, [1.0]) == 1
     for _ in range(2 * BASELINE):
-        controller.choose([[1.0, 0.5]], 100)
+        step(controller, [1.0, 0.5])
     assert controller.decisions == {"nothing to draft": 1, "drafts cost more than they bring": 2 * BASELINE}
+
+
+def looks(controller: Controller, tree: Sequence[float], steps: int, looking: float) -> list[bool]:
+    """Which steps looked for drafts."""
+    seen = []
+    for _ in range(steps):
+        seen.append(controller.room(100, 1, looking) > 1)
+        if seen[-1]:
+            controller.choose([tree], 100)
+    return seen
+
+
+@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.009, 0), (0.05, 5), (0.12, 12), (9.0, LONGEST)])
+def test_where_drafts_are_never_worth_it_looks_take_a_hundredth(looking: float, rest: int) -> None:
+    seen = looks(sure(), [1.0, 0.02, 0.01], PATIENCE + 5 * (rest + 1), looking)
+    assert seen == [True] * PATIENCE + 5 * ([False] * rest + [True])
+
+
+def test_drafts_that_are_worth_it_are_always_looked_for() -> None:
+    controller = sure()
+    assert all(looks(controller, CHAIN, BASELINE - 1, 9.0))
+    looks(controller, [1.0, 0.01], PATIENCE + 7, 9.0)
+    seen = looks(controller, CHAIN, LONGEST + 20, 9.0)
+    first = seen.index(True)
+    assert first <= LONGEST
+    assert all(seen[first:])  # one look that finds something is enough
+
+
+def test_a_draft_that_came_true_against_all_belief_ends_the_rest() -> None:
+    for holds, looked in ((0.1, True), (0.95, False)):
+        controller = sure()
+        looks(controller, [1.0, 0.01], PATIENCE, 9.0)
+        assert not looks(controller, CHAIN, 1, 9.0)[0]
+        controller._holds = holds
+        controller.learn(0.5, 0.5)
+        assert looks(controller, CHAIN, 1, 9.0)[0] is looked
 
 
 # Steadiness
@@ -260,6 +299,6 @@ def test_belief_is_a_probability_whatever_comes(seen: list[tuple[float, bool, fl
 def test_every_step_has_one_reason(steps: list[list[float]], measured: bool) -> None:
     controller = Controller(Table(measured=measured), LIMIT)
     for masses in steps:
-        controller.choose([masses], 100)
+        step(controller, masses, looking=0.03)
         controller.learn(sum(masses[1:3]), 0.0)
     assert sum(controller.decisions.values()) == len(steps)

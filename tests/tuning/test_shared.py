@@ -110,7 +110,7 @@ def test_threads_take_turns(restless: None) -> None:
     shared = SharedCost(StepCost(), kept.append)
 
     def work(rows: int) -> None:
-        for step in range(400):
+        for step in range(450):
             shared.observe(rows * (1 + step % 8), 100, rows, 0.01)
             shared.table(32, 100, rows)
             shared.known(rows, 100, rows)
@@ -118,5 +118,5 @@ def test_threads_take_turns(restless: None) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(work, (1, 2, 4, 8))) == [None] * 4
-    assert kept == [shared.cost] * (1 + (1600 - FIRST) // OFTEN)
+    assert kept == [shared.cost] * (1 + (1800 - FIRST) // OFTEN)
     assert len(shared.cost.logs()) == 4

@@ -1,0 +1,71 @@
+"""The worst drafter there can be: it is sure of its drafts, and none of them is ever right. Shows what drafts may cost.
+
+Knows how auto drafts; nothing of prompts, timing or reports.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import lade
+from lade.applications.bench.method import Decode, MethodOptions
+from lade.drafters.base import Drafter
+from lade.drafters.blend import BlendDrafter
+from lade.drafters.factory import budget_of
+from lade.drafters.stages import TOP
+from lade.fallback import Call
+from lade.target import HFTarget
+from lade.tuning.pace import Pace
+from lade.tuning.shared import shared_cost
+
+SURE = [0.9 * 0.1**rank for rank in range(TOP)]  # how probable it says its tokens are
+
+
+class WrongTable:
+    """Predicts after every token others that a text does not have."""
+
+    def __init__(self, text: Sequence[int], vocabulary: int) -> None:
+        never = set(range(vocabulary)) - set(text)
+        self._count, self._tokens = len(never), [*sorted(never)] * 2
+
+    def entry(self, token: int) -> tuple[list[int], list[float]]:
+        first = token % self._count
+        return self._tokens[first : first + TOP], SURE
+
+
+class OnlyWrong:
+    """Drafts nothing but tokens that a text does not have, as `mode="auto"` drafts from a warm table."""
+
+    likeliest = True
+
+    def __init__(self, text: Sequence[int], budget: int | None) -> None:
+        self.text, self.budget = text, budget
+
+    def check(self, target: Any) -> None:
+        """Any model can be drafted for wrongly."""
+
+    def reason(self, call: Call) -> str | None:
+        return None
+
+    def drafter(self, call: Call, target: HFTarget) -> Drafter:
+        settings = lade.LookaheadConfig(mode="auto", sources=("warm",), budget=self.budget).settled()
+        budget = budget_of(call.model, settings)
+        table = WrongTable(self.text, call.text_config.vocab_size)
+        return BlendDrafter(settings, budget, table, pace=Pace(shared_cost(call.model), budget))
+
+
+def wrong(options: MethodOptions) -> Decode:
+    """`reference` is the text that will come."""
+    if options.reference != "equal":
+        raise ValueError(f"reference={options.reference!r}: allowed is 'equal', since all else might be right")
+
+    def decode(model: PreTrainedModel, reference: Sequence[Any] = (), **arguments: Any) -> Tensor:
+        rows = reference if reference and not isinstance(reference[0], int) else [reference]
+        with lade.lookahead(model, method=OnlyWrong(list(chain.from_iterable(rows)), options.budget)):
+            sequences: Tensor = model.generate(**arguments)
+            return sequences
+
+    return decode
