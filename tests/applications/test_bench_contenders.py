@@ -55,7 +55,7 @@ def test_kinds_of_methods_stand_for_those_that_are_ready() -> None:
     lacking = {name: f"needs the option {', '.join(method.needs)}" for name, method in METHODS.items() if method.needs}
     assert unready("all", MethodOptions(), table) == lacking | {"new": "needs the option guesses"}
     assert lacking["draft"] == "needs the option draft"
-    assert unready("all", MethodOptions(draft="a", skip="1/1"), METHODS) == {}
+    assert unready("all", MethodOptions(draft="a", skip="1/1", reference="equal"), METHODS) == {}
     assert unready("lookahead", MethodOptions(), table) == unready("default", MethodOptions(guesses=2), table) == {}
     usual = [name for name, method in table.items() if method.default]
     assert labels("default") == [name for name in usual if name != "new"]

@@ -228,7 +228,7 @@ def test_one_command_compares_every_method(prompts: Path, folder: Path, tmp_path
     assert result.exit_code == 0, result.output
     records = read_records(out / "results.jsonl")
     assert [record.method for record in records] == [
-        *(name for name in METHODS if name != "static"), "multi_candidate:widths=2-1",
+        *(name for name in METHODS if name not in ("static", "wrong")), "multi_candidate:widths=2-1",
     ]  # fmt: skip
     assert all(record.identical_to_plain and record.fallback is None for record in records)
     summary = json.loads((out / "summary.json").read_text())
