@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 BLOCK = 64  # logits whose maximum stands for them in the first round
-FEW = 1 << 15  # logits of which there need not be two rounds
+FEW = 1 << 14  # logits of which there need not be two rounds
 
 
 def likeliest(logits: torch.Tensor, k: int, sharpness: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
