@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from lade.drafters.base import Drafter
+from lade.drafters.base import Drafter, roots
 from lade.request import Request, Verdict
 from lade.stats import Clock
 from lade.target import Outputs
-from lade.tree import Draft, TreeBuilder
+from lade.tree import Draft
 from lade.verify import walk
 
 
@@ -60,7 +60,7 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
         requests: row i of the target's cache is requests[i], prefilled with all its tokens.
         first: the logits after each prompt, as node 0.
     """
-    verify(requests, [TreeBuilder(request.tokens[-1]).build() for request in requests], first, emission)
+    verify(requests, roots(requests), first, emission)
     active = retire(requests, target)
     for request in active:
         drafter.start(request)

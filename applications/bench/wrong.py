@@ -14,12 +14,11 @@ import lade
 from lade.applications.bench.method import Decode, MethodOptions
 from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
-from lade.drafters.factory import budget_of
+from lade.drafters.factory import pace_for
 from lade.drafters.stages import TOP
 from lade.fallback import Call
+from lade.reference import references_of
 from lade.target import HFTarget
-from lade.tuning.pace import Pace
-from lade.tuning.shared import shared_cost
 
 SURE = [0.9 * 0.1**rank for rank in range(TOP)]  # how probable it says its tokens are
 
@@ -52,9 +51,8 @@ class OnlyWrong:
 
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
         settings = lade.LookaheadConfig(mode="auto", sources=("warm",), budget=self.budget).settled()
-        budget = budget_of(call.model, settings)
-        table = WrongTable(self.text, call.text_config.vocab_size)
-        return BlendDrafter(settings, budget, table, pace=Pace(shared_cost(call.model), budget))
+        pace = pace_for(call.model, settings)
+        return BlendDrafter(settings, pace.limit, WrongTable(self.text, call.text_config.vocab_size), pace=pace)
 
 
 def wrong(options: MethodOptions) -> Decode:
@@ -63,8 +61,8 @@ def wrong(options: MethodOptions) -> Decode:
         raise ValueError(f"reference={options.reference!r}: allowed is 'equal', since all else might be right")
 
     def decode(model: PreTrainedModel, reference: Sequence[Any] = (), **arguments: Any) -> Tensor:
-        rows = reference if reference and not isinstance(reference[0], int) else [reference]
-        with lade.lookahead(model, method=OnlyWrong(list(chain.from_iterable(rows)), options.budget)):
+        text = list(chain.from_iterable(row or () for row in references_of(reference) or ()))
+        with lade.lookahead(model, method=OnlyWrong(text, options.budget)):
             sequences: Tensor = model.generate(**arguments)
             return sequences
 

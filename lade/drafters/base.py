@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lade.request import Request, Verdict
-from lade.tree import Draft
+from lade.tree import Draft, TreeBuilder
 
 
 class Predictions(Protocol):
@@ -45,3 +45,8 @@ class Drafter(Protocol):
     def end(self) -> Mapping[str, int]:
         """The call is over. Returns what decided about the sizes of drafts, and how often."""
         ...
+
+
+def roots(requests: Sequence[Request]) -> list[Draft]:
+    """No draft at all: the last token of each text, alone."""
+    return [TreeBuilder(request.tokens[-1]).build() for request in requests]

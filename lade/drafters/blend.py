@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from lade.config import Settings
-from lade.drafters.base import Predictions
+from lade.drafters.base import Predictions, roots
 from lade.drafters.mixture import Mixture, Place, Warm
 from lade.drafters.ngrams import NgramPool
 from lade.drafters.stages import SOURCES
@@ -93,7 +93,7 @@ class BlendDrafter:
         context = max(len(request.tokens) for request in requests)
         room = self.pace.begin(context, len(requests))
         self._looked = room > 1
-        drafts = self._drafts(requests, depths, room, context) if self._looked else _roots(requests)
+        drafts = self._drafts(requests, depths, room, context) if self._looked else roots(requests)
         self.pace.carry(max(map(len, drafts)), context, len(drafts))
         return drafts
 
@@ -212,7 +212,3 @@ class BlendDrafter:
         window.shift(new, 1, width)
         if width < 1:
             state.window = None
-
-
-def _roots(requests: Sequence[Request]) -> list[Draft]:
-    return [TreeBuilder(request.tokens[-1]).build() for request in requests]

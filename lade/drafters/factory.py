@@ -13,7 +13,7 @@ from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
 from lade.drafters.stages import TOP
 from lade.pools import fresh_pool, shared_pool
-from lade.tuning.pace import Pace
+from lade.tuning.pace import Pace, WholeBudget
 from lade.tuning.shared import shared_cost
 
 References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
@@ -37,9 +37,10 @@ class SharpenedWarm:
         return self._entries[token]
 
 
-def budget_of(model: Any, settings: Settings) -> int:
-    """The most nodes of a tree."""
-    return settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
+def pace_for(model: Any, settings: Settings, companion: Any = None) -> WholeBudget:
+    """What chooses the sizes of trees, where there is something to choose, up to the budget."""
+    budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
+    return Pace(shared_cost(model, companion), budget) if settings.adapt and budget > 1 else WholeBudget(budget)
 
 
 def lookahead(
@@ -49,13 +50,12 @@ def lookahead(
 
 
 def auto(model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any) -> Drafter:
-    budget = budget_of(model, settings)
+    pace = pace_for(model, settings, companion)
     table = warm.cached(model) if "warm" in settings.sources else None
     tenant = settings.tenant
-    pace = Pace(shared_cost(model, companion), budget) if settings.adapt and budget > 1 else None
     return BlendDrafter(
         settings,
-        budget,
+        pace.limit,
         warm=None if table is None else SharpenedWarm(table, sharpness),
         references=references if "reference" in settings.sources else None,
         pool=partial(fresh_pool, settings.pool_size)

@@ -131,9 +131,7 @@ class Controller:
 
     def _left_out(self, context: int, rows: int) -> bool:
         """Whether this step carries one token without a look at drafts; the last choice stands."""
-        if self.limit == 1:
-            reason = "limit reached"
-        elif self._due(context, rows):
+        if self._due(context, rows):
             reason = "baseline timed"
         elif self._rest > 0:
             self._rest -= 1
