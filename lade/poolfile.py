@@ -19,7 +19,7 @@ from lade.drafters.recycle import LENGTHS, NOTHING, Average, Entry
 from lade.drafters.stages import PRIORS, SOURCES, TOP
 from lade.warmtable import vocabulary_size
 
-KIND, FORMAT = "pool", "1"
+KIND, FORMAT = "pool", "2"
 ROUNDING = 1e-9  # how far above 1 an average may get
 MOST_SEEN = 2**31 - 1  # what a count's int32 holds
 AVERAGED = LENGTHS[-1]  # what follows these contexts are averages: counted, and no single-precision numbers

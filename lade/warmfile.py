@@ -16,10 +16,13 @@ import lade
 from lade.fingerprint import configuration_key, fingerprint
 from lade.safefile import cache_folder, read, write
 from lade.warmtable import WarmTable, vocabulary_size
+from lade.warmtexts import WarmTexts
 from lade.wrappers import unwrapped
 
-FORMAT = "1"
+FORMAT = "2"
 PREFIX = f"warm{FORMAT}-"
+TEXTS, TEXT_PARTS = "texts.", ("written", "tokens", "probabilities")
+NAMES = {"tokens", "probabilities"} | {f"{TEXTS}{part}" for part in TEXT_PARTS}
 
 _ignored: set[tuple[Any, ...]] = set()  # the states of the files that were warned of
 
@@ -71,19 +74,31 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
     """ValueError where this is not the model's table."""
     if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint(model):
         raise ValueError("it is not this model's table")
-    if set(tensors) != {"tokens", "probabilities"}:
+    if set(tensors) != NAMES:
         raise ValueError(f"it holds {sorted(tensors)}")
-    tokens, probabilities = tensors["tokens"], tensors["probabilities"]
     size = vocabulary_size(model)
-    shaped = tokens.shape == probabilities.shape and tokens.dim() == 2 and len(tokens) == size and tokens.shape[1] > 0
-    if not shaped or tokens.dtype != torch.int32 or probabilities.dtype != torch.float32:
-        raise ValueError("its tensors have the wrong shapes or dtypes")
-    if not ((tokens >= 0) & (tokens < size)).all() or not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise ValueError("it holds what is no token of the model or no probability")
+    entries = tensors["tokens"], tensors["probabilities"]
+    texts = WarmTexts(*(tensors[f"{TEXTS}{part}"] for part in TEXT_PARTS))
+    kept = entries[0].shape[-1] if entries[0].dim() else 0
+    _check(*entries, (size, kept), size)
+    if texts.written.dim() != 2 or texts.written.dtype != torch.int32:
+        raise ValueError("its texts have the wrong shape or dtype")
+    _check(texts.tokens, texts.probabilities, (*texts.written.shape, kept), size)
+    if not ((texts.written >= 0) & (texts.written < size)).all():
+        raise ValueError("a text holds what is no token of the model")
     seconds = float(metadata.get("seconds", "nan"))
     if not math.isfinite(seconds):
         raise ValueError("it does not say what the table cost")
-    return WarmTable(tokens, probabilities, seconds), metadata.get("tokenizer", "")
+    return WarmTable(*entries, texts, seconds), metadata.get("tokenizer", "")
+
+
+def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
+    """ValueError where these are no predictions: `shape` ends with how many there are at one place."""
+    shaped = tuple(tokens.shape) == tuple(probabilities.shape) == shape and shape[-1] > 0
+    if not shaped or tokens.dtype != torch.int32 or probabilities.dtype != torch.float32:
+        raise ValueError("its tensors have the wrong shapes or dtypes")
+    if not ((tokens >= 0) & (tokens < vocabulary)).all() or not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ValueError("it holds what is no token of the model or no probability")
 
 
 def store(path: Path, table: WarmTable, tokenizer: str) -> None:
@@ -95,6 +110,7 @@ def store(path: Path, table: WarmTable, tokenizer: str) -> None:
         "lade": lade.__version__,
     }
     try:
-        write(path, {"tokens": table.tokens, "probabilities": table.probabilities}, metadata)
+        texts = {f"{TEXTS}{part}": getattr(table.texts, part) for part in TEXT_PARTS}
+        write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | texts, metadata)
     except OSError as error:
         warnings.warn(f"lade keeps the warm table in memory only: {error}", CacheWarning, stacklevel=3)

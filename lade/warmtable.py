@@ -1,4 +1,5 @@
-"""The warm table: the tokens that a model finds most likely after every vocabulary entry alone, and computing it.
+"""The warm table: the tokens that a model finds most likely after every vocabulary entry alone and along texts of its
+own, and computing it.
 
 Knows no file and remembers no model.
 """
@@ -15,6 +16,7 @@ import torch
 
 from lade.config import check_integer
 from lade.topk import exactly_likeliest
+from lade.warmtexts import ROWS, WarmTexts, length_for, write_texts
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
@@ -23,16 +25,18 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarmTable:
-    """The model's most likely next tokens after each token alone.
+    """The model's most likely next tokens after each token alone, and after longer contexts from texts of its own.
 
     Attributes:
         tokens: [V, k] int32, most likely first.
         probabilities: [V, k] float32, descending.
+        texts: what it wrote, and its predictions along it.
         seconds: what computing it cost.
     """
 
     tokens: torch.Tensor
     probabilities: torch.Tensor
+    texts: WarmTexts
     seconds: float
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
 
@@ -48,31 +52,53 @@ class WarmTable:
 
 @torch.no_grad()
 def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress: Progress | None = None) -> WarmTable:
-    """Ask the model for the `top` tokens after every vocabulary entry alone.
+    """Ask the model for the `top` tokens after every vocabulary entry alone, and along texts that it writes.
 
     Args:
         batch_tokens: entries in one forward; default: as many as keep the logits small.
-        progress: called with how many entries are done, and of how many.
+        progress: called with how many tokens went through the model, and of how many.
 
     Raises:
         ValueError: names the argument.
     """
     check(model, top)
     size = vocabulary_size(model)
-    rows = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
-    check_integer("batch_tokens", rows, "an integer of at least 1", lambda value: value >= 1)
+    entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
+    check_integer("batch_tokens", entries, "an integer of at least 1", lambda value: value >= 1)
+    rows, length = min(ROWS, entries), length_for(model.config.get_text_config(decoder=True))
     start = time.perf_counter()
+    told = _Told(progress, size + rows * length)
+    with _evaluating(model):
+        tokens, probabilities = _entries(model, size, top, entries, told)
+        texts = write_texts(model, top, rows, length, lambda: told.more(rows))
+    return WarmTable(tokens, probabilities, texts, time.perf_counter() - start)
+
+
+@dataclass(slots=True)
+class _Told:
+    """Says how far things are."""
+
+    progress: Progress | None
+    total: int
+    done: int = 0
+
+    def more(self, tokens: int) -> None:
+        self.done += tokens
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+def _entries(model: Any, size: int, top: int, rows: int, told: _Told) -> tuple[torch.Tensor, torch.Tensor]:
+    """[V, top] tokens and probabilities after each vocabulary entry, `rows` of them in a forward."""
     tokens = torch.empty(size, top, dtype=torch.int32)
     probabilities = torch.empty(size, top)
-    with _evaluating(model):
-        for first in range(0, size, rows):
-            last = min(first + rows, size)
-            ids = torch.arange(first, last, device=model.device)[:, None]  # [rows, 1]
-            indices, best = _best(model, ids, top)
-            tokens[first:last], probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
-            if progress is not None:
-                progress(last, size)
-    return WarmTable(tokens, probabilities, time.perf_counter() - start)
+    for first in range(0, size, rows):
+        last = min(first + rows, size)
+        ids = torch.arange(first, last, device=model.device)[:, None]  # [rows, 1]
+        indices, best = _best(model, ids, top)
+        tokens[first:last], probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
+        told.more(last - first)
+    return tokens, probabilities
 
 
 def _best(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:

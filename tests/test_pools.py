@@ -351,7 +351,7 @@ def test_other_safetensors_files_are_refused(model: PreTrainedModel, tmp_path: P
 @pytest.mark.parametrize("name", ["format", "sources"])
 def test_other_formats_are_refused(name: str, saved: Path, model: PreTrainedModel) -> None:
     rewrite(saved, lambda _, metadata: metadata.update({name: "99"}))
-    refused(model, saved, "99.*allowed is format 1")
+    refused(model, saved, "99.*allowed is format 2")
 
 
 def test_other_models_are_refused(saved: Path) -> None:

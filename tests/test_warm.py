@@ -19,11 +19,17 @@ from tiny import tiny_model
 from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
 
 import lade.safefile
-from lade import warmfile, warmtable
+from lade import warmfile, warmtable, warmtexts
 from lade.warm import CacheWarning, cached, compute, table_file, warm_up
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
-pytestmark = pytest.mark.usefixtures("table_folder")
+pytestmark = pytest.mark.usefixtures("table_folder", "short_texts")
+
+
+@pytest.fixture
+def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are made many times here."""
+    monkeypatch.setattr(warmtexts, "LENGTH", 8)
 
 
 @pytest.fixture
@@ -85,15 +91,18 @@ def test_entries_are_lists_and_nothing_outside_the_vocabulary() -> None:
 
 def test_batches_and_progress(forwards: list[int]) -> None:
     told: list[tuple[int, int]] = []
-    compute(fresh(), batch_tokens=40, progress=lambda done, total: told.append((done, total)))
+    table = compute(fresh(), batch_tokens=40, progress=lambda done, total: told.append((done, total)))
     assert forwards == [40, 24]
-    assert told == [(40, 64), (64, 64)]
+    rows, length = table.texts.written.shape
+    total = 64 + rows * length
+    assert told == [(40, total), (64, total), *((64 + rows * step, total) for step in range(1, length + 1))]
 
 
 def test_logits_of_a_batch_stay_small(forwards: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmtable, "LOGITS", 20 * VOCAB)
-    compute(fresh())
+    table = compute(fresh())
     assert forwards == [20, 20, 20, 4]
+    assert len(table.texts.written) == 20
 
 
 def test_the_model_and_the_random_generators_are_left_as_they_were() -> None:
@@ -150,6 +159,8 @@ def test_a_table_is_computed_once_and_found_by_the_next_process(forwards: list[i
     assert forwards == [64]
     assert torch.equal(found.tokens, table.tokens)
     assert torch.equal(found.probabilities, table.probabilities)
+    for part in ("written", "tokens", "probabilities"):
+        assert torch.equal(getattr(found.texts, part), getattr(table.texts, part))
     assert found.seconds == table.seconds > 0
     assert list(table_folder.iterdir()) == [table_file(model)]
 
@@ -234,8 +245,9 @@ def fresh_changed() -> PreTrainedModel:
 
 
 def wrong_tensors(path: Path) -> None:
+    tensors, metadata = lade.safefile.read(path)
     tokens = torch.zeros(3, 2, dtype=torch.int32)
-    lade.safefile.write(path, {"tokens": tokens, "probabilities": tokens.float()}, metadata_of(path))
+    lade.safefile.write(path, tensors | {"tokens": tokens, "probabilities": tokens.float()}, metadata)
 
 
 def wrong_token(path: Path) -> None:
@@ -248,6 +260,15 @@ def wrong_probability(path: Path) -> None:
     tensors, metadata = lade.safefile.read(path)
     tensors["probabilities"][7, 1] = float("nan")
     lade.safefile.write(path, tensors, metadata)
+
+
+def changed_part(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        tensors, metadata = lade.safefile.read(path)
+        tensors[name] = change(tensors[name])
+        lade.safefile.write(path, tensors, metadata)
+
+    return damage
 
 
 def no_tensors(path: Path) -> None:
@@ -273,6 +294,13 @@ BROKEN: dict[str, Callable[[Path], object]] = {
     "no tensors": no_tensors,
     "no token": wrong_token,
     "no probability": wrong_probability,
+    "no token in a text": changed_part("texts.written", lambda tokens: tokens - 1),
+    "no token after one": changed_part("texts.tokens", lambda tokens: tokens + VOCAB),
+    "no probability after one": changed_part("texts.probabilities", torch.neg),
+    "texts in one row": changed_part("texts.written", torch.flatten),
+    "texts of other types": changed_part("texts.written", torch.Tensor.long),
+    "fewer predictions than places": changed_part("texts.tokens", lambda tokens: tokens[:, 1:].contiguous()),
+    "other predictions than entries": changed_part("texts.tokens", lambda tokens: tokens[..., 1:].contiguous()),
 }
 
 

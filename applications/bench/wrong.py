@@ -15,6 +15,7 @@ from lade.applications.bench.method import Decode, MethodOptions
 from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import pace_for
+from lade.drafters.recycle import Context
 from lade.drafters.stages import TOP
 from lade.fallback import Call
 from lade.reference import references_of
@@ -30,9 +31,9 @@ class WrongTable:
         never = set(range(vocabulary)) - set(text)
         self._count, self._tokens = len(never), [*sorted(never)] * 2
 
-    def entry(self, token: int) -> tuple[list[int], list[float]]:
-        first = token % self._count
-        return self._tokens[first : first + TOP], SURE
+    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
+        first = context[-1] % self._count
+        return 0, self._tokens[first : first + TOP], SURE
 
 
 class OnlyWrong:

@@ -50,7 +50,7 @@ class BlendDrafter:
     Args:
         settings: window, ngram, guesses, seed and sources are read.
         budget: nodes of a tree, the root included.
-        warm: the model's predictions after single tokens, where they are at hand.
+        warm: the model's predictions from before any text, where they are at hand.
         references: per row of the batch a text that its output may repeat, or `None`.
         pool: gives a request what drafting learned so far; a fresh one for each, unless pools outlive requests.
         pace: chooses how much of the budget every step takes (`lade.tuning.pace.Pace`); `None`: all of it.

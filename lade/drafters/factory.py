@@ -8,10 +8,10 @@ from typing import Any
 
 from lade import warm
 from lade.config import Settings
+from lade.drafters.backoff import backoff
 from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
-from lade.drafters.stages import TOP
 from lade.pools import fresh_pool, shared_pool
 from lade.tuning.pace import Pace, WholeBudget
 from lade.tuning.shared import shared_cost
@@ -19,22 +19,6 @@ from lade.tuning.shared import shared_cost
 References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
 
 HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # nodes of a tree, at most, where no budget is given
-
-
-class SharpenedWarm:
-    """A warm table whose probabilities say how likely a token is to be chosen, greedily or at a temperature."""
-
-    def __init__(self, table: warm.WarmTable, sharpness: float) -> None:
-        self.table, self.sharpness = table, sharpness
-        self._entries: dict[int, tuple[list[int], list[float]]] = {}
-
-    def entry(self, token: int) -> tuple[list[int], list[float]]:
-        if token not in self._entries:
-            tokens, probabilities = self.table.entry(token)
-            powers = [probability**self.sharpness for probability in probabilities[:TOP]]
-            scale = sum(probabilities[:TOP]) / max(sum(powers), 1e-30)
-            self._entries[token] = tokens[:TOP], [power * scale for power in powers]
-        return self._entries[token]
 
 
 def pace_for(model: Any, settings: Settings, companion: Any = None) -> WholeBudget:
@@ -56,7 +40,7 @@ def auto(model: Any, settings: Settings, references: References | None, sharpnes
     return BlendDrafter(
         settings,
         pace.limit,
-        warm=None if table is None else SharpenedWarm(table, sharpness),
+        warm=None if table is None else backoff(table, sharpness),
         references=references if "reference" in settings.sources else None,
         pool=partial(fresh_pool, settings.pool_size)
         if tenant is None

@@ -11,7 +11,18 @@ from typing import Protocol
 
 from lade.drafters.ngrams import NgramPool
 from lade.drafters.recycle import CONTEXT, NOTHING, Context
-from lade.drafters.stages import RECYCLED, REFERENCE, SUFFIX, TOP, WARM, WINDOW, depth_bucket, gram_bucket, match_bucket
+from lade.drafters.stages import (
+    RECYCLED,
+    REFERENCE,
+    SUFFIX,
+    TOP,
+    WARM,
+    WINDOW,
+    depth_bucket,
+    gram_bucket,
+    match_bucket,
+    warm_bucket,
+)
 from lade.drafters.suffix import OwnText, ReferenceText
 from lade.pools import Pool
 
@@ -26,9 +37,11 @@ Place = tuple[Context, Match | None, Match | None]  # last tokens, matches with 
 
 
 class Warm(Protocol):
-    """The model's predictions after every vocabulary entry (`lade.warm.WarmTable`)."""
+    """The model's predictions from before any text (`lade.drafters.backoff.Backoff`)."""
 
-    def entry(self, token: int) -> tuple[list[int], list[float]]: ...
+    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
+        """How many of the last tokens it knows together, tokens that may follow, their probabilities."""
+        ...
 
 
 class Mixture:
@@ -40,7 +53,7 @@ class Mixture:
         own: prompt and output so far, where they have a say.
         reference: a text that the output may repeat.
         ngrams: of the Jacobi window.
-        warm: the model's predictions after single tokens.
+        warm: the model's predictions from before any text.
     """
 
     def __init__(
@@ -138,4 +151,5 @@ class Mixture:
             for index, known, probabilities in self.pool.table.lookup(context):
                 yield RECYCLED + index, depth, known, probabilities
         if self.warm is not None:
-            yield WARM, depth, *self.warm.entry(context[3])
+            length, known, probabilities = self.warm.entry(context)
+            yield WARM, warm_bucket(depth, length), known, probabilities

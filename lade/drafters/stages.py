@@ -6,7 +6,7 @@ stage  0 reference  1 own text  2 the window's n-grams  3..6 recycled, contexts 
 from __future__ import annotations
 
 from lade.drafters.calibration import Calibration
-from lade.drafters.recycle import LENGTHS
+from lade.drafters.recycle import CONTEXT, LENGTHS
 
 TOP = 8  # predictions remembered per context, and children weighed per node
 SOURCES = ("reference", "suffix", "window", *(f"recycled-{length}" for length in LENGTHS), "warm")
@@ -21,7 +21,7 @@ PRIORS = (
     [0.02, 0.05, 0.1, 0.2, 0.4, 0.6] * DEPTHS,
     [0.1, 0.2, 0.3] * DEPTHS,
     *([weight] * DEPTHS for weight in (0.6, 0.6, 0.6, 0.8)),
-    [0.9] * DEPTHS,
+    [0.9] * DEPTHS * (CONTEXT + 1),
 )
 
 
@@ -35,6 +35,10 @@ def match_bucket(depth: int, length: int) -> int:
 
 def gram_bucket(depth: int, length: int) -> int:
     return depth * GRAMS + min(length, GRAMS) - 1
+
+
+def warm_bucket(depth: int, length: int) -> int:
+    return depth * (CONTEXT + 1) + length
 
 
 def prior_calibration() -> Calibration:

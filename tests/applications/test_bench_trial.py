@@ -314,10 +314,10 @@ def test_wrong_drafts_are_never_accepted_and_soon_given_up(shipped: Story, batch
 def test_wrong_tokens_are_those_that_the_text_does_not_have() -> None:
     table = WrongTable((3, 5, 3), 16)
     for token in range(16):
-        tokens, probabilities = table.entry(token)
+        _, tokens, probabilities = table.entry((0, 0, 0, token))
         assert len(set(tokens)) == len(probabilities) == 8
         assert not {3, 5} & set(tokens)
-    assert sum(table.entry(7)[1]) == pytest.approx(1.0)
+    assert sum(table.entry((0, 0, 0, 7))[2]) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("reference", ["useless", None])

@@ -25,6 +25,7 @@ from lade.drafters.stages import (
     WARM,
     depth_bucket,
     match_bucket,
+    warm_bucket,
     prior_calibration,
 )
 from lade.drafters.suffix import OwnText, ReferenceText
@@ -61,15 +62,15 @@ class Says:
 
 @dataclass(frozen=True)
 class Table:
-    """A warm table with the same entry for every token, or nothing for those it does not know."""
+    """Expects the same after every context, or nothing after tokens it does not know; an odd token is a seen context."""
 
     tokens: tuple[int, ...]
     probabilities: tuple[float, ...]
     known: tuple[int, ...] | None = None
 
-    def entry(self, token: int) -> tuple[list[int], list[float]]:
-        known = self.known is None or token in self.known
-        return (list(self.tokens), list(self.probabilities)) if known else ([], [])
+    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
+        known, length = self.known is None or context[-1] in self.known, context[-1] % 2
+        return (length, list(self.tokens), list(self.probabilities)) if known else (length, [], [])
 
 
 def drafter_of(
@@ -145,7 +146,8 @@ def expected(
     for index, tokens, probabilities in pool.table.lookup(context):
         said.append((RECYCLED + index, bucket, tokens, probabilities))
     if warm is not None:
-        said.append((WARM, bucket, *warm.entry(context[-1])))
+        length, known, probabilities = warm.entry(context)
+        said.append((WARM, warm_bucket(bucket, length), known, probabilities))
     mixture, left = dict.fromkeys((token for row in said for token in row[2]), 0.0), 1.0
     for stage, bucket, tokens, probabilities in said:
         weight = pool.calibration.weights[stage][bucket]

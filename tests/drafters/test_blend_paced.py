@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lade import LookaheadConfig
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.mixture import Warm
+from lade.drafters.recycle import Context
 from lade.request import Request, Verdict
 from lade.tree import Draft
 from lade.tuning.controller import COLD
@@ -58,9 +59,9 @@ class WrongTable:
 
     sure: float
 
-    def entry(self, token: int) -> tuple[list[int], list[float]]:
-        tokens = random.Random(repr(("wrong", token))).sample(LIKELY, len(SPREAD))
-        return tokens, [self.sure, *((1 - self.sure) * 0.5**rank for rank in range(1, len(SPREAD)))]
+    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
+        tokens = random.Random(repr(("wrong", context[-1]))).sample(LIKELY, len(SPREAD))
+        return 0, tokens, [self.sure, *((1 - self.sure) * 0.5**rank for rank in range(1, len(SPREAD)))]
 
 
 class Says:
@@ -291,7 +292,7 @@ def test_the_probabilities_of_all_that_grew_decide() -> None:
     drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, WrongTable(0.5), pace=pace)
     requests = requests_of(drafter, 9)
     drafter.draft(requests, [1])
-    said = WrongTable(0.5).entry(0)[1]
+    said = WrongTable(0.5).entry((0, 0, 0, 0))[2]
     masses = [0.9 * probability for probability in said]  # so much is a table believed at first
     assert pace.rows[0][0] == pytest.approx([1.0, *masses])
     assert list(requests[0].state.hopes.values()) == pytest.approx(masses)

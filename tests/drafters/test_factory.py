@@ -7,22 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from families import BY_NAME
 from tiny import tiny_model
 from transformers import PreTrainedModel
 
 from lade import LookaheadConfig, warm
+from lade.drafters.backoff import backoff
 from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
-from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, SharpenedWarm, drafter_for
+from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, drafter_for
 from lade.drafters.jacobi import JacobiDrafter
 from lade.drafters.recycle import CAPACITY
-from lade.drafters.stages import TOP
 from lade.pools import drop_pools, shared_pool
 from lade.tuning.pace import Pace
 from lade.tuning.shared import shared_cost
-from lade.warmtable import WarmTable
 
 
 @pytest.fixture(autouse=True)
@@ -89,43 +87,9 @@ def test_a_warm_table_is_used_where_there_is_one_and_never_computed(
         patch.setattr(warm, "compute", lambda *args, **kwargs: pytest.fail("computed"))
         assert blend(model).warm is None
     table = warm.warm_up(model)
-    found = blend(model).warm
-    assert found is not None
-    assert found.entry(9)[0] == table.entry(9)[0][:TOP]
-
-
-def table_of(*rows: list[float]) -> WarmTable:
-    tokens = torch.arange(len(rows[0]), dtype=torch.int32).repeat(len(rows), 1) + 10
-    return WarmTable(tokens, torch.tensor(rows), 0.0)
-
-
-def test_sharpness_one_leaves_probabilities_alone() -> None:
-    tokens, probabilities = SharpenedWarm(table_of([0.5, 0.25, 0.125]), 1.0).entry(0)
-    assert tokens == [10, 11, 12]
-    assert probabilities == pytest.approx([0.5, 0.25, 0.125])
-
-
-@pytest.mark.parametrize("sharpness", [0.5, 1.3, 4.0, 1000.0])
-def test_sharpening_moves_weight_between_tokens_and_keeps_the_sum(sharpness: float) -> None:
-    warm_table = SharpenedWarm(table_of([0.5, 0.25, 0.125]), sharpness)
-    tokens, probabilities = warm_table.entry(0)
-    assert tokens == [10, 11, 12]
-    assert probabilities == sorted(probabilities, reverse=True)
-    assert all(0 <= probability <= 1 for probability in probabilities)
-    if sharpness < 1000:  # where every power is a number above zero
-        assert sum(probabilities) == pytest.approx(0.875)
-        assert probabilities[0] / probabilities[1] == pytest.approx(2**sharpness)
-    assert warm_table.entry(0) is warm_table.entry(0)
-
-
-def test_sharpened_entries_are_as_long_as_a_tree_weighs() -> None:
-    warm_table = SharpenedWarm(table_of([0.9 / 2**rank for rank in range(16)]), 1.3)
-    tokens, probabilities = warm_table.entry(0)
-    assert len(tokens) == len(probabilities) == TOP
-
-
-def test_a_token_outside_the_table_has_no_entry() -> None:
-    assert SharpenedWarm(table_of([0.5, 0.25]), 1.3).entry(7) == ([], [])
+    greedy, sampled = blend(model, sharpness=1.3).warm, blend(model).warm
+    assert greedy is blend(model, sharpness=1.3).warm is backoff(table, 1.3)
+    assert sampled is backoff(table, 1.0)
 
 
 def test_without_a_tenant_every_request_gets_a_pool_of_its_own(model: PreTrainedModel) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from lade.drafters.recycle import LENGTHS
+from lade.drafters.recycle import CONTEXT, LENGTHS
 from lade.drafters.stages import (
     DEPTHS,
     FAMILIES,
@@ -22,6 +22,7 @@ from lade.drafters.stages import (
     gram_bucket,
     match_bucket,
     prior_calibration,
+    warm_bucket,
 )
 
 DEEP, LONG = range(40), range(1, 200)
@@ -41,8 +42,12 @@ def test_every_bucket_has_a_prior_and_is_used() -> None:
     grams = {gram_bucket(depth, length) for depth in depths for length in LONG}
     assert matches == set(range(len(PRIORS[REFERENCE]))) == set(range(len(PRIORS[SUFFIX])))
     assert grams == set(range(len(PRIORS[WINDOW])))
-    assert all(depths == set(range(len(PRIORS[stage]))) for stage in range(RECYCLED, WARM + 1))
+    assert all(depths == set(range(len(PRIORS[stage]))) for stage in range(RECYCLED, WARM))
+    assert {warm_bucket(depth, length) for depth in depths for length in range(CONTEXT + 1)} == set(
+        range(len(PRIORS[WARM]))
+    )
     assert (len(matches), len(grams), len(depths)) == (DEPTHS * MATCHES, DEPTHS * GRAMS, DEPTHS)
+    assert len(PRIORS[WARM]) == DEPTHS * (CONTEXT + 1)
 
 
 def test_where_buckets_begin() -> None:

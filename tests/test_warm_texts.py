@@ -1,0 +1,90 @@
+"""Texts that a model writes for its warm table: what the model says along them, and what begins and ends them."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from families import BRANCHABLE, BY_NAME, VOCAB, Family
+from tiny import tiny_model
+from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
+
+from lade import warmtexts
+from lade.warmtable import compute
+from lade.warmtexts import CHOICES, LENGTH, WarmTexts, length_for, write_texts
+
+ROWS, TOKENS, TOP = 3, 12, 5
+
+
+def written(model: PreTrainedModel, rows: int = ROWS, length: int = TOKENS, top: int = TOP) -> WarmTexts:
+    return write_texts(model, top, rows, length, lambda: None)
+
+
+def marked(begins: int | None, ends: Any) -> PreTrainedModel:
+    model = copy.deepcopy(tiny_model(BY_NAME["llama"]))
+    for config in (model.generation_config, model.config):
+        config.bos_token_id, config.eos_token_id = begins, ends
+    return model
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
+@torch.no_grad()
+def test_predictions_are_those_after_each_token_of_the_text(family: Family) -> None:
+    model = tiny_model(family)
+    texts = written(model)
+    assert texts.written.shape == (ROWS, TOKENS)
+    assert texts.tokens.shape == texts.probabilities.shape == (ROWS, TOKENS, TOP)
+    expected = model(input_ids=texts.written.long()).logits.softmax(-1)
+    torch.testing.assert_close(texts.probabilities, expected.topk(TOP).values)
+    torch.testing.assert_close(expected.gather(-1, texts.tokens.long()), texts.probabilities)
+
+
+def test_the_next_token_is_one_of_the_likely_ones_and_texts_differ() -> None:
+    texts = written(marked(1, None), top=CHOICES)
+    assert (texts.written[:, 1:, None] == texts.tokens[:, :-1]).any(-1).all()
+    assert not torch.equal(texts.written[0], texts.written[1])
+    assert torch.equal(texts.written, written(marked(1, None), top=1).written)  # whatever is kept, and every time
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "first"), [(7, 9, 7), (None, 9, 9), (None, [8, 9], 8), (None, None, 0), (7, [], 7)]
+)
+def test_where_texts_begin(begins: int | None, ends: Any, first: int) -> None:
+    assert written(marked(begins, ends), length=1).written.tolist() == [[first]] * ROWS
+
+
+def test_a_text_that_ends_makes_room_for_a_new_one() -> None:
+    free = written(marked(1, None)).written
+    end = int(free[0, 4])
+    assert end != 1
+    ended = written(marked(1, [end])).written
+    assert end not in ended
+    assert ended[0, 4] == 1
+    assert torch.equal(ended[0, :4], free[0, :4])
+
+
+def test_texts_are_no_longer_than_the_model_has_positions() -> None:
+    config = copy.deepcopy(tiny_model(BY_NAME["gpt2"]).config)
+    config.n_positions = 17
+    assert length_for(config) == 17
+    config.n_positions = 10 * LENGTH
+    assert length_for(config) == LENGTH
+    del config.n_positions
+    assert length_for(config) == LENGTH
+
+
+def test_a_model_without_a_memory_writes_none_and_still_has_a_table() -> None:
+    config = MambaConfig(vocab_size=VOCAB, hidden_size=8, state_size=4, num_hidden_layers=1, use_mambapy=False)
+    table = compute(MambaForCausalLM(config).eval(), top=3)
+    assert table.tokens.shape == (VOCAB, 3)
+    assert table.texts.written.numel() == 0
+    assert table.texts.tokens.shape == (0, 0, 3)
+
+
+def test_a_text_is_written_side_by_side_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmtexts, "LENGTH", 6)
+    steps: list[int] = []
+    texts = write_texts(marked(1, 2), TOP, 4, length_for(marked(1, 2).config), lambda: steps.append(1))
+    assert texts.written.shape == (4, 6)
+    assert len(steps) == 6
