@@ -25,8 +25,8 @@ from lade.drafters.stages import (
     WARM,
     depth_bucket,
     match_bucket,
-    warm_bucket,
     prior_calibration,
+    warm_bucket,
 )
 from lade.drafters.suffix import OwnText, ReferenceText
 from lade.pools import Pool, fresh_pool
@@ -62,7 +62,7 @@ class Says:
 
 @dataclass(frozen=True)
 class Table:
-    """Expects the same after every context, or nothing after tokens it does not know; an odd token is a seen context."""
+    """Expects the same after every context, or nothing after tokens it does not know; odd tokens are seen contexts."""
 
     tokens: tuple[int, ...]
     probabilities: tuple[float, ...]
