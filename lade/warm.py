@@ -43,9 +43,9 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
 
     Args:
         model: a causal language model of transformers, or a wrapper (PEFT) around it; it is left as it was.
-        top: how many tokens to keep per entry at least.
+        top: how many tokens to keep per entry, and per place of the texts, at least.
         tokenizer: where given, a table that was made with another vocabulary does not count.
-        progress: called with how many entries are done, and of how many; `None` shows a bar on a terminal.
+        progress: called with how many tokens went through the model, and of how many; `None` shows a bar on a terminal.
 
     Raises:
         ValueError: names the argument.

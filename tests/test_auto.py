@@ -346,11 +346,12 @@ def test_steps_without_a_table(
     assert tokens_per_step(shipped[0], stories, auto(budget), identity) >= bound
 
 
-@pytest.mark.parametrize(("budget", "bound"), [(4, 1.77), (16, 2.74), (64, 4.02)])
+@pytest.mark.parametrize(("budget", "bound"), [(4, 2.3), (16, 3.5), (64, 4.9)])
 def test_steps_with_a_table(
     budget: int, bound: float, shipped_and_warm: PreTrainedModel, stories: list[PlainText], identity: Identity
 ) -> None:
-    """Measured: 1.823, 2.824 and 4.144."""
+    """Measured: 2.462, 3.815 and 5.383, without the texts of the table 1.823, 2.824 and 4.144. Other machines round
+    otherwise and write other texts."""
     assert tokens_per_step(shipped_and_warm, stories, auto(budget), identity) >= bound
 
 
