@@ -8,18 +8,20 @@ alone: Witten-Bell smoothing (Chen and Goodman, cmp-lg/9606011) of predictions i
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
+import torch
 
 from lade.drafters.recycle import CONTEXT, NOTHING, Context
 from lade.drafters.stages import TOP
 from lade.warmtable import WarmTable
 
 DOUBT = 2.5
-AVERAGED = 256  # places of one context that are looked at
-REMEMBERED = 1 << 15  # contexts whose expectation is kept
+AVERAGED = 256  # places of one context that are looked at, at most
+FEW = 12  # places that are faster summed one by one
+REMEMBERED = 1 << 15  # contexts, and endings, whose expectation is kept
 TABLES = 4  # tables and temperatures prepared at once
 
 Entry = tuple[list[int], list[float]]  # tokens, their probabilities, likeliest first; not to be changed
@@ -40,42 +42,72 @@ class Backoff:
     """
 
     def __init__(self, table: WarmTable, sharpness: float) -> None:
-        self._table, self._sharpness, texts = table, sharpness, table.texts
+        texts = table.texts
         self._places = Places(texts.written.numpy())
-        tokens, probabilities = (part.flatten(0, 1)[:, :TOP].numpy() for part in (texts.tokens, texts.probabilities))
-        self._tokens = tokens[self._places.order]  # in the order of the places
-        self._probabilities = sharpened(probabilities, sharpness)[self._places.order]
+        self._alone = _Predictions(table.tokens, table.probabilities, sharpness)
+        self._after = _Predictions(
+            texts.tokens.flatten(0, 1), texts.probabilities.flatten(0, 1), sharpness, self._places.order
+        )
+        self._known: dict[tuple[int, int], Entry] = {}  # by tokens of the ending, and the first of its places
         self.entry = lru_cache(REMEMBERED)(self._entry)
-        self._smoothed = lru_cache(REMEMBERED)(self._smooth)
 
     def _entry(self, context: Context) -> tuple[int, list[int], list[float]]:
         """How many of the last tokens stand together in the texts, and what to expect after them."""
-        length = len(list(self._places.ending(context)))
-        return length, *(self._smoothed(context[-length:]) if length else self._alone(context[-1]))
+        token, length = context[-1], 0
+        entry: Entry = self._alone.at(token) if 0 <= token < len(self._alone) else ([], [])
+        for length, (first, end) in enumerate(self._places.ending(context), start=1):
+            known = self._known.get((length, first))
+            if known is None:
+                known = self._known[length, first] = _smoothed(self._after.sums(first, end), end - first, entry)
+            entry = known
+        if len(self._known) > REMEMBERED:
+            self._known.clear()
+        return length, *entry
 
-    def _smooth(self, ending: tuple[int, ...]) -> Entry:
-        """What to expect after tokens that the texts have."""
-        *_, (first, end) = self._places.ending(ending)
-        share = (end - first) / (end - first + DOUBT)
-        tokens, probabilities = self._average(first, end)
-        mixed = dict(zip(tokens, [share * probability for probability in probabilities], strict=True))
-        shorter = self._smoothed(ending[1:]) if len(ending) > 1 else self._alone(ending[0])
-        for token, probability in zip(*shorter, strict=True):
-            mixed[token] = mixed.get(token, 0.0) + (1 - share) * probability
-        best = sorted(mixed, key=mixed.__getitem__, reverse=True)[:TOP]
-        return best, [mixed[token] for token in best]
 
-    def _average(self, first: int, end: int) -> Entry:
-        """Over the places of a span, or as many of them, evenly, as are looked at; in no order."""
-        some = slice(first, end, -(-(end - first) // AVERAGED))
-        tokens, where = np.unique(self._tokens[some], return_inverse=True)
-        sums = np.bincount(where.ravel(), self._probabilities[some].ravel())
-        return tokens.tolist(), (sums / len(self._tokens[some])).tolist()
+class _Predictions:
+    """The likeliest tokens at many places, and how likely they are chosen.
 
-    def _alone(self, token: int) -> Entry:
-        """What the table says after one token, whatever stood before it."""
-        tokens, probabilities = self._table.entry(token)
-        return tokens[:TOP], sharpened(np.array([probabilities[:TOP]]), self._sharpness)[0].tolist()
+    Args:
+        tokens, probabilities: [n, k], most likely first.
+        order: the places in another order.
+    """
+
+    def __init__(
+        self,
+        tokens: torch.Tensor,
+        probabilities: torch.Tensor,
+        sharpness: float,
+        order: np.ndarray | slice = slice(None),
+    ) -> None:
+        self._tokens = tokens[:, :TOP].numpy()[order]
+        self._probabilities = sharpened(probabilities[:, :TOP].numpy(), sharpness)[order]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def at(self, place: int) -> Entry:
+        return self._tokens[place].tolist(), self._probabilities[place].tolist()
+
+    def sums(self, first: int, end: int) -> Iterator[tuple[int, float]]:
+        """Tokens and their probabilities summed over places, or over some of many and scaled up."""
+        stride = -(-(end - first) // AVERAGED)
+        tokens, probabilities = self._tokens[first:end:stride], self._probabilities[first:end:stride]
+        scale = (end - first) / len(tokens)
+        if len(tokens) > FEW:
+            tokens, where = np.unique(tokens, return_inverse=True)
+            probabilities = np.bincount(where.ravel(), probabilities.ravel())
+        return zip(tokens.ravel().tolist(), (scale * probabilities).ravel().tolist(), strict=True)
+
+
+def _smoothed(sums: Iterable[tuple[int, float]], places: int, shorter: Entry) -> Entry:
+    """What to expect after an ending, from its places and from what an ending one token shorter expects."""
+    doubt = DOUBT / (places + DOUBT)
+    mixed = {token: doubt * probability for token, probability in zip(*shorter, strict=True)}
+    for token, summed in sums:
+        mixed[token] = mixed.get(token, 0.0) + summed / (places + DOUBT)
+    best = sorted(mixed, key=mixed.__getitem__, reverse=True)[:TOP]
+    return best, [mixed[token] for token in best]
 
 
 class Places:

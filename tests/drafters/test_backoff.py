@@ -115,17 +115,36 @@ def test_no_more_tokens_are_expected_than_a_tree_weighs() -> None:
 
 def test_of_many_places_some_are_looked_at_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AVERAGED", 4)
-    table = table_of(3, 1, 10)
-    texts = WarmTexts(
-        torch.zeros(1, 10, dtype=torch.int32),
-        torch.arange(10, dtype=torch.int32).view(1, 10, 1),
-        torch.full((1, 10, 1), 0.5),
-    )
-    many = Backoff(WarmTable(table.tokens, table.probabilities, texts, 0.0), 1.0)
-    tokens, probabilities = many._average(0, 10)
-    assert len(tokens) == 4
-    assert max(tokens) - min(tokens) >= 6
-    assert probabilities == [0.125] * 4
+    alone = predictions(np.random.default_rng(3), 1, top=3)
+    places = torch.arange(10, dtype=torch.int32).view(1, 10, 1)
+    texts = WarmTexts(torch.zeros(1, 10, dtype=torch.int32), places + 10, torch.full((1, 10, 1), 0.5))
+    _, tokens, probabilities = Backoff(WarmTable(*alone, texts, 0.0), 1.0).entry((5, 5, 5, 0))
+    found = {token: each for token, each in zip(tokens, probabilities, strict=True) if token >= 10}
+    assert max(found) - min(found) >= 6
+    assert list(found.values()) == pytest.approx([0.5 / 4 * 10 / (10 + DOUBT)] * 4)
+
+
+@given(**SHAPES, few=st.sampled_from([0, 100]))
+def test_few_places_and_many_are_summed_alike(seed: int, rows: int, length: int, few: int) -> None:
+    table = table_of(seed, rows, length)
+    with pytest.MonkeyPatch.context() as patch:
+        usual = [Backoff(table, 1.0).entry((0, 1, 2, token)) for token in range(VOCABULARY)]
+        patch.setattr(module, "FEW", few)
+        others = [Backoff(table, 1.0).entry((0, 1, 2, token)) for token in range(VOCABULARY)]
+    for one, other in zip(usual, others, strict=True):
+        assert one[0] == other[0]
+        assert dict(zip(*one[1:], strict=True)) == pytest.approx(dict(zip(*other[1:], strict=True)))
+
+
+def test_what_was_worked_out_is_forgotten_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 3)
+    table = table_of(5, 4, 12)
+    drafter = Backoff(table, 1.0)
+    contexts = [(0, 0, first, second) for first in range(3) for second in range(3)]
+    once = [drafter.entry(context) for context in contexts]
+    assert once == [drafter.entry(context) for context in contexts]
+    assert len(drafter._known) <= 3
+    assert drafter.entry.cache_info().currsize <= 3
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 1.3, 4.0, 1000.0])
