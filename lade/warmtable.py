@@ -16,7 +16,7 @@ import torch
 
 from lade.config import check_integer
 from lade.topk import exactly_likeliest
-from lade.warmtexts import ROWS, WarmTexts, length_for, write_texts
+from lade.warmtexts import ROWS, WarmTexts, length_for, rows_for, write_texts
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
@@ -65,12 +65,13 @@ def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress
     size = vocabulary_size(model)
     entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
     check_integer("batch_tokens", entries, "an integer of at least 1", lambda value: value >= 1)
-    rows, length = min(ROWS, entries), length_for(model.config.get_text_config(decoder=True))
+    length = length_for(model.config.get_text_config(decoder=True))
+    side_by_side = min(entries, rows_for(model, length))
     start = time.perf_counter()
-    told = _Told(progress, size + rows * length)
+    told = _Told(progress, size + ROWS * length)
     with _evaluating(model):
         tokens, probabilities = _entries(model, size, top, entries, told)
-        texts = write_texts(model, top, rows, length, lambda: told.more(rows))
+        texts = write_texts(model, top, ROWS, length, side_by_side, told.more)
     return WarmTable(tokens, probabilities, texts, time.perf_counter() - start)
 
 

@@ -18,6 +18,7 @@ from lade.topk import exactly_likeliest
 
 ROWS, LENGTH = 128, 256  # of the texts: about as many tokens as a vocabulary has
 CHOICES = 16  # the next token is drawn from so many: what is rarer leads to texts that hardly anyone asks for
+CACHE = 1 << 31  # bytes of keys and values, at most
 SEED = 0
 
 
@@ -47,18 +48,38 @@ def length_for(config: Any) -> int:
     return min(LENGTH, getattr(config, "max_position_embeddings", None) or LENGTH)
 
 
+def rows_for(model: Any, length: int) -> int:
+    """How many texts are written side by side: as many as certainly keep the cache of their keys and values small."""
+    config = model.config.get_text_config(decoder=True)
+    most = 2 * config.num_hidden_layers * config.hidden_size * torch.finfo(model.dtype).bits // 8  # bytes of a token
+    return max(1, CACHE // (most * length))
+
+
 @torch.no_grad()
-def write_texts(model: Any, top: int, rows: int, length: int, written: Callable[[], object]) -> WarmTexts:
-    """Let the model write `rows` texts side by side, from a private random generator.
+def write_texts(
+    model: Any, top: int, rows: int, length: int, side_by_side: int, written: Callable[[int], object]
+) -> WarmTexts:
+    """Let the model write `rows` texts, from a private random generator.
 
     A text that ends makes room for a new one. A model that remembers nothing between forwards writes none.
 
     Args:
         model: in evaluation mode.
         top: k.
-        written: called after every token of the texts.
+        side_by_side: texts in one forward.
+        written: told how many tokens one more forward had.
     """
     generator = torch.Generator(model.device).manual_seed(SEED)
+    sizes = [min(side_by_side, rows - first) for first in range(0, rows, side_by_side)]
+    batches = [_write(model, top, size, length, generator, written) for size in sizes]
+    whole = [torch.cat(parts) for parts in zip(*(batch for batch in batches if batch), strict=True)]
+    return WarmTexts(*whole) if whole else no_texts(top)
+
+
+def _write(
+    model: Any, top: int, rows: int, length: int, generator: torch.Generator, written: Callable[[int], object]
+) -> tuple[torch.Tensor, ...]:
+    """What `WarmTexts` holds, of texts written side by side; nothing where the model has no cache."""
     start, ends = _marks(model)
     ids = torch.full((rows, 1), start, device=model.device)
     seen, steps, cache = torch.ones(rows, length, dtype=torch.long, device=model.device), [], None
@@ -68,14 +89,14 @@ def write_texts(model: Any, top: int, rows: int, length: int, written: Callable[
         )
         cache = getattr(outputs, "past_key_values", None)
         if cache is None:
-            return no_texts(top)
+            return ()
         logits = outputs.logits[:, -1].float()
         tokens, probabilities = exactly_likeliest(logits, min(max(top, CHOICES), logits.shape[-1]))
         steps.append((ids[:, 0].int().cpu(), tokens[:, :top].int().cpu(), probabilities[:, :top].cpu()))
         ids = tokens.gather(1, torch.multinomial(probabilities[:, :CHOICES], 1, generator=generator))
         ids = torch.where(torch.isin(ids, ends), start, ids)
-        written()
-    return WarmTexts(*(torch.stack(part, dim=1).contiguous() for part in zip(*steps, strict=True)))
+        written(rows)
+    return tuple(torch.stack(part, dim=1) for part in zip(*steps, strict=True))
 
 
 def _marks(model: Any) -> tuple[int, torch.Tensor]:

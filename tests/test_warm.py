@@ -93,16 +93,17 @@ def test_batches_and_progress(forwards: list[int]) -> None:
     told: list[tuple[int, int]] = []
     table = compute(fresh(), batch_tokens=40, progress=lambda done, total: told.append((done, total)))
     assert forwards == [40, 24]
-    rows, length = table.texts.written.shape
-    total = 64 + rows * length
-    assert told == [(40, total), (64, total), *((64 + rows * step, total) for step in range(1, length + 1))]
+    total = 64 + table.texts.written.numel()
+    steps = [*[40] * 8 * 3, *[8] * 8]  # 128 texts of 8 tokens
+    assert told == [(sum([40, 24, *steps][:done]), total) for done in range(1, len(steps) + 3)]
+    assert told[-1] == (total, total)
 
 
 def test_logits_of_a_batch_stay_small(forwards: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmtable, "LOGITS", 20 * VOCAB)
     table = compute(fresh())
     assert forwards == [20, 20, 20, 4]
-    assert len(table.texts.written) == 20
+    assert table.texts.written.shape == (warmtexts.ROWS, 8)
 
 
 def test_the_model_and_the_random_generators_are_left_as_they_were() -> None:

@@ -11,13 +11,13 @@ from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from lade import warmtexts
 from lade.warmtable import compute
-from lade.warmtexts import CHOICES, LENGTH, WarmTexts, length_for, write_texts
+from lade.warmtexts import CHOICES, LENGTH, ROWS, WarmTexts, length_for, rows_for, write_texts
 
-ROWS, TOKENS, TOP = 3, 12, 5
+TEXTS, TOKENS, TOP = 3, 12, 5
 
 
-def written(model: PreTrainedModel, rows: int = ROWS, length: int = TOKENS, top: int = TOP) -> WarmTexts:
-    return write_texts(model, top, rows, length, lambda: None)
+def written(model: PreTrainedModel, rows: int = TEXTS, length: int = TOKENS, top: int = TOP) -> WarmTexts:
+    return write_texts(model, top, rows, length, rows, lambda tokens: None)
 
 
 def marked(begins: int | None, ends: Any) -> PreTrainedModel:
@@ -33,8 +33,8 @@ def marked(begins: int | None, ends: Any) -> PreTrainedModel:
 def test_predictions_are_those_after_each_token_of_the_text(family: Family) -> None:
     model = tiny_model(family)
     texts = written(model)
-    assert texts.written.shape == (ROWS, TOKENS)
-    assert texts.tokens.shape == texts.probabilities.shape == (ROWS, TOKENS, TOP)
+    assert texts.written.shape == (TEXTS, TOKENS)
+    assert texts.tokens.shape == texts.probabilities.shape == (TEXTS, TOKENS, TOP)
     expected = model(input_ids=texts.written.long()).logits.softmax(-1)
     torch.testing.assert_close(texts.probabilities, expected.topk(TOP).values)
     torch.testing.assert_close(expected.gather(-1, texts.tokens.long()), texts.probabilities)
@@ -51,7 +51,7 @@ def test_the_next_token_is_one_of_the_likely_ones_and_texts_differ() -> None:
     ("begins", "ends", "first"), [(7, 9, 7), (None, 9, 9), (None, [8, 9], 8), (None, None, 0), (7, [], 7)]
 )
 def test_where_texts_begin(begins: int | None, ends: Any, first: int) -> None:
-    assert written(marked(begins, ends), length=1).written.tolist() == [[first]] * ROWS
+    assert written(marked(begins, ends), length=1).written.tolist() == [[first]] * TEXTS
 
 
 def test_a_text_that_ends_makes_room_for_a_new_one() -> None:
@@ -82,9 +82,21 @@ def test_a_model_without_a_memory_writes_none_and_still_has_a_table() -> None:
     assert table.texts.tokens.shape == (0, 0, 3)
 
 
-def test_a_text_is_written_side_by_side_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmtexts, "LENGTH", 6)
-    steps: list[int] = []
-    texts = write_texts(marked(1, 2), TOP, 4, length_for(marked(1, 2).config), lambda: steps.append(1))
-    assert texts.written.shape == (4, 6)
-    assert len(steps) == 6
+def test_texts_are_written_a_few_at_a_time() -> None:
+    told: list[int] = []
+    texts = write_texts(marked(1, None), TOP, 7, 4, 3, told.append)
+    assert texts.written.shape == (7, 4)
+    assert texts.tokens.shape == texts.probabilities.shape == (7, 4, TOP)
+    assert told == [3] * 4 + [3] * 4 + [1] * 4
+    assert len({tuple(row) for row in texts.written.tolist()}) > 3  # a batch goes on where the last one's chances ended
+    torch.testing.assert_close(texts.probabilities[3:, 0], texts.probabilities[:4, 0])
+
+
+def test_as_many_side_by_side_as_the_cache_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(BY_NAME["llama"])
+    config = model.config
+    token = 2 * config.num_hidden_layers * config.hidden_size * 4
+    monkeypatch.setattr(warmtexts, "CACHE", 10 * token)
+    assert (rows_for(model, 2), rows_for(model, 3), rows_for(model, 100)) == (5, 3, 1)
+    monkeypatch.undo()
+    assert rows_for(model, LENGTH) >= ROWS
