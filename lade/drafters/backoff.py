@@ -22,15 +22,19 @@ DOUBT = 2.5
 AVERAGED = 256  # places of one context that are looked at, at most
 FEW = 12  # places that are faster summed one by one
 REMEMBERED = 1 << 15  # contexts, and endings, whose expectation is kept
-TABLES = 4  # tables and temperatures prepared at once
+TABLES = 8  # tables and temperatures prepared at once
 
 Entry = tuple[list[int], list[float]]  # tokens, their probabilities, likeliest first; not to be changed
 Span = tuple[int, int]  # of places in their order: from the first on, the second one left out
 
 
-@lru_cache(maxsize=TABLES)
 def backoff(table: WarmTable, sharpness: float) -> Backoff:
-    """The one that calls with this table and this sharpness share."""
+    """The one that calls with this table and about this sharpness share."""
+    return _prepared(table, max(round(sharpness, 1), 0.1))
+
+
+@lru_cache(maxsize=TABLES)
+def _prepared(table: WarmTable, sharpness: float) -> Backoff:
     return Backoff(table, sharpness)
 
 

@@ -161,6 +161,8 @@ def test_calls_share_what_was_worked_out() -> None:
     table = table_of(0, 2, 5)
     assert backoff(table, 1.3) is backoff(table, 1.3)
     assert backoff(table, 1.0) is not backoff(table, 1.3)
+    assert backoff(table, 1 / 0.7) is backoff(table, 1.4)  # a server's temperatures are many
+    assert backoff(table, 1e-3) is backoff(table, 0.1)
     one, other = (backoff(table, 1.3).entry((0, 1, 2, 0)) for _ in range(2))
     assert one is other
 
