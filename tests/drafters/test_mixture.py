@@ -11,7 +11,7 @@ from lade.drafters.calibration import ESCAPE
 from lade.drafters.mixture import BEGINNING, SHORTEST, Mixture, Place
 from lade.drafters.ngrams import NgramPool
 from lade.drafters.recycle import CONTEXT, NOTHING, Context, Entry
-from lade.drafters.stages import RECYCLED, REFERENCE, SUFFIX, TOP, WARM, WINDOW, depth_bucket, match_bucket
+from lade.drafters.stages import RECYCLED, REFERENCE, SUFFIX, TOP, WARM, WINDOW, depth_bucket, match_bucket, warm_bucket
 from lade.drafters.suffix import OwnText, ReferenceText
 from lade.pools import fresh_pool
 
@@ -125,6 +125,16 @@ def test_the_windows_ngrams_are_ranked_by_when_they_were_seen() -> None:
 def test_without_stages_nothing_is_expected() -> None:
     mixture = bare()
     assert mixture.expect(mixture.follow(mixture.place([1]), 2), 1, 0.0) == ({}, {})
+
+
+def test_a_warm_table_is_believed_by_how_much_of_the_context_it_knows() -> None:
+    mixture = bare(warm=Warm([5, 4], [0.5, 0.25]))
+    weights = mixture.pool.calibration.weights[WARM]
+    weights[:] = [(bucket + 1) / 100 for bucket in range(len(weights))]
+    for depth in (0, 1, 3):
+        for token in (2, 3):  # a context that it does not know, and one that it knows by its last token
+            masses, _ = mixture.expect(mixture.place([token]), depth, 0.0)
+            assert masses[5] == pytest.approx(weights[warm_bucket(depth_bucket(depth), token % 2)] * 0.5)
 
 
 # What is learned
