@@ -20,7 +20,7 @@ from lade.safefile import cache_folder
 @click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
 @click.option("--quant", type=QUANT, help="A table holds for one.  [default: the checkpoint's own]")
 def command(model: str, top: int, dtype: str | None, device: str, quant: str | None) -> None:
-    """Ask MODEL for the tokens after every vocabulary entry and along texts of its own, once, and keep them for decoding.
+    """Ask MODEL for the tokens after every vocabulary entry and along texts of its own, once, and keep the answers.
 
     The table lies in the folder LADE_CACHE, else in lade's folder of the user's cache; a changed model needs a new one.
     """
@@ -33,8 +33,10 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
         raise click.ClickException(f"{path}: could not be written")
     done = "already there, computed" if table is known else "computed"
     entries, kept = table.tokens.shape
-    places = table.texts.written.numel()
-    click.echo(f"{kept} tokens after each of {entries} entries and {places} places: {done} in {table.seconds:.2f} s")
+    contexts = len(table.contexts.endings)
+    click.echo(
+        f"{kept} tokens after each of {entries} entries and {contexts} contexts: {done} in {table.seconds:.2f} s"
+    )
     click.echo(f"{path} ({path.stat().st_size:,} bytes)")
 
 

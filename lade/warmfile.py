@@ -13,16 +13,17 @@ from typing import Any
 import torch
 
 import lade
+from lade.drafters.recycle import CONTEXT, NOTHING
 from lade.fingerprint import configuration_key, fingerprint
 from lade.safefile import cache_folder, read, write
+from lade.warmcontexts import WarmContexts
 from lade.warmtable import WarmTable, vocabulary_size
-from lade.warmtexts import WarmTexts
 from lade.wrappers import unwrapped
 
 FORMAT = "2"
 PREFIX = f"warm{FORMAT}-"
-TEXTS, TEXT_PARTS = "texts.", ("written", "tokens", "probabilities")
-NAMES = {"tokens", "probabilities"} | {f"{TEXTS}{part}" for part in TEXT_PARTS}
+PARTS = ("endings", "tokens", "probabilities")  # of the contexts
+NAMES = {"tokens", "probabilities"} | {f"contexts.{part}" for part in PARTS}
 
 _ignored: set[tuple[Any, ...]] = set()  # the states of the files that were warned of
 
@@ -78,18 +79,19 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
         raise ValueError(f"it holds {sorted(tensors)}")
     size = vocabulary_size(model)
     entries = tensors["tokens"], tensors["probabilities"]
-    texts = WarmTexts(*(tensors[f"{TEXTS}{part}"] for part in TEXT_PARTS))
+    contexts = WarmContexts(*(tensors[f"contexts.{part}"] for part in PARTS))
     kept = entries[0].shape[-1] if entries[0].dim() else 0
     _check(*entries, (size, kept), size)
-    if texts.written.dim() != 2 or texts.written.dtype != torch.int32:
-        raise ValueError("its texts have the wrong shape or dtype")
-    _check(texts.tokens, texts.probabilities, (*texts.written.shape, kept), size)
-    if not ((texts.written >= 0) & (texts.written < size)).all():
-        raise ValueError("a text holds what is no token of the model")
+    endings = contexts.endings
+    if endings.dim() != 2 or endings.shape[1] != CONTEXT or endings.dtype != torch.int32:
+        raise ValueError("its contexts have the wrong shape or dtype")
+    _check(contexts.tokens, contexts.probabilities, (len(endings), kept), size)
+    if not ((endings >= NOTHING) & (endings < size)).all() or not (endings[:, -1] >= 0).all():
+        raise ValueError("a context holds what is no token of the model")
     seconds = float(metadata.get("seconds", "nan"))
     if not math.isfinite(seconds):
         raise ValueError("it does not say what the table cost")
-    return WarmTable(*entries, texts, seconds), metadata.get("tokenizer", "")
+    return WarmTable(*entries, contexts, seconds), metadata.get("tokenizer", "")
 
 
 def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
@@ -110,7 +112,7 @@ def store(path: Path, table: WarmTable, tokenizer: str) -> None:
         "lade": lade.__version__,
     }
     try:
-        texts = {f"{TEXTS}{part}": getattr(table.texts, part) for part in TEXT_PARTS}
-        write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | texts, metadata)
+        contexts = {f"contexts.{part}": getattr(table.contexts, part) for part in PARTS}
+        write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | contexts, metadata)
     except OSError as error:
         warnings.warn(f"lade keeps the warm table in memory only: {error}", CacheWarning, stacklevel=3)

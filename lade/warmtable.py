@@ -16,7 +16,8 @@ import torch
 
 from lade.config import check_integer
 from lade.topk import exactly_likeliest
-from lade.warmtexts import ROWS, WarmTexts, length_for, rows_for, write_texts
+from lade.warmcontexts import WarmContexts, smoothed
+from lade.warmtexts import ROWS, length_for, rows_for, write_texts
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
@@ -30,13 +31,13 @@ class WarmTable:
     Attributes:
         tokens: [V, k] int32, most likely first.
         probabilities: [V, k] float32, descending.
-        texts: what it wrote, and its predictions along it.
+        contexts: what it expects after endings of texts that it wrote.
         seconds: what computing it cost.
     """
 
     tokens: torch.Tensor
     probabilities: torch.Tensor
-    texts: WarmTexts
+    contexts: WarmContexts
     seconds: float
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
 
@@ -72,7 +73,8 @@ def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress
     with _evaluating(model):
         tokens, probabilities = _entries(model, size, top, entries, told)
         texts = write_texts(model, top, ROWS, length, side_by_side, told.more)
-    return WarmTable(tokens, probabilities, texts, time.perf_counter() - start)
+    contexts = smoothed(texts, tokens, probabilities)
+    return WarmTable(tokens, probabilities, contexts, time.perf_counter() - start)
 
 
 @dataclass(slots=True)

@@ -91,9 +91,9 @@ def test_entries_are_lists_and_nothing_outside_the_vocabulary() -> None:
 
 def test_batches_and_progress(forwards: list[int]) -> None:
     told: list[tuple[int, int]] = []
-    table = compute(fresh(), batch_tokens=40, progress=lambda done, total: told.append((done, total)))
+    compute(fresh(), batch_tokens=40, progress=lambda done, total: told.append((done, total)))
     assert forwards == [40, 24]
-    total = 64 + table.texts.written.numel()
+    total = 64 + warmtexts.ROWS * 8
     steps = [*[40] * 8 * 3, *[8] * 8]  # 128 texts of 8 tokens
     assert told == [(sum([40, 24, *steps][:done]), total) for done in range(1, len(steps) + 3)]
     assert told[-1] == (total, total)
@@ -101,9 +101,17 @@ def test_batches_and_progress(forwards: list[int]) -> None:
 
 def test_logits_of_a_batch_stay_small(forwards: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmtable, "LOGITS", 20 * VOCAB)
-    table = compute(fresh())
+    sizes: list[int] = []
+    write = warmtexts._write
+
+    def counts(model: Any, top: int, rows: int, *rest: Any) -> tuple[torch.Tensor, ...]:
+        sizes.append(rows)
+        return write(model, top, rows, *rest)
+
+    monkeypatch.setattr(warmtexts, "_write", counts)
+    compute(fresh())
     assert forwards == [20, 20, 20, 4]
-    assert table.texts.written.shape == (warmtexts.ROWS, 8)
+    assert sizes == [20] * 6 + [8]
 
 
 def test_the_model_and_the_random_generators_are_left_as_they_were() -> None:
@@ -160,8 +168,8 @@ def test_a_table_is_computed_once_and_found_by_the_next_process(forwards: list[i
     assert forwards == [64]
     assert torch.equal(found.tokens, table.tokens)
     assert torch.equal(found.probabilities, table.probabilities)
-    for part in ("written", "tokens", "probabilities"):
-        assert torch.equal(getattr(found.texts, part), getattr(table.texts, part))
+    for part in ("endings", "tokens", "probabilities"):
+        assert torch.equal(getattr(found.contexts, part), getattr(table.contexts, part))
     assert found.seconds == table.seconds > 0
     assert list(table_folder.iterdir()) == [table_file(model)]
 
@@ -295,13 +303,15 @@ BROKEN: dict[str, Callable[[Path], object]] = {
     "no tensors": no_tensors,
     "no token": wrong_token,
     "no probability": wrong_probability,
-    "no token in a text": changed_part("texts.written", lambda tokens: tokens - 1),
-    "no token after one": changed_part("texts.tokens", lambda tokens: tokens + VOCAB),
-    "no probability after one": changed_part("texts.probabilities", torch.neg),
-    "texts in one row": changed_part("texts.written", torch.flatten),
-    "texts of other types": changed_part("texts.written", torch.Tensor.long),
-    "fewer predictions than places": changed_part("texts.tokens", lambda tokens: tokens[:, 1:].contiguous()),
-    "other predictions than entries": changed_part("texts.tokens", lambda tokens: tokens[..., 1:].contiguous()),
+    "no token in a context": changed_part("contexts.endings", lambda tokens: tokens - 2),
+    "a context without a last token": changed_part("contexts.endings", lambda tokens: tokens.clamp(max=-1)),
+    "no token after one": changed_part("contexts.tokens", lambda tokens: tokens + VOCAB),
+    "no probability after one": changed_part("contexts.probabilities", torch.neg),
+    "contexts in one row": changed_part("contexts.endings", torch.flatten),
+    "contexts of other types": changed_part("contexts.endings", torch.Tensor.long),
+    "longer contexts": changed_part("contexts.endings", lambda tokens: torch.cat([tokens, tokens], dim=1)),
+    "fewer predictions than contexts": changed_part("contexts.tokens", lambda tokens: tokens[1:].contiguous()),
+    "other predictions than entries": changed_part("contexts.tokens", lambda tokens: tokens[:, 1:].contiguous()),
 }
 
 

@@ -78,8 +78,8 @@ def test_a_model_without_a_memory_writes_none_and_still_has_a_table() -> None:
     config = MambaConfig(vocab_size=VOCAB, hidden_size=8, state_size=4, num_hidden_layers=1, use_mambapy=False)
     table = compute(MambaForCausalLM(config).eval(), top=3)
     assert table.tokens.shape == (VOCAB, 3)
-    assert table.texts.written.numel() == 0
-    assert table.texts.tokens.shape == (0, 0, 3)
+    assert len(table.contexts.endings) == 0
+    assert table.contexts.tokens.shape == (0, 3)
 
 
 def test_texts_are_written_a_few_at_a_time() -> None:
