@@ -47,14 +47,14 @@ def smoothed(texts: WarmTexts, tokens: torch.Tensor, probabilities: torch.Tensor
     columns = _before(texts.written.numpy())
     order = np.lexsort(columns[::-1])
     columns = [column[order] for column in columns]
-    said = tuple(part.flatten(0, 1).numpy()[order] for part in (texts.tokens, texts.probabilities))
+    said: Predictions = texts.tokens.flatten(0, 1).numpy()[order], texts.probabilities.flatten(0, 1).numpy()[order]
     known: Predictions = tokens.numpy(), probabilities.numpy()
     shorter = columns[0]  # which of what is known each place goes on from
     levels = []
     for length in range(1, CONTEXT + 1):
         begins = np.any([np.diff(column, prepend=NOTHING - 1) != 0 for column in columns[:length]], axis=0)
         group, firsts = begins.cumsum() - 1, np.flatnonzero(begins)
-        known = _mixed(group, (said[0], said[1]), (known[0][shorter[firsts]], known[1][shorter[firsts]]))
+        known = _mixed(group, said, (known[0][shorter[firsts]], known[1][shorter[firsts]]))
         shorter = group
         endings = np.full((len(firsts), CONTEXT), NOTHING, dtype=np.int32)
         endings[:, CONTEXT - length :] = np.stack([column[firsts] for column in columns[length - 1 :: -1]], axis=1)
@@ -87,8 +87,8 @@ def _mixed(group: np.ndarray, said: Predictions, shorter: Predictions) -> Predic
     masses = np.concatenate([said[1] / (places + DOUBT)[group, None], shorter[1] * doubt[:, None]]).ravel()
     pairs, where = np.unique(owners.astype(np.int64) << TOKEN | tokens, return_inverse=True)
     sums = np.bincount(where.ravel(), masses)
-    ranked = np.lexsort((-sums, pairs >> TOKEN))
-    owners = pairs[ranked] >> TOKEN
+    owners = pairs >> TOKEN
+    ranked = np.lexsort((-sums, owners))  # owners stay where they are: they ascend already
     ranks = np.arange(len(owners)) - np.searchsorted(owners, np.arange(len(places)))[owners]
     best = ranks < top
     mixed = np.zeros((len(places), top), np.int32), np.zeros((len(places), top), np.float32)

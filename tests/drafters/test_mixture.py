@@ -150,10 +150,12 @@ def test_every_stage_that_had_a_say_learns_from_the_choice(
     for token in path:
         place = mixture.follow(place, token)
     seen = [list(stage) for stage in mixture.pool.calibration.seen]
-    before = chance(mixture, place, len(path), choice)
+    before, masses = chance(mixture, place, len(path), choice), mixture.expect(place, len(path), 0.0)[0]
     mixture.learn(place, len(path), choice)
     assert mixture.pool.calibration.seen[WARM] != seen[WARM]
     assert chance(mixture, place, len(path), choice) >= before - 1e-12
+    if choice not in masses:  # what somebody expects is believed less
+        assert sum(mixture.expect(place, len(path), 0.0)[0].values()) <= sum(masses.values()) + 1e-12
 
 
 def chance(mixture: Mixture, place: Place, depth: int, token: int) -> float:
