@@ -10,13 +10,14 @@ from pathlib import Path
 from lade.models.shipped import NAMES
 
 ROOT = Path(__file__).parents[1]
+FOLDERS = {"lade": "lade", "lade.models": "models", "lade.applications": "applications"}
 
 
 def test_every_folder_with_code_is_packaged() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     found = {
         ".".join([name, *init.parent.relative_to(ROOT / folder).parts])
-        for name, folder in settings["package-dir"].items()
+        for name, folder in FOLDERS.items()
         for init in (ROOT / folder).rglob("__init__.py")
     }
     assert sorted(settings["packages"]) == sorted(found)
