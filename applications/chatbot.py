@@ -4,16 +4,18 @@ Knows models, tokenizers and the statistics of lade; knows no flag and no enviro
 Started as a script it is `lade chat`.
 """
 
+from __future__ import annotations
+
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 import lade
-from lade.applications.color import StepStreamer
+
+if TYPE_CHECKING:
+    from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 Message = dict[str, str]
 
@@ -105,6 +107,8 @@ class Chatbot:
         return Reply(text, prompt_tokens, len(output), seconds, dropped, stats)
 
     def _generate(self, inputs: BatchEncoding, prompt_tokens: int) -> Any:
+        from lade.applications.color import StepStreamer
+
         stop = self.prompt_format.stop
         settings: dict[str, Any] = dict(GREEDY)
         if stop:

@@ -3,21 +3,24 @@
 Knows the terminal; what is measured is `lade.applications.likelihood`'s.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.prompts import read_prompts
-from lade.applications.likelihood import MEBIBYTE, Standing, compare, report, standings, ways
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.atomic import put_in_place
 from lade.progress import progress_bar
+
+if TYPE_CHECKING:
+    from lade.applications.likelihood import Standing
 
 
 @click.command("likelihood")
@@ -48,6 +51,10 @@ def command(
 
     Each way continues every prompt, in turn. Log-likelihoods are MODEL's, per new token, in nats.
     """
+    import torch
+
+    from lade.applications.likelihood import compare, report, standings, ways
+
     try:
         texts = read_prompts(prompts, limit)
         if out is not None and not out.resolve().parent.is_dir():
@@ -78,6 +85,8 @@ def arguments(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(found: list[Standing]) -> Table:
+    from lade.applications.likelihood import MEBIBYTE
+
     shown = Table(caption="peak: of the process, both models loaded (on CUDA: what is allocated)")
     shown.add_column("written by")
     for column in ("log-likelihood", "new tokens", "latency s", "tokens/s", "peak MiB"):

@@ -3,15 +3,19 @@
 Knows `lade.models.load` and `config_lade`; knows no command.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
-import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.models.load import DTYPES, as_device, load, model_source
 from lade.models.quant import QUANTS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 DTYPE = click.Choice(DTYPES)
 QUANT = click.Choice(("", *QUANTS))  # empty: as the checkpoint is
@@ -36,6 +40,8 @@ DEVICE = checked(as_device)
 
 
 def default_device() -> str:
+    import torch
+
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

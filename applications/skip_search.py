@@ -3,28 +3,29 @@
 Knows the terminal and runs the model; the search is `lade.tuning.skipsearch`'s.
 """
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
-from torch import Tensor
-from transformers import PreTrainedModel
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.drafters.lengths import LENGTHS
-from lade.fingerprint import fingerprint
 from lade.progress import progress_bar
 from lade.skipset import SkipSet, write_skip_set
-from lade.tuning.effects import effects, sub_layers
 from lade.tuning.skipsearch import Measure, Outcome, first_sets, open_study, require_optuna, search
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
@@ -83,6 +84,10 @@ def command(
     Trials are kept in a journal beside --out: after Ctrl-C the same command goes on where it stopped.
     `lade.SelfSpeculative(OUT)` takes the set.
     """
+    import torch
+
+    from lade.fingerprint import fingerprint
+
     drafting, journal = Drafting(**given), out.with_suffix(".journal")
     try:
         require_optuna()
@@ -136,6 +141,8 @@ def run(
     now: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
     """Search, beginning with sets of sub-layers that matter little by themselves."""
+    from lade.tuning.effects import effects, sub_layers
+
     measure, start = measured(model, prompts, drafting, now), []
     if not study.trials:
         texts = [generated(model, ids, drafting) for ids in prompts]  # a warm-up too
@@ -158,6 +165,8 @@ def measured(
 
 def generated(model: PreTrainedModel, ids: Tensor, drafting: Drafting, layers: SkipSet | None = None) -> Tensor:
     """[1, length] the prompt and its text; plainly where there are no layers to leave out."""
+    import torch
+
     torch.manual_seed(drafting.seed)
     arguments = {"max_new_tokens": drafting.max_new_tokens, **drafting.sampling}
     if layers is None:

@@ -1,14 +1,16 @@
 """What a tuning found: its table, the preset's file, the picture. Knows nothing of models but what describes them."""
 
+from __future__ import annotations
+
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Table
-from transformers import PreTrainedModel
 
 from lade import preset
 from lade.applications.bench.machine import describe
@@ -19,6 +21,9 @@ from lade.applications.surface import draw
 from lade.applications.tuning import Result, Tuning
 from lade.fingerprint import fingerprint
 from lade.tuning.autotune import Standing
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def finish(tuning: Tuning, result: Result, model: PreTrainedModel, task: Task, picture: Path | None) -> None:

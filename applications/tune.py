@@ -3,12 +3,13 @@
 Knows the terminal; knows neither how settings are searched nor what is shown of them.
 """
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 
 from lade import preset
 from lade.applications.bench.machine import available_cores
@@ -17,11 +18,12 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.candidates import DEFAULT, settings_of
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
-from lade.applications.standings import finish
 from lade.applications.surface import SUFFIXES, check_picture
-from lade.applications.tuning import Tuning, head_of, tune
 from lade.tuning.autotune import LEAST
 from lade.tuning.measurements import MeasurementFile
+
+if TYPE_CHECKING:
+    from lade.applications.tuning import Tuning
 
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
@@ -68,6 +70,11 @@ def command(
     N, W and G of the paper's mode and the budget of mode auto are measured in pairs with plain decoding. After Ctrl-C
     the same command goes on where it stopped. `lade.config_lade(PRESET=...)` takes the settings.
     """
+    import torch
+
+    from lade.applications.standings import finish
+    from lade.applications.tuning import Tuning, head_of, tune
+
     try:
         options = MethodOptions(pool_from_prompt=pool_from_prompt, warm=warm, adapt=False)
         plain, settings = settings_of(specs, options)

@@ -3,14 +3,19 @@
 Knows the terminal; tables and files are `lade.warm`'s.
 """
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING
 
 import click
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from lade import warm
 from lade.applications.options import DEVICE, DTYPE, MODEL, QUANT, default_device, load_model
-from lade.safefile import cache_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from lade.warm import WarmTable
 
 
 @click.command("warm")
@@ -24,6 +29,8 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
 
     The table lies in the folder LADE_CACHE, else in lade's folder of the user's cache; a changed model needs a new one.
     """
+    from lade import warm
+
     prepare()
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
     known = warm.cached(loaded, tokenizer=tokenizer)
@@ -42,6 +49,8 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
 
 def prepare() -> None:
     """An error, before any work, where nothing could be kept."""
+    from lade.safefile import cache_folder
+
     try:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +60,9 @@ def prepare() -> None:
         raise click.ClickException(f"{folder}: cannot be written to; LADE_CACHE can name another folder")
 
 
-def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> warm.WarmTable:
+def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> WarmTable:
+    from lade import warm
+
     try:
         return warm.warm_up(model, top=top, tokenizer=tokenizer)
     except ValueError as error:

@@ -3,19 +3,22 @@
 Holds the named shapes, the files and the times. How weights move and are checked is in `lade.models.widen`.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import click
-import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
 from lade.applications.options import MODEL, load_model
 from lade.models.load import model_source
-from lade.models.widen import logit_difference, widen
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
 # Parameters, embeddings not tied: 130M 134,105,856; 300M 317,244,416; 1B 1,100,048,384 (the shape of TinyLlama);
 # 7B 6,738,415,616 (the shape of LLaMA-7B: 13.5 GB in bfloat16).
@@ -88,6 +91,8 @@ def command(model: str, out: Path | None, shape: str | None, dtype: str | None, 
 
     The new model is written into the folder OUT; without OUT it is built in memory, and its forwards are timed.
     """
+    from lade.models.widen import logit_difference, widen
+
     if out is not None:
         prepare(out)
     original, tokenizer = load_model(model, dtype=dtype, device="cpu")
@@ -119,18 +124,20 @@ def sizes_for(shape: str | None, given: dict[str, int | None]) -> dict[str, int]
     return named | {name: size for name, size in given.items() if size is not None}
 
 
-@torch.no_grad()
 def forward_times(model: LlamaForCausalLM) -> str:
     """The median time of forwards of some widths."""
-    found, context = [], model(torch.zeros(1, CONTEXT, dtype=torch.long), use_cache=True).past_key_values
-    for width in WIDTHS:
-        seconds = []
-        for _ in range(TIMES):
-            cache = copy.deepcopy(context)
-            start = perf_counter()
-            model(torch.zeros(1, width, dtype=torch.long), past_key_values=cache, use_cache=True)
-            seconds.append(perf_counter() - start)
-        found.append(f"{width} tokens {1000 * median(seconds):.1f} ms")
+    import torch
+
+    with torch.no_grad():
+        found, context = [], model(torch.zeros(1, CONTEXT, dtype=torch.long), use_cache=True).past_key_values
+        for width in WIDTHS:
+            seconds = []
+            for _ in range(TIMES):
+                cache = copy.deepcopy(context)
+                start = perf_counter()
+                model(torch.zeros(1, width, dtype=torch.long), past_key_values=cache, use_cache=True)
+                seconds.append(perf_counter() - start)
+            found.append(f"{width} tokens {1000 * median(seconds):.1f} ms")
     return f"a forward after {CONTEXT} tokens: {', '.join(found)} ({torch.get_num_threads()} threads)"
 
 

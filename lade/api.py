@@ -11,9 +11,9 @@ from transformers.generation import StoppingCriteriaList, StopStringCriteria
 from lade.augment import check_call, plain_sample
 from lade.config import LookaheadConfig, default_config
 from lade.contrast import Contrast, check_contrast
-from lade.generate import lookahead_sample
 from lade.methods import Method, check_method
 from lade.reference import check_reference, reference_in, references_of
+from lade.route import lookahead_sample
 
 
 def decoding_method(

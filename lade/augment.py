@@ -19,10 +19,10 @@ from transformers import GenerationMixin
 
 from lade.config import LookaheadConfig, check_switch, default_config
 from lade.contrast import Contrast, check_contrast
-from lade.generate import lookahead_sample
 from lade.methods import Method, check_method
 from lade.reference import check_mode, check_reference
 from lade.refusal import refusing
+from lade.route import lookahead_sample
 from lade.warm import warm_up
 from lade.wrappers import unwrapped
 

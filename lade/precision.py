@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+if TYPE_CHECKING:
+    import torch
 
 
 def precision(model: Any) -> torch.dtype:
     """What the model computes in: autocast's type where that is on, else its own."""
+    import torch
+
     kind = model.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
 
 
 def is_quantised(model: Any) -> bool:
     """Whether any weight is held in another form than it is computed in, as bitsandbytes and torchao do."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
     return any(not weight.is_floating_point() or is_traceable_wrapper_subclass(weight) for weight in model.parameters())

@@ -15,7 +15,6 @@ from typing import Any
 
 from lade.atomic import put_in_place
 from lade.jsonobject import json_object
-from lade.safefile import cache_folder
 
 KIND, FORMAT = "preset", 1
 SUFFIX = ".json"
@@ -25,6 +24,8 @@ def preset_file(name: str | os.PathLike[str]) -> Path:
     """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
     if not isinstance(name, str | os.PathLike) or not str(name).strip():
         raise ValueError(f"PRESET={name!r}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
+    from lade.safefile import cache_folder  # it imports torch
+
     path = Path(name).expanduser()
     if isinstance(name, str) and path.suffix != SUFFIX and len(path.parts) == 1:
         try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from lade.warmtable import Progress
+if TYPE_CHECKING:
+    from lade.warmtable import Progress
 
 
 @contextmanager

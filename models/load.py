@@ -3,18 +3,20 @@
 Knows nothing of decoding but that a warm table speeds it up. Wrong arguments are refused before any file is read.
 """
 
+from __future__ import annotations
+
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
-
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from lade.config import check_switch
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
-from lade.warm import warm_up
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -50,6 +52,8 @@ def load(
     place = as_device("cpu" if device is None else device)
     if quant is not None:
         check_quant(quant, place)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
     if quant is None:
@@ -59,6 +63,8 @@ def load(
     _name_pad_token(model)
     model = model.eval()
     if warm:
+        from lade.warm import warm_up
+
         warm_up(model, tokenizer=tokenizer)
     return model, tokenizer
 
@@ -66,6 +72,9 @@ def load(
 def _quantised(
     source: str, quant: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]
 ) -> PreTrainedModel:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     config = AutoConfig.from_pretrained(source, cache_dir=how["cache_dir"])
     dtype = dtype or config.get_text_config().dtype or torch.float32
     arguments = quantised_arguments(quant, config, dtype, place)
@@ -103,6 +112,8 @@ def _may_be_on_the_hub(name: str) -> bool:
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """A dtype from its name; ValueError where it is not one that models decode in."""
+    import torch
+
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise ValueError(f"dtype={name!r}: allowed are {', '.join(DTYPES)}")
@@ -112,6 +123,8 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 def as_device(device: str | torch.device) -> torch.device:
     """A device from its name; ValueError where this machine has no such device."""
+    import torch
+
     try:
         found = torch.device(device)
         torch.zeros(1, device=found).item()  # fails where the device is not here or, as meta, holds nothing

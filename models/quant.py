@@ -3,15 +3,18 @@
 Knows bitsandbytes and torchao by name only; both are imported by transformers, when a row is used.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
-
-import torch
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from lade.precision import is_quantised
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
 
 EXTRA = "pip install 'lade[quant]'"
 
@@ -107,6 +110,8 @@ def quantised_arguments(quant: str, config: Any, dtype: torch.dtype, device: tor
 
 def check_quantised(model: PreTrainedModel, quant: str) -> None:
     """ValueError where nothing was quantised, or where the kernels do not take the model's sizes."""
+    import torch
+
     told = f"quant={quant!r} on device={str(model.device)!r}"
     if not is_quantised(model):
         raise ValueError(f"{told}: no weight of this model has a size that can be quantised so; allowed is another one")

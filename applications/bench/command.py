@@ -3,30 +3,31 @@
 Knows no method and no figure.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 
-from lade.applications.bench.bench import Bench, Grid, Ready, make_ready
 from lade.applications.bench.contenders import DEFAULT, Contender, contenders, unready
 from lade.applications.bench.machine import available_cores
-from lade.applications.bench.memory_report import bench_memory
 from lade.applications.bench.methods import METHODS, MethodOptions
 from lade.applications.bench.options import grid_options, method_options, run_options
 from lade.applications.bench.records import RESULTS
 from lade.applications.bench.report import Report, build
 from lade.applications.bench.scoring.sandbox import SandboxError
-from lade.applications.bench.session import begin, make_folder, measure
 from lade.applications.bench.sources import DEFAULT_SUITES, Source, from_file, from_suites
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
 from lade.models import load
 from lade.models.load import as_device, model_source
 from lade.models.quant import QUANTS, check_quant
+
+if TYPE_CHECKING:
+    from lade.applications.bench.bench import Bench, Ready
 
 USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
@@ -82,6 +83,12 @@ def command(
 
     Every combination of --temperature, --batch and --context runs. After Ctrl-C the same command goes on.
     """
+    import torch
+
+    from lade.applications.bench.bench import Bench, Grid
+    from lade.applications.bench.memory_report import bench_memory
+    from lade.applications.bench.session import make_folder
+
     if suite is not None and prompts is not None:
         raise click.UsageError("--suite and --prompts: only one of them can be given")
     if memory and len(context or ()) > 1:
@@ -139,6 +146,9 @@ def _sources(suite: str | None, prompts: Path | None, limit: int | None, offset:
 
 def bench_speed(bench: Bench, overwrite: bool) -> Report:
     """Load the model, run what is left of the bench, and make the report of its folder."""
+    from lade.applications.bench.bench import make_ready
+    from lade.applications.bench.session import begin, measure
+
     ready = make_ready(bench, *load(bench.model, **bench.loading))
     trials = begin(ready, overwrite)
     for line in remarks(ready, len(trials)):

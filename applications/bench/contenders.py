@@ -3,18 +3,21 @@
 Knows one of them by name, plain decoding; loads no model.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, get_args, get_type_hints
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import FIXED
 from lade.applications.bench.methods import METHODS, PLAIN, Decode, Method, MethodOptions
 from lade.applications.bench.references import REFERENCES
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ALL, DEFAULT = "all", "default"  # in place of names: whatever of them can run
 
@@ -30,7 +33,7 @@ class Contender:
     warm: bool = False  # needs the model's warm table
     reference: str | None = None  # a name in REFERENCES: the text to decode with
     options: MethodOptions = field(default_factory=MethodOptions)
-    rival: "Contender | None" = None  # what it is compared with, where that is neither plain decoding nor itself
+    rival: Contender | None = None  # what it is compared with, where that is neither plain decoding nor itself
     draft: Companion | None = None  # the second model, once it is loaded
 
     @property
@@ -49,7 +52,7 @@ class Contender:
             reason = self.rival.refusal(model, batch)
         return reason
 
-    def beside(self, draft: Companion | None) -> "Contender":
+    def beside(self, draft: Companion | None) -> Contender:
         """The same with the second model, where the method takes one."""
         rival = None if self.rival is None else self.rival.beside(draft)
         if not self.method.drafts:

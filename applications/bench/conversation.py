@@ -1,9 +1,13 @@
 """The turns of a prompt as a model's tokens, through its chat template where it has one. Runs no model."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedTokenizerBase
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SEPARATOR = "\n\n"  # between an answer and the next turn, for models without a template
 

@@ -1,15 +1,21 @@
 """What a run was made on: device, versions, date. Recorded beside every figure."""
 
+from __future__ import annotations
+
 import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 def describe(device: torch.device) -> dict[str, object]:
+    import torch
+
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "system": platform.platform(),

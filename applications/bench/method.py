@@ -1,13 +1,16 @@
 """What a row of the registry is, and what methods can be told. Knows no method by name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from torch import Tensor
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lade.applications.bench.companion import Companion
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 PLAIN = "plain"
 

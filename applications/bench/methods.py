@@ -3,18 +3,20 @@
 Knows how a method decodes; nothing of prompts, timing or reports.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from __future__ import annotations
 
-from torch import Tensor
-from transformers import PreTrainedModel
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import lade
 from lade.applications.bench import with_draft
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import PLAIN, Decode, Method, MethodOptions
-from lade.applications.bench.wrong import wrong
 from lade.drafters.stages import FAMILIES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 __all__ = ["METHODS", "PLAIN", "Decode", "Method", "MethodOptions", "plain"]
 
@@ -96,6 +98,13 @@ def prompt_lookup(options: MethodOptions) -> Decode:
         return sequences
 
     return decode
+
+
+def wrong(options: MethodOptions) -> Decode:
+    """Drafts that are sure and never right."""
+    from lade.applications.bench.wrong import wrong as factory
+
+    return factory(options)
 
 
 def with_model(name: str, factory: Callable[[MethodOptions], Decode], **more: Any) -> Method:

@@ -1,14 +1,17 @@
 """What is run: prompts as a model's tokens, and how every contender generates. Knows no method and runs nothing."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, cycle, islice
-from typing import Any
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from lade.applications.bench.conversation import Conversation, Style, turn_lengths
 from lade.applications.bench.prompts import Prompt
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Score = Callable[[Prompt, str], bool | None]  # whether an answer is right; None where that cannot be told
 

@@ -3,23 +3,22 @@
 One factory each, for the registry; knows nothing of prompts, timing or reports.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
-
-from torch import Tensor
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 import lade
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import Decode, MethodOptions
-from lade.attention.dense import layer_kinds
-from lade.contrast import check_contrast, vocabulary_size
-from lade.fallback import position_limit
-from lade.methods import Method, check_length, check_widths
-from lade.models.families import refusal
-from lade.probe import probed_reason
 from lade.skipset import SkipSet, skip_set
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from lade.methods import Method
 
 GAMMA = 5  # tokens drafted per step, as lade.DraftModel drafts where nothing is said
 LAYERS = re.compile(r"([\d-]*)/([\d-]*)")  # 1-2/3: the attention of layers 1 and 2, the MLP of layer 3
@@ -49,6 +48,8 @@ def self_speculative(options: MethodOptions) -> Decode:
 
 def assisted(options: MethodOptions) -> Decode:
     """transformers' assisted generation; where vocabularies differ in size, it is given both tokenizers."""
+    from lade.contrast import vocabulary_size
+
     tokens = lengths_of(options, tokens=GAMMA, adapt="fixed", threshold=0.4)["tokens"]
 
     def decode(model: PreTrainedModel, draft: Companion | None = None, **arguments: Any) -> Tensor:
@@ -94,6 +95,8 @@ def _drafting(make: Callable[[Companion], Method]) -> Decode:
 
 def lengths_of(options: MethodOptions, **own: Any) -> dict[str, Any]:
     """How many tokens are drafted: as asked for, else the method's own. ValueError names a wrong one."""
+    from lade.methods import check_length
+
     asked = {"tokens": options.draft_tokens, "adapt": options.draft_adapt, "threshold": options.threshold}
     lengths = own | {name: value for name, value in asked.items() if value is not None}
     check_length(**lengths)
@@ -102,6 +105,8 @@ def lengths_of(options: MethodOptions, **own: Any) -> dict[str, Any]:
 
 def widths_of(options: MethodOptions) -> tuple[int, ...]:
     """`4-2-2` as (4, 2, 2). ValueError where it cannot be a tree."""
+    from lade.methods import check_widths
+
     parts = options.widths.split("-")
     if not all(part.isdecimal() for part in parts):
         raise ValueError(f"widths={options.widths!r}: numbers with - between them are needed, such as 4-2-2")
@@ -145,12 +150,16 @@ def no_pair(model: PreTrainedModel, options: MethodOptions, draft: Companion | N
 
 def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
     """transformers takes two vocabularies of one size for the same."""
+    from lade.contrast import vocabulary_size
+
     assert draft is not None
     return _stranger(draft) if vocabulary_size(model) == vocabulary_size(draft.model) else None
 
 
 def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
     """It never falls back to plain decoding, so what only a run would show is probed before."""
+    from lade.contrast import check_contrast
+
     assert draft is not None
     return (
         _stranger(draft)
@@ -161,6 +170,11 @@ def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion
 
 
 def _unbranchable(name: str, model: PreTrainedModel) -> str | None:
+    from lade.attention.dense import layer_kinds
+    from lade.fallback import position_limit
+    from lade.models.families import refusal
+    from lade.probe import probed_reason
+
     config = model.config.get_text_config(decoder=True)
     reason = refusal(model) or probed_reason(model, layer_kinds(config), position_limit(config))
     return None if reason is None else f"contrastive decoding is not possible, because of {name}: {reason}"

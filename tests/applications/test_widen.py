@@ -62,7 +62,7 @@ def test_a_model_with_other_logits_is_not_written(dtype: str, tmp_path: Path, mo
         wide.model.layers[0].self_attn.q_proj.weight.mul_(1.5)
         return wide
 
-    monkeypatch.setattr("lade.applications.widen.widen", torch.no_grad()(broken))
+    monkeypatch.setattr("lade.models.widen.widen", torch.no_grad()(broken))
     result = run(STORIES, tmp_path / "wide", "--hidden", 128, "--dtype", dtype)
     assert result.exit_code == 1
     assert re.search(r"logits differ by [\d.e+-]+, rounding explains [\d.e+-]+; nothing was written", result.stderr)

@@ -1,0 +1,116 @@
+"""What importing `lade` and asking its command for help load, and the names that are then there."""
+
+import ast
+import importlib
+import pickle
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import lade
+from lade.applications.cli import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "transformers", "safetensors.torch")
+# Runs a statement in a fresh interpreter and prints which of the heavy packages it has loaded.
+PROBE = """
+import contextlib, io, sys
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    {statement}
+print([name for name in {heavy} if name in sys.modules])
+"""
+
+
+def loaded_by(statement: str) -> str:
+    code = PROBE.format(statement=statement, heavy=HEAVY)
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import lade",
+        "import lade; dir(lade), lade.__version__, lade.__all__",
+        "import lade.config; lade.config.LookaheadConfig(); lade.config_lade(DEBUG=0)",
+        "import lade; lade.LookaheadConfig(window=3)",
+        "import lade.models; lade.models.load",
+    ],
+)
+def test_importing_lade_loads_no_model_library(statement: str) -> None:
+    assert loaded_by(statement) == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], *([name, "--help"] for name in sorted(COMMANDS))])
+def test_help_of_the_command_loads_no_model_library(arguments: list[str]) -> None:
+    assert loaded_by(f"from lade.applications.cli import main; main({arguments!r})") == "[]"
+
+
+def test_every_public_name_is_there_whatever_was_used_before() -> None:
+    """A module of the same name would hide it once it is loaded; the last names of the list come first here."""
+    assert not [name for name in lade.__all__ if find_spec(f"lade.{name}")]
+    check = f"import lade; assert all(callable(getattr(lade, name)) for name in {lade.__all__[::-1]})"
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_what_type_checkers_read_is_what_is_imported() -> None:
+    tree = ast.parse((ROOT / "lade/__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    told = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert sorted(told) == sorted(lade.__all__)
+    for name, module in told.items():
+        assert getattr(lade, name) is getattr(importlib.import_module(module or ""), name)
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    for module in ("lade.api", "lade.tree", "lade.models.load"):
+        importlib.import_module(module)
+    assert [name for name in dir(lade) if not name.startswith("__")] == sorted([*lade.__all__, "models"])
+    assert {"__version__", "__doc__", "__all__"} <= set(dir(lade))
+
+
+def test_modules_of_the_package_are_reached_through_it() -> None:
+    code = "import lade; lade.preset.KIND, lade.applications, lade.models.shipped.NAMES, lade.models.load"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    importlib.import_module("lade.models.load")
+    assert callable(lade.models.load)
+    assert callable(lade.warm.cached)
+
+
+@pytest.mark.parametrize("name", ["nothing", "_private", "__wrapped__", "Generate"])
+def test_a_name_that_is_not_there_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'lade' has no attribute '{name}'"):
+        getattr(lade, name)
+
+
+def test_a_module_that_fails_says_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import error inside a module of lade is not a name that is missing."""
+    monkeypatch.delattr(lade, "warm_up", raising=False)
+    monkeypatch.setitem(sys.modules, "lade.warm", None)
+    with pytest.raises(ImportError, match=r"lade\.warm"):
+        _ = lade.warm_up
+
+
+def test_public_names_can_be_replaced_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = lade.warm_up
+    with monkeypatch.context() as patch:
+        patch.setattr(lade, "warm_up", len)
+        assert lade.warm_up is len
+    assert lade.warm_up is original
+
+
+def test_settings_can_be_pickled() -> None:
+    config = lade.LookaheadConfig(window=3)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize("name", ["config", "preset", "progress", "skipset", "tuning.autotune", "models.quant"])
+def test_modules_that_need_no_model_library_load_none(name: str) -> None:
+    assert loaded_by(f"import lade.{name}") == "[]"
+
+
+def test_python_m_lade_is_the_command() -> None:
+    result = subprocess.run([sys.executable, "-m", "lade", "--version"], check=True, capture_output=True, text=True)
+    assert result.stdout.startswith("lade, version ")
