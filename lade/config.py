@@ -6,6 +6,7 @@ Knows the upper-case names that `config_lade` accepts and the process-wide defau
 from __future__ import annotations
 
 import dataclasses
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,16 @@ from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import FAMILIES
 
 MODES = ("auto", "lookahead")
+# Of a row's forward, whose mask grows with the square: 64 MiB in float32 here, at 17 times what 7/20/20 carries.
+MOST_TOKENS = 4096
+BOUNDS = {  # field: (least, most)
+    "window": (1, MOST_TOKENS),
+    "ngram": (2, 256),
+    "guesses": (1, MOST_TOKENS),
+    "budget": (1, MOST_TOKENS),
+    "pool_size": (1, 10_000_000),
+}
+ALL = {"guesses": -1}  # field: what stands for all there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +37,18 @@ class LookaheadConfig:
         mode: `"lookahead"` is the paper's algorithm (arXiv 2402.02057) with exactly the given W, N and G; `"auto"` uses
             every source of drafts there is, the given values being upper limits. Default: `"lookahead"` where window,
             ngram or guesses is given, else `"auto"`.
-        window: W, columns of the Jacobi window, at least 1. Default 7.
-        ngram: N, tokens of an n-gram, at least 2. Default 5.
-        guesses: G, n-grams verified per step and kept per key; at least 1, or -1 for all. Default W.
-        budget: the most tokens that a row's forward may carry, the root included; at least 1. Default in `"auto"`: 48
-            on a CPU, 128 on an accelerator; in `"lookahead"`: no limit.
+        window: W, columns of the Jacobi window, 1 to 4,096. Default 7.
+        ngram: N, tokens of an n-gram, 2 to 256, far behind what a window can foresee. Default 5.
+        guesses: G, n-grams verified per step and kept per key; 1 to 4,096, or -1 for all. Default W.
+        budget: the most tokens that a row's forward may carry, the root included; 1 to 4,096, since its mask grows with
+            the square: 64 MiB there in float32. For the same reason (W + G)(N - 1) is at most 4,096 in `"lookahead"`,
+            17 times that of 7/20/20. Default in `"auto"`: 48 on a CPU, 128 on an accelerator; in `"lookahead"`: 4,096.
         adapt: whether `"auto"` chooses before every step how much of the budget it takes, by what steps cost on this
             machine and what drafts bring in this text; else every step takes all of it.
         tenant: what drafting learns is kept for the later requests of this tenant on the same model, and read by
             nobody else. Default: nothing outlives a request.
-        pool_size: contexts of each length that drafting remembers, for one request or for a tenant; at least 1.
-            Default 100,000.
+        pool_size: contexts of each length that drafting remembers, for one request or for a tenant; 1 to 10,000,000,
+            which are tens of gigabytes when full. Default 100,000.
         sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"window"`,
             `"recycled"` and `"warm"`. Default: all of them.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
@@ -65,16 +77,9 @@ class LookaheadConfig:
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
             raise ValueError(f"mode={self.mode!r}: allowed are {', '.join(map(repr, MODES))}")
-        if self.window is not None:
-            check_integer("window", self.window, "an integer of at least 1", lambda value: value >= 1)
-        if self.ngram is not None:
-            check_integer("ngram", self.ngram, "an integer of at least 2", lambda value: value >= 2)
-        if self.guesses is not None:
-            allowed = "-1 or an integer of at least 1"
-            check_integer("guesses", self.guesses, allowed, lambda value: value == -1 or value >= 1)
-        for name in ("budget", "pool_size"):
+        for name in BOUNDS:
             if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), "an integer of at least 1", lambda value: value >= 1)
+                check_size(name, getattr(self, name))
         if self.tenant is not None and (not isinstance(self.tenant, str) or not self.tenant):
             raise ValueError(f"tenant={self.tenant!r}: allowed is a name of at least one character, or None")
         if self.sources is not None:
@@ -85,6 +90,8 @@ class LookaheadConfig:
         check_switch("adapt", self.adapt)
         if self.pool_from_prompt is not None:
             check_switch("pool_from_prompt", self.pool_from_prompt)
+        if self.mode == "lookahead":
+            _check_tokens(self.settled())
 
     def settled(self) -> Settings:
         """These settings with every default filled in."""
@@ -142,6 +149,24 @@ def check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bo
     """An error that names the argument where the value is no integer or does not hold."""
     if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
         raise ValueError(f"{name}={value!r}: allowed is {allowed}")
+
+
+def check_size(name: str, value: Any, field: str | None = None) -> None:
+    """An error that names the argument where the value is outside the bounds of the field, which has its name."""
+    field = field or name
+    (least, most), everything = BOUNDS[field], ALL.get(field)
+    allowed = f"an integer of at least {least} and at most {most}"
+    allowed = allowed if everything is None else f"{everything} or {allowed}"
+    check_integer(name, value, allowed, lambda number: least <= number <= most or number == everything)
+
+
+def _check_tokens(settings: Settings) -> None:
+    """An error where a forward of the paper's mode could carry too much."""
+    window, ngram, guesses = settings.window, settings.ngram, max(0, settings.guesses)
+    tokens = (window + guesses) * (ngram - 1)
+    if tokens > MOST_TOKENS:
+        got = f"({window} + {guesses}) * {ngram - 1} = {tokens}"
+        raise ValueError(f"(window + guesses) * (ngram - 1) must be at most {MOST_TOKENS}, got {got}")
 
 
 FIELDS = {
@@ -203,7 +228,7 @@ def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:
     path = preset.preset_file(settings[PRESET])
     mode, own = preset.read(path, given.get("MODE"), MODES, IN_PRESETS)
     try:
-        _replace(LookaheadConfig(), {FIELDS[name]: value for name, value in own.items()})
+        _replace(LookaheadConfig(mode=mode), {FIELDS[name]: value for name, value in own.items()})
     except ValueError as error:
         raise ValueError(f"PRESET={str(path)!r}: settings of {mode!r}: {error}") from None
     return dict.fromkeys(IN_PRESETS) | own | {"MODE": mode} | given
@@ -218,10 +243,10 @@ def _replace(config: LookaheadConfig, changes: dict[str, Any]) -> LookaheadConfi
         return dataclasses.replace(config, **changes)
     except ValueError as error:
         message = str(error)
-        for public, field in FIELDS.items():
-            if message.startswith(f"{field}="):
-                message = message.replace(field, public, 1)
-        raise ValueError(message) from None
+        head = re.split("=| must ", message, maxsplit=1)[0]  # what the error is about
+        public = {field: name for name, field in FIELDS.items()}
+        said = re.sub(r"\w+", lambda word: public.get(word[0], word[0]), head)
+        raise ValueError(said + message[len(head) :]) from None
 
 
 def default_config() -> LookaheadConfig:

@@ -26,7 +26,7 @@ from lade.skipset import skip_set
 from lade.target import HFTarget
 from lade.wrappers import unwrapped
 
-NODES = 256  # the most tokens of a multi-candidate tree
+NODES = 256  # the most tokens of a draft
 
 
 class Method(Protocol):
@@ -69,7 +69,7 @@ class DraftModel(_OfAPair):
 
     Attributes:
         draft: a causal model with the target's tokenizer; vocabularies may be padded to different sizes.
-        tokens: drafted per step, at least 1; where the number adapts, the first one or the most.
+        tokens: drafted per step, 1 to 256; where the number adapts, the first one or the most.
         adapt: `"fixed"`: always `tokens`. `"acceptance"`: two more after a draft that was accepted whole, else one
             fewer, from 1 to twice `tokens`. `"confidence"`: up to the first token that the draft gives less than
             `threshold`, which rises or falls by 0.01 per step with the share of tokens accepted.
@@ -203,7 +203,8 @@ def one_each(level: int) -> int:
 
 
 def check_length(tokens: Any, adapt: Any, threshold: Any) -> None:
-    check_integer("tokens", tokens, "an integer of at least 1", lambda value: value >= 1)
+    allowed = f"an integer of at least 1 and at most {NODES}"
+    check_integer("tokens", tokens, allowed, lambda value: 1 <= value <= NODES)
     if adapt not in LENGTHS:
         raise ValueError(f"adapt={adapt!r}: allowed are {', '.join(map(repr, LENGTHS))}")
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from lade.config import check_integer
+from lade.config import check_size
 from lade.drafters.calibration import Calibration
 from lade.drafters.recycle import CAPACITY, PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
@@ -42,8 +42,8 @@ def fresh_pool(capacity: int = CAPACITY) -> Pool:
     """An empty pool, for a call that shares with nobody.
 
     Args:
-        capacity: contexts kept per length of context, at least 1. Where that many are known the half that was learned
-            first is forgotten (`PredictionTable`).
+        capacity: contexts kept per length of context, 1 to 10,000,000. Where that many are known the half that was
+            learned first is forgotten (`PredictionTable`).
     """
     _check_capacity(capacity)
     return Pool(PredictionTable(TOP, capacity), prior_calibration())
@@ -159,4 +159,4 @@ def _check_tenant(tenant: str) -> None:
 
 def _check_capacity(capacity: int | None) -> None:
     if capacity is not None:
-        check_integer("capacity", capacity, "an integer of at least 1", lambda value: value >= 1)
+        check_size("capacity", capacity, "pool_size")

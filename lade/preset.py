@@ -22,16 +22,16 @@ SUFFIX = ".json"
 
 def preset_file(name: str | os.PathLike[str]) -> Path:
     """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
-    if not isinstance(name, str | os.PathLike) or not str(name).strip():
+    if not isinstance(name, str | os.PathLike) or not str(name).strip(". "):
         raise ValueError(f"PRESET={name!r}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
     from lade.safefile import cache_folder  # it imports torch
 
-    path = Path(name).expanduser()
-    if isinstance(name, str) and path.suffix != SUFFIX and len(path.parts) == 1:
-        try:
+    try:
+        path = Path(name).expanduser()
+        if path.suffix != SUFFIX and path.name == name:
             return cache_folder() / "presets" / f"{name}{SUFFIX}"
-        except OSError as error:
-            raise ValueError(f"PRESET={name!r}: {error}") from error
+    except (OSError, RuntimeError) as error:  # there is no such user, or one without a home folder
+        raise ValueError(f"PRESET={name!r}: {error}") from error
     return path
 
 

@@ -1,6 +1,7 @@
 """Settings: their defaults, their bounds, and errors that say what is wrong."""
 
 import dataclasses
+import re
 import threading
 from typing import Any
 
@@ -96,6 +97,16 @@ BAD = [
     ("GUESS_SET_SIZE", -2, ONE_OR_ALL),
     ("GUESS_SET_SIZE", 1.0, ONE_OR_ALL),
     ("GUESS_SET_SIZE", "all", ONE_OR_ALL),
+    ("LEVEL", 257, "at most 256"),
+    ("LEVEL", 10**6, "at most 256"),
+    ("WINDOW_SIZE", 4097, "at most 4096"),
+    ("WINDOW_SIZE", 2**63, "at most 4096"),
+    ("GUESS_SET_SIZE", 4097, "at most 4096"),
+    ("BUDGET", 0, ONE),
+    ("BUDGET", 4097, "at most 4096"),
+    ("BUDGET", 10**7, "at most 4096"),
+    ("POOL_SIZE", 0, ONE),
+    ("POOL_SIZE", 10**7 + 1, "at most 10000000"),
     ("MODE", "fast", "'auto', 'lookahead'"),
     ("MODE", 1, "'auto', 'lookahead'"),
     ("POOL_FROM_PROMPT", 2, "True, False, 1 and 0"),
@@ -136,6 +147,43 @@ def test_bad_fields(name: str, value: Any, allowed: str) -> None:
         LookaheadConfig(**{field: value})
     assert repr(value) in str(caught.value)
     assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        ({"ngram": 256, "window": 16}, "(16 + 16) * 255 = 8160"),
+        ({"window": 1024}, "(1024 + 1024) * 4 = 8192"),
+        ({"window": 4096, "ngram": 2, "guesses": 1}, "(4096 + 1) * 1 = 4097"),
+        ({"guesses": 4096}, "(7 + 4096) * 4 = 16412"),
+        ({"window": 1025, "guesses": -1}, "(1025 + 0) * 4 = 4100"),
+    ],
+)
+def test_a_forward_of_the_paper_s_mode_is_bounded(given: dict[str, int], tokens: str) -> None:
+    """In auto the window is cut to the budget, so these are nothing but upper limits there."""
+    assert LookaheadConfig(mode="auto", **given).settled().mode == "auto"
+    with pytest.raises(ValueError, match="must be at most 4096, got") as caught:
+        LookaheadConfig(mode="lookahead", **given)
+    assert str(caught.value) == f"(window + guesses) * (ngram - 1) must be at most 4096, got {tokens}"
+    before = config_lade(**{name: given.get(field) for name, field in FIELDS.items()})
+    with pytest.raises(ValueError, match=re.escape("(WINDOW_SIZE + GUESS_SET_SIZE) * (LEVEL - 1) must be at most")):
+        config_lade(MODE="lookahead")
+    assert default_config() is before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"ngram": 256},
+        {"window": 512, "guesses": 512},
+        {"window": 4095, "ngram": 2, "guesses": 1},
+        {"window": 4096, "ngram": 2, "guesses": -1},
+        {"budget": 4096, "pool_size": 10**7},
+    ],
+)
+def test_largest_allowed_settings_of_the_paper_s_mode(given: dict[str, int]) -> None:
+    settled = LookaheadConfig(mode="lookahead", **given).settled()
+    assert {name: getattr(settled, name) for name in given} == given
 
 
 @pytest.mark.parametrize("value", [(), ("suffix", "jacobi"), "suffix", ["suffix"], 1, ([],)])

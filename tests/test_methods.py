@@ -340,6 +340,7 @@ def test_wrong_options_are_named() -> None:
         (lambda: lade.DraftModel("gpt2"), "draft=str"),
         (lambda: lade.DraftModel(None), "draft=NoneType"),
         (lambda: lade.DraftModel(draft, tokens=0), "tokens=0: allowed is an integer of at least 1"),
+        (lambda: lade.DraftModel(draft, tokens=257), "tokens=257: allowed is an integer .* at most 256"),
         (
             lambda: lade.DraftModel(draft, adapt="often"),
             "adapt='often': allowed are 'fixed', 'acceptance', 'confidence'",

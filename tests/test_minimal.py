@@ -153,6 +153,7 @@ def test_model_from_a_folder(minimal: ModuleType) -> None:
         (["--level", "1"], "LEVEL=1: allowed"),
         (["--window-size", "0"], "WINDOW_SIZE=0: allowed"),
         (["--guess-set-size", "0"], "GUESS_SET_SIZE=0: allowed"),
+        (["--level", "1000000"], "LEVEL=1000000: allowed .* at most 256"),
         (["--repeats", "0"], "--repeats.*x>=1"),
     ],
 )

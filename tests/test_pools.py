@@ -167,7 +167,7 @@ def test_a_smaller_capacity_forgets_at_once(model: PreTrainedModel) -> None:
     assert all(last_tokens(pool, length) == [7, 8, 9] for length in range(len(LENGTHS)))
 
 
-@pytest.mark.parametrize("capacity", [0, -1, 2.0, True, "3"])
+@pytest.mark.parametrize("capacity", [0, -1, 2.0, True, "3", 10**7 + 1])
 def test_a_capacity_is_a_positive_integer(capacity: Any, model: PreTrainedModel, tmp_path: Path) -> None:
     for call in (
         lambda: fresh_pool(capacity),

@@ -98,6 +98,12 @@ def broken(**changes: Any) -> str:
         (broken(settings={"auto": {"BUDGET": 0}}), ["'auto'", "BUDGET=0", "at least 1"]),
         (broken(settings={"auto": {"BUDGET": 16.0}}), ["'auto'", "BUDGET=16.0", "an integer of at least 1"]),
         (broken(settings={"auto": {"LEVEL": "5"}}), ["'auto'", "LEVEL='5'", "an integer of at least 2"]),
+        (broken(settings={"auto": {"BUDGET": 10**7}}), ["'auto'", "BUDGET=10000000", "at most 4096"]),
+        (broken(settings={"auto": {"LEVEL": 10**6}}), ["'auto'", "LEVEL=1000000", "at most 256"]),
+        (
+            broken(mode="lookahead", settings={"lookahead": {"WINDOW_SIZE": 2000}}),
+            ["'lookahead'", "(WINDOW_SIZE + GUESS_SET_SIZE) * (LEVEL - 1) must be at most 4096", "= 16000"],
+        ),
     ],
 )
 def test_broken_presets_are_refused(content: str, parts: list[str], path: Path) -> None:
@@ -110,7 +116,7 @@ def test_broken_presets_are_refused(content: str, parts: list[str], path: Path) 
     assert default_config() is before
 
 
-@pytest.mark.parametrize("value", [3, True, "", " ", ["a"]])
+@pytest.mark.parametrize("value", [3, True, "", " ", ".", "..", "...", " .. ", ["a"], Path(".."), Path(".")])
 def test_what_is_no_name_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match=r"^PRESET=.*allowed is the path") as caught:
         config_lade(PRESET=value)
@@ -130,6 +136,11 @@ def test_a_folder_is_no_preset(tmp_path: Path) -> None:
         config_lade(PRESET=tmp_path)
 
 
+@pytest.mark.parametrize("value", ["presets/", "./presets", "../x"])
+def test_a_name_with_a_folder_in_it_is_a_path(value: str, table_folder: Path) -> None:
+    assert table_folder not in preset_file(value).parents
+
+
 def test_a_mode_without_settings_is_refused(path: Path) -> None:
     write(path, "auto", {"auto": {"BUDGET": 1}}, {})
     before = default_config()
@@ -143,3 +154,8 @@ def test_a_mode_without_settings_is_refused(path: Path) -> None:
 def test_wrong_names_beside_a_preset_come_first(name: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^(unknown setting )?{name}="):
         config_lade(**{"PRESET": tmp_path / "nowhere.json", name: value})
+
+
+def test_a_user_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^PRESET='~no-such-user/mine': "):
+        config_lade(PRESET="~no-such-user/mine")

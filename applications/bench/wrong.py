@@ -41,8 +41,8 @@ class OnlyWrong:
 
     likeliest = True
 
-    def __init__(self, text: Sequence[int], budget: int | None) -> None:
-        self.text, self.budget = text, budget
+    def __init__(self, text: Sequence[int], config: lade.LookaheadConfig) -> None:
+        self.text, self.config = text, config
 
     def check(self, target: Any) -> None:
         """Any model can be drafted for wrongly."""
@@ -51,7 +51,7 @@ class OnlyWrong:
         return None
 
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
-        settings = lade.LookaheadConfig(mode="auto", sources=("warm",), budget=self.budget).settled()
+        settings = self.config.settled()
         pace = pace_for(call.model, settings)
         return BlendDrafter(settings, pace.limit, WrongTable(self.text, call.text_config.vocab_size), pace=pace)
 
@@ -60,10 +60,11 @@ def wrong(options: MethodOptions) -> Decode:
     """`reference` is the text that will come."""
     if options.reference != "equal":
         raise ValueError(f"reference={options.reference!r}: allowed is 'equal', since all else might be right")
+    config = lade.LookaheadConfig(mode="auto", sources=("warm",), budget=options.budget)
 
     def decode(model: PreTrainedModel, reference: Sequence[Any] = (), **arguments: Any) -> Tensor:
         text = list(chain.from_iterable(row or () for row in references_of(reference) or ()))
-        with lade.lookahead(model, method=OnlyWrong(text, options.budget)):
+        with lade.lookahead(model, method=OnlyWrong(text, config)):
             sequences: Tensor = model.generate(**arguments)
             return sequences
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lade.config import Settings
+from lade.config import MOST_TOKENS, Settings
 from lade.drafters.base import Predictions
 from lade.drafters.ngrams import NgramPool
 from lade.drafters.window import Window
 from lade.request import Request, Verdict
 from lade.tree import Draft, TreeBuilder
-
-UNLIMITED = 1 << 30
 
 
 @dataclass(slots=True)
@@ -30,7 +28,7 @@ class JacobiDrafter:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.budget = settings.budget or UNLIMITED
+        self.budget = settings.budget or MOST_TOKENS
 
     def start(self, request: Request) -> None:
         settings = self.settings

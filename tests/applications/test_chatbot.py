@@ -238,6 +238,7 @@ def test_message_too_long_is_told_and_the_chat_goes_on() -> None:
         (["--level", "1"], "LEVEL=1: allowed"),
         (["--window_size", "0"], "WINDOW_SIZE=0: allowed"),
         (["--guess_set_size", "0"], "GUESS_SET_SIZE=0: allowed"),
+        (["--level", "1000000"], "LEVEL=1000000: allowed .* at most 256"),
     ],
 )
 def test_bad_flags_are_refused_before_a_model_is_loaded(

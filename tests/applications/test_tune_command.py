@@ -208,6 +208,7 @@ def test_measurements_of_another_run_are_refused(
         (("--candidates", "auto"), "candidate 'auto': allowed are"),
         (("--candidates", "auto:budget=0"), "budget=0"),
         (("--candidates", "lookahead:window=0"), "window=0"),
+        (("--candidates", "auto:budget=5000"), "budget=5000"),
         (("--n", "2"), "--repeats 2 on 2 prompts: at least 5 pairs"),
         (("--prompts", "missing.jsonl"), "missing.jsonl: cannot be read"),
         (("--out", "mine.txt"), "mine.txt: allowed are files that end in .json"),
