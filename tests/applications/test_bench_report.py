@@ -195,15 +195,34 @@ def test_the_files_are_small_and_the_same_again(folder: Path, tmp_path: Path) ->
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
 
 
-def test_without_matplotlib_everything_else_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_without_matplotlib_everything_else_is_there(tmp_path: Path) -> None:
     result = report_of(folder_of(tmp_path, two_tasks()))
     assert result.exit_code == 0, result.output
     assert "no pictures: they need matplotlib; pip install 'lade[plot]'" in result.stdout
     assert {path.name for path in tmp_path.iterdir()} == FILES | {"results.jsonl", "run.json"}
     assert Page((tmp_path / "report.html").read_text()).pictures == []
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_without_matplotlib_the_pictures_of_an_earlier_report_stay(folder: Path, tmp_path: Path) -> None:
+    folder_of(tmp_path, two_tasks())
+    before = {name: (folder / name).read_bytes() for name in ALWAYS}
+    for name, content in before.items():
+        (tmp_path / name).write_bytes(content)
+    result = report_of(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "the pictures are an earlier report's, and no new ones were drawn: they need matplotlib" in result.stdout
+    assert {name: (tmp_path / name).read_bytes() for name in ALWAYS} == before
+    assert sorted(Page((tmp_path / "report.html").read_text()).pictures) == sorted(before.values())
+    assert set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", (tmp_path / "report.md").read_text())) == ALWAYS
 
 
 # The command, and what it is given

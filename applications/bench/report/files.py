@@ -19,7 +19,9 @@ from lade.applications.bench.report.terminal import table_of
 from lade.atomic import put_in_place
 
 SUMMARY, MARKDOWN, PAGE = "summary.json", "report.md", "report.html"
-NO_PICTURES = "no pictures: they need matplotlib; pip install 'lade[plot]', then `lade bench-report`"
+UNDRAWN = "they need matplotlib; pip install 'lade[plot]', then `lade bench-report`"
+NO_PICTURES = f"no pictures: {UNDRAWN}"
+OLD_PICTURES = f"the pictures are an earlier report's, and no new ones were drawn: {UNDRAWN}"
 
 
 def build(folder: Path) -> Report:
@@ -31,8 +33,9 @@ def build(folder: Path) -> Report:
         ValueError: one of the two cannot be used; names the file, and in it the line and the field.
     """
     findings = find(read_results(folder))
-    pictures = _draw(findings)
-    told = [*remarks(findings), *([] if pictures else [NO_PICTURES])]
+    new = _draw(findings)
+    pictures = _drawn_before(folder) if new is None else new
+    told = [*remarks(findings), *([] if new is not None else [OLD_PICTURES if pictures else NO_PICTURES])]
     document = document_of(findings, told, pictures)
     report = Report(
         head=findings.run | {"overall": overall(findings)},
@@ -41,7 +44,8 @@ def build(folder: Path) -> Report:
         rows=[asdict(row) for row in findings.rows],
         brief=brief(findings.rows),
     )
-    _put_pictures(folder, pictures)
+    if new is not None:
+        _put_pictures(folder, new)
     put_in_place(folder / MARKDOWN, markdown(document).encode())
     put_in_place(folder / PAGE, page(document).encode())
     report.write(folder / SUMMARY)
@@ -60,15 +64,21 @@ def overall(findings: Findings) -> list[dict[str, Any]]:
     ]
 
 
-def _draw(findings: Findings) -> dict[Picture, bytes]:
+def _draw(findings: Findings) -> dict[Picture, bytes] | None:
+    """None where they cannot be drawn here; then those of an earlier report stay."""
     try:
         return drawn(findings)
     except ImportError:
-        return {}
+        return None
+
+
+def _drawn_before(folder: Path) -> dict[Picture, bytes]:
+    """The pictures that an earlier report left in the folder."""
+    return {picture: path.read_bytes() for picture in PICTURES if (path := folder / picture.name).is_file()}
 
 
 def _put_pictures(folder: Path, pictures: Mapping[Picture, bytes]) -> None:
-    """One of an earlier report that this one does not have goes."""
+    """What an earlier report drew and this one has nothing to draw of goes."""
     for picture in PICTURES:
         if picture in pictures:
             put_in_place(folder / picture.name, pictures[picture])
