@@ -22,6 +22,7 @@ from lade.applications.bench.scoring.sandbox import SandboxError
 from lade.applications.bench.sources import DEFAULT_SUITES, Source, from_file, from_suites
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
+from lade.applications.options import DEVICE, default_device
 from lade.models import load
 from lade.models.load import as_device, model_source
 from lade.models.quant import QUANTS, check_quant
@@ -57,7 +58,7 @@ INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 @click.option("--quant", type=click.Choice(list(QUANTS)), help="Hold the model's weights in few bits.")
 @click.option("--reference-model", help="Asked how likely it finds every text.  [default: MODEL]")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the model's own.")
-@click.option("--device", help="Default: the CPU.")
+@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
 @click.option("--memory", is_flag=True, help="Measure peak memory instead, each method in a process of its own.")
@@ -105,7 +106,7 @@ def command(
         grid = Grid(temperature, batch, context or (None,))
         left_out = unready(specs, options)
         bench = Bench(model, wanted, left_out, sources, out, options, run, grid, loading, execute, reference_model)
-        report = bench_memory(bench, (context or (2048,))[0], overwrite) if memory else bench_speed(bench, overwrite)
+        report = bench_memory(bench, (context or (None,))[0], overwrite) if memory else bench_speed(bench, overwrite)
     except (ImportError, OSError, ValueError, SandboxError) as error:  # a process that fails is an OSError
         raise click.ClickException(str(error)) from error
     report.print()
@@ -130,7 +131,7 @@ def check_models(
             model_source(name)
     for quant in (loading["quant"], options.draft_quant):
         if quant is not None:
-            check_quant(quant, as_device(loading["device"] or "cpu"))
+            check_quant(quant, as_device(loading["device"]))
 
 
 def _taken(given: dict[str, Any], kind: type) -> dict[str, Any]:

@@ -4,12 +4,12 @@
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ from lade import warm
 from lade.applications.bench.companion import load_companion
 from lade.applications.bench.contenders import contenders
 from lade.applications.bench.methods import MethodOptions
+from lade.applications.bench.task import room_of
 from lade.models import load
 
+USUAL_CONTEXT = 2048  # prompt tokens, where the model has positions for them
 CLEAR_PEAK = Path("/proc/self/clear_refs")  # Linux: 5 sets the peak back to what is held now
 
 
@@ -34,7 +36,7 @@ class MemoryJob:
     model: str
     label: str  # a method as `--methods` writes it
     options: dict[str, Any]  # of MethodOptions
-    context: int  # prompt tokens
+    context: int | None  # prompt tokens; None: USUAL_CONTEXT, or as many as the model has positions for
     max_new_tokens: int
     threads: int
     seed: int
@@ -46,6 +48,7 @@ class MemoryResult:
     """Bytes: resident memory of the process on a CPU, allocated memory on CUDA."""
 
     method: str
+    context: int
     loaded: int  # with the model (and the draft model) loaded, before it decodes
     peak: int
     new_tokens: int
@@ -87,7 +90,7 @@ def run_job(job: MemoryJob) -> MemoryResult:
         contender = contender.beside(load_companion(draft, contender.options.draft_quant, job.loading, tokenizer))
     refusal = contender.refusal(model, 1)
     if refusal is not None:
-        return MemoryResult(job.label, loaded=0, peak=0, new_tokens=0, seconds=0, fallback=None, refusal=refusal)
+        return MemoryResult(job.label, 0, loaded=0, peak=0, new_tokens=0, seconds=0, fallback=None, refusal=refusal)
     ids = random_prompt(model, job)
     if contender.warm:
         warm.warm_up(model)
@@ -107,9 +110,10 @@ def run_job(job: MemoryJob) -> MemoryResult:
     stats = lade.last_stats() if contender.method.reports else None
     return MemoryResult(
         method=job.label,
+        context=ids.shape[1],
         loaded=loaded,
         peak=peak(model.device),
-        new_tokens=sequences.shape[1] - job.context,
+        new_tokens=sequences.shape[1] - ids.shape[1],
         seconds=seconds,
         fallback=stats.fallback if stats else None,
     )
@@ -117,16 +121,30 @@ def run_job(job: MemoryJob) -> MemoryResult:
 
 def random_prompt(model: PreTrainedModel, job: MemoryJob) -> torch.Tensor:
     """Token ids [1, context]; the model's EOS is switched off, so that every method decodes all new tokens."""
-    config = model.config.get_text_config()
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None and job.context + job.max_new_tokens > positions:
-        raise ValueError(
-            f"--context {job.context} and --max-new-tokens {job.max_new_tokens} "
-            f"exceed the model's {positions} positions"
-        )
+    context = context_for(job, room_of(model, job.max_new_tokens))
     model.generation_config.eos_token_id = None
     generator = torch.Generator().manual_seed(job.seed)
-    return torch.randint(config.vocab_size, (1, job.context), generator=generator).to(model.device)
+    size = model.config.get_text_config().vocab_size
+    return torch.randint(size, (1, context), generator=generator).to(model.device)
+
+
+def context_for(job: MemoryJob, room: int | None) -> int:
+    """Prompt tokens that leave positions for the new ones; ValueError where so many as were asked for do not."""
+    wanted = USUAL_CONTEXT if job.context is None else job.context
+    if room is None or wanted <= room:
+        return wanted
+    positions = f"the model's {room + job.max_new_tokens} positions"
+    if job.context is not None:
+        raise ValueError(f"--context {job.context} and --max-new-tokens {job.max_new_tokens} exceed {positions}")
+    if room < 1:
+        raise ValueError(f"--max-new-tokens must be below {positions}, got {job.max_new_tokens}")
+    return room
+
+
+def check_peak(device: torch.device) -> None:
+    """ValueError where the system does not tell a process's peak."""
+    if device.type != "cuda" and find_spec("resource") is None:
+        raise ValueError(f"--memory must be given with --device cuda on this system, got {str(device)!r}")
 
 
 def reset_peak(device: torch.device) -> int:
@@ -142,6 +160,8 @@ def reset_peak(device: torch.device) -> int:
 def peak(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    import resource  # Windows has none
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -8,23 +8,22 @@ from rich.table import Table
 
 from lade.applications.bench.bench import Bench
 from lade.applications.bench.machine import describe
-from lade.applications.bench.memory import MemoryJob, MemoryResult, measure
-from lade.applications.bench.records import RESULTS
+from lade.applications.bench.memory import MemoryJob, MemoryResult, check_peak, measure
 from lade.applications.bench.report import Report
 from lade.applications.bench.report.files import SUMMARY
-from lade.applications.bench.runfile import RUN
-from lade.applications.bench.session import clear
+from lade.applications.bench.session import clear_run
 from lade.progress import progress_bar
 
 MEBIBYTE = 1024 * 1024
 
 
-def bench_memory(bench: Bench, context: int, overwrite: bool) -> Report:
+def bench_memory(bench: Bench, context: int | None, overwrite: bool) -> Report:
     """Each contender in a process of its own; the summary stands in the folder.
 
     ChildProcessError where one fails, ValueError where one that was asked for by name cannot run.
     """
-    clear(bench.out, (RESULTS, RUN, SUMMARY), overwrite)
+    check_peak(torch.device(bench.loading["device"]))
+    clear_run(bench.out, overwrite)
     jobs = [
         MemoryJob(
             model=bench.model,
@@ -48,9 +47,10 @@ def bench_memory(bench: Bench, context: int, overwrite: bool) -> Report:
     results = [result for result in found if result.refusal is None]
     left_out = dict(bench.left_out) | {result.method: result.refusal for result in found if result.refusal is not None}
     rows = [asdict(result) for result in results]
+    size = f"{results[0].context} tokens of context, {bench.run.max_new_tokens} new"
     report = Report(
-        head=head_of(bench, context),
-        table=memory_table(results, f"{bench.model} · {context} tokens of context, {bench.run.max_new_tokens} new"),
+        head=head_of(bench, results[0].context),
+        table=memory_table(results, f"{bench.model} · {size}"),
         notes=[
             *(f"{result.method} decoded plainly: {result.fallback}" for result in results if result.fallback),
             *(f"{method} is left out: {reason}" for method, reason in left_out.items()),
@@ -66,7 +66,7 @@ def head_of(bench: Bench, context: int) -> dict[str, object]:
     return {
         "model": bench.model,
         "out": str(bench.out),
-        "machine": describe(torch.device(bench.loading["device"] or "cpu")),
+        "machine": describe(torch.device(bench.loading["device"])),
         "methods": [contender.label for contender in bench.contenders],
         "options": bench.options(),
         "context": context,

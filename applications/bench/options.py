@@ -90,7 +90,8 @@ grid_options = together(
     click.option(
         "--context",
         callback=several(int, 1),
-        help="Cut prompts, or fill them up from others, to so many tokens: 256,1024. With --memory: one, 2048.",
+        help="Cut prompts, or fill them up from others, to so many tokens: 256,1024. With --memory: one; default 2048, "
+        "or as many as the model has positions for.",
     ),
 )
 

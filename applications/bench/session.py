@@ -30,13 +30,13 @@ def make_folder(out: Path) -> None:
         raise ValueError(f"--out {out}: cannot be written to")
 
 
-def clear(out: Path, names: Sequence[str], overwrite: bool) -> None:
-    """ValueError where the folder holds one of these files and it may not be replaced."""
-    held = [name for name in names if (out / name).exists()]
+def clear_run(out: Path, overwrite: bool) -> None:
+    """Remove an earlier run and its report. ValueError where the folder holds one and it may not be replaced."""
+    held = [name for name in (RESULTS, RUN, SUMMARY) if (out / name).exists()]
     if held and not overwrite:
         raise ValueError(f"--out {out}: holds {' and '.join(held)} already; give another folder or --overwrite")
-    for name in held:
-        (out / name).unlink()
+    for name in (*held, MARKDOWN, PAGE, *(picture.name for picture in PICTURES)):
+        (out / name).unlink(missing_ok=True)
 
 
 def begin(ready: Ready, overwrite: bool) -> list[Trial]:
@@ -48,9 +48,7 @@ def begin(ready: Ready, overwrite: bool) -> list[Trial]:
     if run.exists() and not overwrite:
         check_same(run, head)
         return left_to_run(results, ready.trials, ready.methods)
-    clear(ready.bench.out, (RESULTS, RUN, SUMMARY), overwrite)
-    for name in (MARKDOWN, PAGE, *(picture.name for picture in PICTURES)):  # of an earlier run
-        (ready.bench.out / name).unlink(missing_ok=True)
+    clear_run(ready.bench.out, overwrite)
     write_run(run, head)
     return list(ready.trials)
 

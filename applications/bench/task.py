@@ -73,7 +73,7 @@ def make_task(
     beyond = [eos for eos in options.eos or () if eos >= config.vocab_size]
     if beyond:
         raise ValueError(f"--eos {beyond[0]}: the model's vocabulary has {config.vocab_size} entries")
-    room = room_of(model, options)
+    room = room_of(model, options.max_new_tokens)
     style = Style(tokenizer, options.chat)
     if options.context is not None:
         return Task(name, brought(prompts, style, options, room), 0, style, score=score)
@@ -88,10 +88,10 @@ def make_task(
     return Task(name, fitting, len(found) - len(fitting), style, left_out, score)
 
 
-def room_of(model: PreTrainedModel, options: RunOptions) -> int | None:
+def room_of(model: PreTrainedModel, new_tokens: int) -> int | None:
     """Prompt tokens that leave positions for the new ones; None where positions have no end."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return None if positions is None else positions - options.max_new_tokens
+    return None if positions is None else positions - new_tokens
 
 
 def _fitting(prompt: Prompt, style: Style, options: RunOptions, room: int | None) -> Fitting:

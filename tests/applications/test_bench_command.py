@@ -77,6 +77,20 @@ def test_a_run_prints_a_table_and_keeps_every_record(prompts: Path, tmp_path: Pa
     assert "prompt_lookup" in next(line for line in reversed(result.stdout.splitlines()) if line.startswith("│"))
 
 
+def test_the_device_is_the_one_of_the_other_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from lade.applications import tune, warm
+
+    defaults = {
+        next(parameter.default for parameter in command.params if parameter.name == "device")
+        for command in (bench_command.command, tune.command, warm.command)
+    }
+    assert len(defaults) == 1
+    refused = bench("--device", "abacus", "--out", tmp_path / "out", model="no/such/model")
+    assert refused.exit_code == 2
+    assert "Invalid value for '--device'" in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_results_are_replaced_only_when_asked(prompts: Path, tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text("kept")
     arguments = ("--prompts", prompts, "--methods", "plain", "--limit", 1, "--max-new-tokens", 2, "--out", tmp_path)
@@ -330,6 +344,16 @@ def test_the_harness_adds_little_to_what_it_measures(prompts: Path, tmp_path: Pa
     assert spent["warm-up"] > 0
     assert spent["reference"] > 0
     assert spent["overhead"] * spent["generate"] == pytest.approx(spent["loop"] - spent["generate"] - apart, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_memory_is_measured_by_its_own_defaults(tmp_path: Path) -> None:
+    """The model's positions end before the usual context does."""
+    result = bench("--memory", "--methods", "plain", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["context"], summary["table"][0]["new_tokens"]) == (384, 128)
+    assert "384 tokens of context, 128 new" in result.stdout
 
 
 @pytest.mark.slow
