@@ -3,14 +3,11 @@
 Knows the terminal; what is compared, and how, stands in `lade.applications.bench.report.difference`.
 """
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from lade.applications.bench.records import RESULTS
@@ -19,6 +16,7 @@ from lade.applications.bench.report.document import facts
 from lade.applications.bench.report.grid import between
 from lade.applications.bench.report.results import some_records
 from lade.applications.bench.runfile import RUN, read_run
+from lade.applications.output import JSON, show
 
 WIDTH = 140  # where there is no terminal to ask
 SLOWER = 3  # the exit status of --fail-if-slower
@@ -33,7 +31,8 @@ CAPTION = (
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--fail-if-slower", is_flag=True, help=f"Exit with {SLOWER} where a method is surely slower in B.")
-def command(a: Path, b: Path, fail_if_slower: bool) -> None:
+@JSON
+def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
     """Compare the results A and B of two runs of a bench, prompt by prompt. Each is a results.jsonl or its folder."""
     paths = [path / RESULTS if path.is_dir() else path for path in (a, b)]
     try:
@@ -43,22 +42,20 @@ def command(a: Path, b: Path, fail_if_slower: bool) -> None:
         raise click.ClickException(str(error)) from error
     found = changes(one, other)
     absent = {"only in A": only_in(one, other), "only in B": only_in(other, one)}
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table_of(found))
-    for line in (*notes, *(f"{name}: {what}" for name, lines in absent.items() for what in lines)):
-        click.echo(line)
-    click.echo(verdict(found))
-    rows = [asdict(change) | {"verdict": change.verdict} for change in found]
-    click.echo(
-        json.dumps(
-            {
-                "a": str(paths[0]),
-                "b": str(paths[1]),
-                "notes": notes,
-                "only_in_a": absent["only in A"],
-                "only_in_b": absent["only in B"],
-                "table": rows,
-            }
-        )
+    lines = [*notes, *(f"{name}: {what}" for name, missing in absent.items() for what in missing), verdict(found)]
+    show(
+        table_of(found),
+        *lines,
+        found={
+            "a": str(paths[0]),
+            "b": str(paths[1]),
+            "notes": notes,
+            "only_in_a": absent["only in A"],
+            "only_in_b": absent["only in B"],
+            "table": [asdict(change) | {"verdict": change.verdict} for change in found],
+        },
+        as_json=as_json,
+        width=WIDTH,
     )
     if fail_if_slower and any(change.slower for change in last_word(found)):
         raise SystemExit(SLOWER)

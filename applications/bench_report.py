@@ -5,11 +5,13 @@ from pathlib import Path
 import click
 
 from lade.applications.bench.report import build
+from lade.applications.output import JSON
 
 
 @click.command("bench-report")
 @click.argument("folder", type=click.Path(path_type=Path))
-def command(folder: Path) -> None:
+@JSON
+def command(folder: Path, as_json: bool) -> None:
     """Make summary, tables, pictures and page of the bench in FOLDER anew, from its results.jsonl and run.json.
 
     A bench that was interrupted has a report too, of what it recorded.
@@ -18,4 +20,4 @@ def command(folder: Path) -> None:
         report = build(folder)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    report.print()
+    report.show(as_json)

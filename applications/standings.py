@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-from rich.console import Console
 from rich.table import Table
 
 from lade import preset
 from lade.applications.bench.machine import describe
-from lade.applications.bench.report import PIPED_WIDTH
 from lade.applications.bench.task import Task
 from lade.applications.candidates import PLAINLY
+from lade.applications.output import show
 from lade.applications.surface import draw
 from lade.applications.tuning import Result, Tuning
 from lade.fingerprint import fingerprint
@@ -26,11 +23,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def finish(tuning: Tuning, result: Result, model: PreTrainedModel, task: Task, picture: Path | None) -> None:
-    """The table, the preset, the picture and, as the last line, the preset as JSON."""
+def finish(
+    tuning: Tuning, result: Result, model: PreTrainedModel, task: Task, picture: Path | None, as_json: bool
+) -> None:
+    """The preset, the picture, and the table with a line that takes the preset."""
     of_candidate = {setting.candidate: setting for setting in tuning.settings}
     name = f"{tuning.model} · {task.name}, {len(task.prompts)} prompts × {tuning.run.repeats}"
-    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table_of(result, name))
     found = {mode: outcome.best for mode, outcome in result.outcomes.items() if outcome.best is not None}
     origin = {
         "model": tuning.model,
@@ -45,12 +43,18 @@ def finish(tuning: Tuning, result: Result, model: PreTrainedModel, task: Task, p
     written = preset.write(tuning.out, fastest, settings, origin)
     if picture is not None:
         draw([(of_candidate[standing.candidate], standing) for standing in result.standings], name, picture)
-    if result.best is None:
-        click.echo("nothing is surely faster than plain decoding: the preset keeps to one token per forward")
-    if task.skipped:
-        click.echo(f"{task.skipped} prompts did not fit the model")
-    click.echo(f"lade.config_lade(PRESET={str(tuning.out)!r})")
-    click.echo(json.dumps(written))
+    show(table_of(result, name), *_remarks(tuning, result, task, picture), found=written, as_json=as_json)
+
+
+def _remarks(tuning: Tuning, result: Result, task: Task, picture: Path | None) -> list[str]:
+    """What stands below the table; the last line is how the preset is used."""
+    nothing = "nothing is surely faster than plain decoding: the preset keeps to one token per forward"
+    return [
+        *([nothing] if result.best is None else []),
+        *([f"{task.skipped} prompts did not fit the model"] if task.skipped else []),
+        *([f"picture: {picture}"] if picture is not None else []),
+        f"lade.config_lade(PRESET={str(tuning.out)!r})",
+    ]
 
 
 def table_of(result: Result, title: str) -> Table:

@@ -18,6 +18,7 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.candidates import DEFAULT, settings_of
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
+from lade.applications.output import JSON
 from lade.applications.surface import SUFFIXES, check_picture
 from lade.tuning.autotune import LEAST
 from lade.tuning.measurements import MeasurementFile
@@ -50,6 +51,7 @@ INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 @click.option("--dtype", type=DTYPE, help="Default: the model's own.")
 @click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
+@JSON
 def command(
     model: str,
     prompts: Path,
@@ -63,6 +65,7 @@ def command(
     threads: int,
     pool_from_prompt: bool,
     warm: bool,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Find the fastest fixed settings for MODEL on your prompts, and write them as a preset.
@@ -101,7 +104,7 @@ def command(
             f"interrupted; {tuning.measurements} holds {len(known)} measurements; run it again to go on", err=True
         )
         raise click.exceptions.Exit(INTERRUPTED) from None
-    finish(tuning, result, loaded, task, picture)
+    finish(tuning, result, loaded, task, picture, as_json)
 
 
 def check_pairs(prompts: int, repeats: int) -> None:

@@ -23,6 +23,7 @@ from lade.applications.bench.sources import DEFAULT_SUITES, Source, from_file, f
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
 from lade.applications.options import DEVICE, default_device
+from lade.applications.output import JSON
 from lade.models import load
 from lade.models.load import as_device, model_source
 from lade.models.quant import QUANTS, check_quant
@@ -62,6 +63,7 @@ INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
 @click.option("--memory", is_flag=True, help="Measure peak memory instead, each method in a process of its own.")
+@JSON
 def command(
     model: str,
     suite: str | None,
@@ -78,6 +80,7 @@ def command(
     reference_model: str | None,
     threads: int,
     memory: bool,
+    as_json: bool,
     **given: Any,
 ) -> None:
     """Compare decoding METHODS with plain decoding on MODEL, in turn in one process, and record every run.
@@ -109,7 +112,7 @@ def command(
         report = bench_memory(bench, (context or (None,))[0], overwrite) if memory else bench_speed(bench, overwrite)
     except (ImportError, OSError, ValueError, SandboxError) as error:  # a process that fails is an OSError
         raise click.ClickException(str(error)) from error
-    report.print()
+    report.show(as_json)
 
 
 def check_models(

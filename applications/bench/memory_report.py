@@ -57,8 +57,9 @@ def bench_memory(bench: Bench, context: int | None, overwrite: bool) -> Report:
         ],
         rows=rows,
         brief=rows,
+        path=bench.out / SUMMARY,
     )
-    report.write(bench.out / SUMMARY)
+    report.write(report.path)
     return report
 
 

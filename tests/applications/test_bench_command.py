@@ -72,8 +72,10 @@ def test_a_run_prints_a_table_and_keeps_every_record(prompts: Path, tmp_path: Pa
     assert [row["method"] for row in summary["table"]] == able == summary["methods"]
     assert 0 < summary["harness"]["generate"] < summary["harness"]["loop"]
     assert set(summary["table"][0]["prompts"]) == {"0", "cat"}
-    last = json.loads(result.stdout.splitlines()[-1])
-    assert [row["identical"] for row in last["table"]] == [4] * len(able)
+    assert result.stdout.splitlines()[-1] == f"report: {out / 'report.html'}"
+    again = bench("--prompts", prompts, *arguments, "--out", out, "--json")
+    assert [row["identical"] for row in json.loads(again.stdout)["table"]] == [4] * len(able)
+    assert f"report: {out / 'report.html'}" in again.stderr
     assert "prompt_lookup" in next(line for line in reversed(result.stdout.splitlines()) if line.startswith("│"))
 
 
@@ -359,9 +361,10 @@ def test_memory_is_measured_by_its_own_defaults(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_memory_is_measured_in_processes_of_their_own(tmp_path: Path) -> None:
     arguments = ("--memory", "--methods", "lookahead", "--out", tmp_path, "--max-new-tokens", 8)
-    result = bench(*arguments, "--context", 400)
+    result = bench(*arguments, "--context", 400, "--json")
     assert result.exit_code == 0, result.output
-    plain, lookahead = json.loads(result.stdout.splitlines()[-1])["table"]
+    assert f"report: {tmp_path / 'summary.json'}" in result.stderr
+    plain, lookahead = json.loads(result.stdout)["table"]
     assert (plain["method"], lookahead["method"]) == ("plain", "lookahead")
     for row in (plain, lookahead):
         assert row["new_tokens"] == 8

@@ -22,8 +22,9 @@ def diff(a: Path, b: Path, *options: str) -> Result:
     return CliRunner().invoke(command, [str(a), str(b), *options])
 
 
-def last_line(result: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+def as_json(a: Path, b: Path) -> dict[str, Any]:
+    """All that stands on stdout."""
+    found: dict[str, Any] = json.loads(diff(a, b, "--json").stdout)
     return found
 
 
@@ -49,7 +50,8 @@ def test_a_run_does_not_differ_from_itself(tmp_path: Path) -> None:
     result = diff(folder, folder / "results.jsonl", "--fail-if-slower")
     assert result.exit_code == 0, result.output
     assert "no difference; 0 texts and 0 scores changed" in result.stdout.splitlines()
-    found = last_line(result)
+    assert "{" not in result.stdout
+    found = as_json(folder, folder)
     assert (found["notes"], found["only_in_a"], found["only_in_b"]) == ([], [], [])
     assert [(row["task"], row["method"]) for row in found["table"]] == [
         ("hand", "plain"), ("hand", "brand-new"), ("other", "plain"), ("other", "brand-new"),
@@ -180,9 +182,9 @@ def test_noise_is_no_difference(tmp_path: Path) -> None:
         for place, pair in enumerate(zip(runs(20)[::2], runs(20)[1::2], strict=True))
         for one in pair
     ]
-    result = diff(folder_of(tmp_path / "a", runs(20)), folder_of(tmp_path / "b", noisy), "--fail-if-slower")
-    assert result.exit_code == 0
-    fast = next(row for row in last_line(result)["table"] if row["method"] == "fast")
+    a, b = folder_of(tmp_path / "a", runs(20)), folder_of(tmp_path / "b", noisy)
+    assert diff(a, b, "--fail-if-slower").exit_code == 0
+    fast = next(row for row in as_json(a, b)["table"] if row["method"] == "fast")
     assert fast["speed_ratio"]["low"] <= fast["speed_ratio"]["median"] < 1 < fast["speed_ratio"]["high"]
     assert fast["verdict"] == "no difference"
 
@@ -203,10 +205,19 @@ def test_how_the_runs_were_made_differently_is_told(tmp_path: Path) -> None:
     a = folder_of(tmp_path / "a", runs(), dtype="float32", date="yesterday")
     b = folder_of(tmp_path / "b", runs(), dtype="bfloat16", date="today", seed=3)
     result = diff(a, b)
-    assert last_line(result)["notes"] == ["dtype is float32 in A, bfloat16 in B", "seed is not set in A, 3 in B"]
+    assert as_json(a, b)["notes"] == ["dtype is float32 in A, bfloat16 in B", "seed is not set in A, 3 in B"]
     assert "dtype is float32 in A, bfloat16 in B" in result.stdout.splitlines()
     (b / "run.json").unlink()
-    assert last_line(diff(a, b))["notes"] == []
+    assert as_json(a, b)["notes"] == []
+
+
+def test_all_but_the_json_goes_to_stderr(tmp_path: Path) -> None:
+    a, b = folder_of(tmp_path / "a", runs(), seed=1), folder_of(tmp_path / "b", runs(), seed=2)
+    result = diff(a, b, "--json")
+    assert [change["method"] for change in json.loads(result.stdout)["table"]] == ["plain", "fast"]
+    assert result.stderr == diff(a, b).stdout
+    for told in ("B over A", "seed is 1 in A, 2 in B", "no difference; 0 texts and 0 scores changed"):
+        assert told in result.stderr
 
 
 def test_nothing_in_common_is_said(tmp_path: Path) -> None:
@@ -215,7 +226,7 @@ def test_nothing_in_common_is_said(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "nothing in common: no method, task, prompt and condition is in both" in result.stdout
     assert "only in A: task hand" in result.stdout
-    assert last_line(result)["table"] == []
+    assert as_json(a, b)["table"] == []
 
 
 @pytest.mark.parametrize(

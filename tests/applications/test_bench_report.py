@@ -36,8 +36,8 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lade.applications.bench.report.files.drawn", lambda findings: {PICTURES[0]: b"drawn"})
 
 
-def report_of(folder: Path) -> Result:
-    return CliRunner().invoke(command, [str(folder)])
+def report_of(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(command, [str(folder), *options])
 
 
 def cells(markdown: str, title: str) -> dict[str, list[str]]:
@@ -228,11 +228,21 @@ def test_without_matplotlib_the_pictures_of_an_earlier_report_stay(folder: Path,
 # The command, and what it is given
 
 
-def test_the_command_prints_a_table_and_one_json_object(folder: Path, tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_where_the_report_is(tmp_path: Path) -> None:
     result = report_of(folder_of(tmp_path, two_tasks(), widened_from={"hidden": 8}))
     assert result.exit_code == 0, result.output
     assert "made-by-hand (widened) · hand, other, 3 prompts × 1" in result.stdout
-    last = json.loads(result.stdout.splitlines()[-1])
+    assert result.stdout.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+    assert "{" not in result.stdout
+    assert len(result.stdout) < 4000
+    assert result.stderr == ""
+
+
+def test_the_command_prints_one_json_object_alone_where_it_is_asked_for(tmp_path: Path) -> None:
+    result = report_of(folder_of(tmp_path, two_tasks()), "--json")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == report_of(tmp_path).stdout
+    last = json.loads(result.stdout)
     assert last["machine"] == HEAD["machine"]
     assert [(row["task"], row["method"]) for row in last["table"]] == [
         ("hand", "plain"), ("hand", "brand-new"), ("other", "plain"), ("other", "brand-new"),

@@ -43,6 +43,7 @@ def build(folder: Path) -> Report:
         notes=notes_of(findings.rows) + told,
         rows=[asdict(row) for row in findings.rows],
         brief=brief(findings.rows),
+        path=folder / PAGE,
     )
     if new is not None:
         _put_pictures(folder, new)
@@ -53,7 +54,7 @@ def build(folder: Path) -> Report:
 
 
 def brief(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows without their prompts, for one line of JSON."""
+    """The rows without their prompts."""
     return [{name: value for name, value in asdict(row).items() if name != "prompts"} for row in rows]
 
 

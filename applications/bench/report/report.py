@@ -1,17 +1,14 @@
 """What a bench found, ready to be shown and kept. Knows neither what was measured nor how."""
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from lade.applications.output import show
 from lade.atomic import put_in_place
-
-PIPED_WIDTH = 120  # where there is no terminal to ask
 
 
 @dataclass(frozen=True)
@@ -22,14 +19,13 @@ class Report:
     table: Table
     notes: list[str]
     rows: list[dict[str, Any]]
-    brief: list[dict[str, Any]]  # the rows as the last line shows them
+    brief: list[dict[str, Any]]  # the rows as the terminal's JSON has them
+    path: Path  # where there is more to read
 
-    def print(self) -> None:
-        """The table, the notes and, as the last line, one JSON object."""
-        Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(self.table)
-        for note in self.notes:
-            print(note)
-        print(json.dumps(self.head | {"notes": self.notes, "table": self.brief}))
+    def show(self, as_json: bool) -> None:
+        """The table, the notes and where the report lies; as JSON where that was asked for."""
+        found = self.head | {"notes": self.notes, "table": self.brief}
+        show(self.table, *self.notes, f"report: {self.path}", found=found, as_json=as_json)
 
     def write(self, path: Path) -> None:
         summary = self.head | {"notes": self.notes, "table": self.rows}
