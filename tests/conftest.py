@@ -1,35 +1,50 @@
-"""Fixtures that tests of several files share, and the settings that all of them run under."""
+"""Fixtures that tests of several files share, and the settings that all of them run under.
 
+Nothing here imports a model library before `pytest_configure`: the hub's client reads the environment once.
+"""
+
+from __future__ import annotations
+
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
+import isolation
 import pytest
-import torch
-from identity import Identity
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
-import lade.models
-from lade import LookaheadConfig
+
+if TYPE_CHECKING:
+    from identity import Identity
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # The same examples on every run, and none remembered: a red test stays red until the code changes.
 hypothesis.settings.register_profile("lade", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("lade")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """No test sees the user's own folders, settings or network, nor what lies beside the repository."""
+    config.add_cleanup(isolation.begin())
+
+
 @pytest.fixture(scope="session", autouse=True)
-def no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What runs learn about this machine is kept in a folder of the session's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("caches")))
-        yield
+def empty_working_folder() -> Iterator[None]:
+    """Relative paths lead nowhere."""
+    before = Path.cwd()
+    os.chdir(isolation.working_folder())
+    yield
+    os.chdir(before)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """Tiny models run faster, and always alike, on one thread."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -39,6 +54,8 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def identity() -> Iterator[Identity]:
     """The session's tally of compared tokens: the last word is that ties are rare."""
+    from identity import Identity
+
     tally = Identity()
     yield tally
     tally.assert_ties_are_rare()
@@ -56,7 +73,7 @@ def augmented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def default_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process-wide settings as they are at the start, and put back behind the test."""
-    monkeypatch.setattr("lade.config._default", LookaheadConfig())
+    monkeypatch.setattr("lade.config._default", lade.LookaheadConfig())
 
 
 @pytest.fixture
