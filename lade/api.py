@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from transformers.generation import StoppingCriteriaList, StopStringCriteria
 
+from lade.arguments import check_streamer, check_tokenizer
 from lade.augment import check_call, plain_sample
-from lade.config import LookaheadConfig, default_config
-from lade.contrast import Contrast, check_contrast
+from lade.config import LookaheadConfig, check_config, default_config
+from lade.contrast import Contrast, check_contrast, check_kind
 from lade.methods import Method, check_method
 from lade.reference import check_reference, reference_in, references_of
 from lade.route import lookahead_sample
+from lade.shown import invalid
 
 
 def decoding_method(
@@ -44,10 +46,11 @@ def decoding_method(
             one of them; later, from the call, where beams or, in the paper's mode, a reference are asked for, where
             the method does not go with the model, or what cannot be contrasted.
     """
-    if config is not None and not isinstance(config, LookaheadConfig):
-        raise ValueError(f"config={config!r}: allowed is a lade.LookaheadConfig or None")
-    if contrast is not None and not isinstance(contrast, Contrast):
-        raise ValueError(f"contrast={contrast!r}: allowed is a lade.Contrast or None")
+    check_config(config)
+    if contrast is not None:
+        check_kind(contrast)
+    check_streamer(streamer)
+    check_tokenizer("tokenizer", tokenizer)
     check_method(method, config=config, reference=reference, contrast=contrast)
     references_of(reference)
 
@@ -130,12 +133,19 @@ def generate(
     )
     stop_strings = generate_kwargs.pop("stop_strings", None)
     if stop_strings is not None:
-        if tokenizer is None:
-            raise ValueError("tokenizer=None: stop_strings need the model's tokenizer")
+        _check_stop_strings(stop_strings, tokenizer)
         criteria = StoppingCriteriaList(generate_kwargs.pop("stopping_criteria", None) or [])
         criteria.append(StopStringCriteria(stop_strings=stop_strings, tokenizer=tokenizer))
         generate_kwargs["stopping_criteria"] = criteria
     return model.generate(input_ids=input_ids, streamer=streamer, custom_generate=way, **generate_kwargs)
+
+
+def _check_stop_strings(stop_strings: Any, tokenizer: Any) -> None:
+    texts = [stop_strings] if isinstance(stop_strings, str) else stop_strings
+    if not isinstance(texts, list | tuple) or not texts or not all(text and isinstance(text, str) for text in texts):
+        raise invalid("stop_strings", "a text, a list of texts or None", stop_strings)
+    if tokenizer is None:
+        raise ValueError("tokenizer=None: stop_strings need the model's tokenizer")
 
 
 def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> torch.Tensor:
@@ -143,8 +153,9 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> torch.Te
     if "inputs_embeds" in kwargs:
         raise ValueError("inputs_embeds is not supported: allowed are input_ids")
     if not isinstance(input_ids, torch.Tensor) or input_ids.dim() != 2:
-        shape = tuple(input_ids.shape) if isinstance(input_ids, torch.Tensor) else type(input_ids).__name__
-        raise ValueError(f"input_ids of {shape}: allowed is a tensor of shape [rows, tokens]")
+        shape = f"shape {tuple(input_ids.shape)}" if isinstance(input_ids, torch.Tensor) else type(input_ids).__name__
+        hint = ": a tokenizer's output is given as **inputs" if isinstance(input_ids, Mapping) else ""
+        raise ValueError(f"input_ids must be a tensor of shape [rows, tokens], got {shape}{hint}")
     if input_ids.is_floating_point() or input_ids.dtype == torch.bool:
         raise ValueError(f"input_ids of type {input_ids.dtype}: allowed is a tensor of integers")
     if 0 in input_ids.shape:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lade.api import check_inputs
+from lade.arguments import check_model, check_streamer, check_tokenizer
 from lade.augment import check_call
 from lade.config import check_integer
 from lade.contrast import vocabulary_size
@@ -56,12 +57,15 @@ def assisted_generate(
         ValueError: names the argument, its value and what is allowed, before any work.
     """
     check_call(model, None)
-    if not callable(getattr(assistant, "generate", None)) or unwrapped(assistant) is unwrapped(model):
+    check_model("assistant", assistant)
+    if unwrapped(assistant) is unwrapped(model):
         kind = type(assistant).__name__
         raise ValueError(f"assistant={kind}: allowed is another transformers model that can generate")
     if (tokenizer is None) != (assistant_tokenizer is None):
         given = "tokenizer" if assistant_tokenizer is None else "assistant_tokenizer"
         raise ValueError(f"{given} without the other one's: allowed are tokenizer and assistant_tokenizer, or neither")
+    check_tokenizer("tokenizer", tokenizer)
+    check_tokenizer("assistant_tokenizer", assistant_tokenizer)
     own, theirs = vocabulary_size(model), vocabulary_size(assistant)
     if tokenizer is None and own != theirs:
         raise ValueError(
@@ -139,6 +143,7 @@ def _counted(
     generate_kwargs: dict[str, Any],
 ) -> Any:
     check_call(model, None)
+    check_streamer(streamer)
     rows = check_inputs(model, input_ids, generate_kwargs).shape[0]
     if rows != 1:
         raise ValueError(f"input_ids of {rows} rows: allowed is one, as transformers drafts for one text at a time")

@@ -17,7 +17,8 @@ from typing import Any
 
 from transformers import GenerationMixin
 
-from lade.config import LookaheadConfig, check_switch, default_config
+from lade.arguments import check_model
+from lade.config import LookaheadConfig, check_config, check_switch, default_config
 from lade.contrast import Contrast, check_contrast
 from lade.methods import Method, check_method
 from lade.reference import check_mode, check_reference
@@ -131,10 +132,8 @@ def lookahead(
 
 def check_call(model: Any, config: LookaheadConfig | None) -> None:
     """Errors that name the argument, before any work."""
-    if not callable(getattr(model, "generate", None)):
-        raise ValueError(f"model={type(model).__name__}: allowed is a transformers model that can generate")
-    if config is not None and not isinstance(config, LookaheadConfig):
-        raise ValueError(f"config={config!r}: allowed is a lade.LookaheadConfig or None")
+    check_model("model", model)
+    check_config(config)
 
 
 def plain_sample() -> Callable[..., Any]:

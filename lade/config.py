@@ -15,6 +15,7 @@ from typing import Any
 from lade import preset
 from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import FAMILIES
+from lade.shown import invalid, shown
 
 MODES = ("auto", "lookahead")
 # Of a row's forward, whose mask grows with the square: 64 MiB in float32 here, at 17 times what 7/20/20 carries.
@@ -76,12 +77,12 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
-            raise ValueError(f"mode={self.mode!r}: allowed are {', '.join(map(repr, MODES))}")
+            raise ValueError(f"mode={shown(self.mode)}: allowed are {', '.join(map(repr, MODES))}")
         for name in BOUNDS:
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
         if self.tenant is not None and (not isinstance(self.tenant, str) or not self.tenant):
-            raise ValueError(f"tenant={self.tenant!r}: allowed is a name of at least one character, or None")
+            raise ValueError(f"tenant={shown(self.tenant)}: allowed is a name of at least one character, or None")
         if self.sources is not None:
             _check_sources(self.sources)
         check_integer("seed", self.seed, "an integer", lambda value: True)
@@ -137,18 +138,19 @@ class Settings:
 def check_switch(name: str, value: Any) -> None:
     """An error that names the argument where the value is neither on nor off."""
     if not isinstance(value, int) or value not in (0, 1):
-        raise ValueError(f"{name}={value!r}: allowed are True, False, 1 and 0")
+        raise ValueError(f"{name}={shown(value)}: allowed are True, False, 1 and 0")
 
 
 def _check_sources(value: Any) -> None:
-    if not isinstance(value, tuple) or not value or not set(map(repr, value)) <= set(map(repr, FAMILIES)):
-        raise ValueError(f"sources={value!r}: allowed are tuples of {', '.join(map(repr, FAMILIES))}, or None")
+    known = isinstance(value, tuple) and all(isinstance(name, str) and name in FAMILIES for name in value)
+    if not known or not value:
+        raise ValueError(f"sources={shown(value)}: allowed are tuples of {', '.join(map(repr, FAMILIES))}, or None")
 
 
 def check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
     """An error that names the argument where the value is no integer or does not hold."""
     if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
-        raise ValueError(f"{name}={value!r}: allowed is {allowed}")
+        raise ValueError(f"{name}={shown(value)}: allowed is {allowed}")
 
 
 def check_size(name: str, value: Any, field: str | None = None) -> None:
@@ -209,10 +211,10 @@ def config_lade(**settings: Any) -> LookaheadConfig:
     for name, value in settings.items():
         if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
             allowed = " and ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
-            raise ValueError(f"{name}={value!r} is not available in this version: allowed are {allowed}")
+            raise ValueError(f"{name}={shown(value)} is not available in this version: allowed are {allowed}")
         if name not in FIELDS and name not in UNAVAILABLE and name != PRESET:
             allowed = ", ".join([*FIELDS, PRESET, *UNAVAILABLE])
-            raise ValueError(f"unknown setting {name}={value!r}: allowed are {allowed}")
+            raise ValueError(f"unknown setting {name}={shown(value)}: allowed are {allowed}")
     if settings.get(PRESET) is not None:
         settings = _with_preset(settings)
     changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
@@ -247,6 +249,12 @@ def _replace(config: LookaheadConfig, changes: dict[str, Any]) -> LookaheadConfi
         public = {field: name for name, field in FIELDS.items()}
         said = re.sub(r"\w+", lambda word: public.get(word[0], word[0]), head)
         raise ValueError(said + message[len(head) :]) from None
+
+
+def check_config(config: Any) -> None:
+    """An error where the argument `config` is neither settings nor `None`."""
+    if config is not None and not isinstance(config, LookaheadConfig):
+        raise invalid("config", "a lade.LookaheadConfig or None", config)
 
 
 def default_config() -> LookaheadConfig:

@@ -6,6 +6,7 @@ Knows logits and how many there are; nothing of drafts, caches or how either mod
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
+from lade.arguments import check_model
 from lade.config import check_integer
+from lade.shown import invalid, shown
 
 IMPLAUSIBLE = -1000.0  # added to the log-probability of what is no candidate: exp of it is 0 in float32 and in float64
 LEAST = -1e30  # log-probability that stands for none: times a weight of 0 it is 0, where -inf is nan
@@ -48,10 +51,7 @@ class Contrast:
     vocabulary: int | None = None
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.amateur, "generate", None)):
-            raise ValueError(
-                f"amateur={type(self.amateur).__name__}: allowed is a transformers model that can generate"
-            )
+        check_model("amateur", self.amateur)
         _check_number("weight", self.weight, "a number of at least 0", lambda value: value >= 0)
         _check_number("temperature", self.temperature, "a number above 0", lambda value: value > 0)
         _check_number("alpha", self.alpha, "a number from 0 to 1", lambda value: 0 <= value <= 1)
@@ -65,8 +65,7 @@ def check_contrast(contrast: Any, model: Any) -> None:
     Raises:
         ValueError: contrast is none, or the two vocabularies do not go together; names both sizes.
     """
-    if not isinstance(contrast, Contrast):
-        raise ValueError(f"contrast={contrast!r}: allowed is a lade.Contrast or None")
+    check_kind(contrast)
     own, theirs = vocabulary_size(model), vocabulary_size(contrast.amateur)
     if contrast.vocabulary is None and own != theirs:
         raise ValueError(
@@ -78,6 +77,12 @@ def check_contrast(contrast: Any, model: Any) -> None:
             f"contrast: vocabulary={contrast.vocabulary}: allowed are at most the {own} tokens of the model "
             f"and the {theirs} of the amateur"
         )
+
+
+def check_kind(contrast: Any) -> None:
+    """ValueError where the argument `contrast` is none."""
+    if not isinstance(contrast, Contrast):
+        raise invalid("contrast", "a lade.Contrast or None", contrast)
 
 
 def vocabulary_size(model: Any) -> int:
@@ -104,5 +109,6 @@ def contrasted(expert: torch.Tensor, amateur: torch.Tensor, contrast: Contrast) 
 
 
 def _check_number(name: str, value: Any, allowed: str, holds: Callable[[float], bool]) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not holds(value):
-        raise ValueError(f"{name}={value!r}: allowed is {allowed}")
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    if not number or not holds(value):
+        raise ValueError(f"{name}={shown(value)}: allowed is {allowed}")

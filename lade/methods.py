@@ -21,6 +21,7 @@ from lade.drafters.model_drafter import ModelDrafter
 from lade.drafters.multi_candidate import Chooser, Drawn, Likeliest
 from lade.drafters.self_speculative import SkippedSelf
 from lade.fallback import Call
+from lade.shown import invalid, shown
 from lade.skipping import Skipping
 from lade.skipset import skip_set
 from lade.target import HFTarget
@@ -180,9 +181,9 @@ def check_method(method: Any, **beside: object) -> None:
     """
     if method is None:
         return
-    if not all(callable(getattr(method, name, None)) for name in ("check", "reason", "drafter")):
-        allowed = "lade.DraftModel, lade.MultiCandidate, lade.SelfSpeculative and None"
-        raise ValueError(f"method={method!r}: allowed are {allowed}")
+    drafts = all(callable(getattr(method, name, None)) for name in ("check", "reason", "drafter"))
+    if not drafts or isinstance(method, type):
+        raise invalid("method", "a lade.DraftModel, lade.MultiCandidate, lade.SelfSpeculative or None", method)
     given = next((name for name, value in beside.items() if value is not None), None)
     if given is not None:
         raise ValueError(
@@ -205,14 +206,14 @@ def one_each(level: int) -> int:
 def check_length(tokens: Any, adapt: Any, threshold: Any) -> None:
     allowed = f"an integer of at least 1 and at most {NODES}"
     check_integer("tokens", tokens, allowed, lambda value: 1 <= value <= NODES)
-    if adapt not in LENGTHS:
-        raise ValueError(f"adapt={adapt!r}: allowed are {', '.join(map(repr, LENGTHS))}")
+    if not isinstance(adapt, str) or adapt not in LENGTHS:
+        raise ValueError(f"adapt={shown(adapt)}: allowed are {', '.join(map(repr, LENGTHS))}")
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-        raise ValueError(f"threshold={threshold!r}: allowed is a number from 0 to 1")
+        raise ValueError(f"threshold={shown(threshold)}: allowed is a number from 0 to 1")
 
 
 def check_widths(widths: Any) -> None:
     allowed = f"a tuple of integers of at least 1 that makes at most {NODES} nodes"
     right = isinstance(widths, tuple) and len(widths) > 0 and all(type(w) is int and w >= 1 for w in widths)
     if not right or sum(accumulate(widths, mul)) > NODES:
-        raise ValueError(f"widths={widths!r}: allowed is {allowed}")
+        raise ValueError(f"widths={shown(widths)}: allowed is {allowed}")

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import DynamicCache
 
 from lade import fallback
+from lade.arguments import check_model
 from lade.attention.dense import layer_kinds
 from lade.drafters.draft_model import SecondModel
 from lade.fallback import Call
@@ -24,8 +25,9 @@ APART = 1024  # entries by which vocabularies of one tokenizer may differ: model
 
 def check_draft(draft: Any) -> None:
     """ValueError where the argument `draft` can draft for nobody."""
+    check_model("draft", draft)
     model = unwrapped(draft)
-    if not callable(getattr(model, "generate", None)) or model.config.is_encoder_decoder:
+    if model.config.is_encoder_decoder:
         kind = type(draft).__name__
         raise ValueError(f"draft={kind}: allowed is a transformers causal language model with the target's tokenizer")
     reason = refusal(model)

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lade.arguments import check_model, check_path
 from lade.config import check_size
 from lade.drafters.calibration import Calibration
 from lade.drafters.recycle import CAPACITY, PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
 from lade.poolfile import Contents, check_description, describe, pack, unpack
 from lade.safefile import read, write
+from lade.shown import shown
 from lade.wrappers import unwrapped
 
 
@@ -81,7 +83,14 @@ def drop_pools(model: Any = None, tenant: str | None = None) -> None:
     Args:
         model: whose pools; every model's where `None`.
         tenant: which of them; every tenant's where `None`.
+
+    Raises:
+        ValueError: names the argument.
     """
+    if model is not None:
+        check_model("model", model)
+    if tenant is not None:
+        _check_tenant(tenant)
     with _lock:
         models = list(_pools) if model is None else [unwrapped(model)]
         for each in models:
@@ -97,9 +106,11 @@ def save_pool(model: Any, path: str | os.PathLike[str], *, tenant: str = "defaul
     The file holds token ids of the tenant's texts.
 
     Raises:
-        ValueError: tenant has no pool on this model.
+        ValueError: names the argument; tenant has no pool on this model.
         OSError: the file cannot be written.
     """
+    check_model("model", model)
+    check_path("path", path)
     _check_tenant(tenant)
     with _lock:
         pool = _pools.get(unwrapped(model), {}).get(tenant)
@@ -123,6 +134,8 @@ def load_pool(
             model.
         OSError: the file cannot be read.
     """
+    check_model("model", model)
+    check_path("path", path)
     _check_tenant(tenant)
     _check_capacity(capacity)
     contents = _load(Path(path), model)
@@ -154,7 +167,7 @@ def _contents(pool: Pool) -> Contents:
 
 def _check_tenant(tenant: str) -> None:
     if not isinstance(tenant, str) or not tenant:
-        raise ValueError(f"tenant={tenant!r}: allowed is a name, a string that is not empty")
+        raise ValueError(f"tenant={shown(tenant)}: allowed is a name, a string that is not empty")
 
 
 def _check_capacity(capacity: int | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from lade.atomic import put_in_place
 from lade.jsonobject import json_object
+from lade.shown import shown
 
 KIND, FORMAT = "preset", 1
 SUFFIX = ".json"
@@ -23,7 +24,7 @@ SUFFIX = ".json"
 def preset_file(name: str | os.PathLike[str]) -> Path:
     """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
     if not isinstance(name, str | os.PathLike) or not str(name).strip(". "):
-        raise ValueError(f"PRESET={name!r}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
+        raise ValueError(f"PRESET={shown(name)}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
     from lade.safefile import cache_folder  # it imports torch
 
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from lade.atomic import put_in_place
 from lade.jsonobject import json_object
+from lade.shown import invalid, shown
 
 FORMAT = "lade skip set"
 VERSION = 1
@@ -32,7 +33,7 @@ class SkipSet:
             value = getattr(self, name)
             right = isinstance(value, tuple) and all(type(layer) is int and layer >= 0 for layer in value)
             if not right or list(value) != sorted(set(value)):
-                raise ValueError(f"layers.{name}={value!r}: allowed is a tuple of ascending numbers of layers")
+                raise ValueError(f"layers.{name}={shown(value)}: allowed is a tuple of ascending numbers of layers")
 
     def check(self, layers: int) -> None:
         """ValueError where a model of so many layers has no such layer."""
@@ -58,12 +59,15 @@ def skip_set(layers: Any) -> SkipSet:
         return read_skip_set(Path(layers))
     if isinstance(layers, tuple | list) and len(layers) == 2 and all(isinstance(part, tuple | list) for part in layers):
         return SkipSet(*(tuple(part) for part in layers))
-    raise ValueError(f"layers={layers!r}: allowed are (attention layers, MLP layers), a lade.SkipSet, or a file's path")
+    raise invalid("layers", "(attention layers, MLP layers), a lade.SkipSet, or a file's path", layers)
 
 
 def read_skip_set(path: Path) -> SkipSet:
     """ValueError, which begins with the file's name, where it holds no skip set."""
-    found = json_object(path.read_text(), path)
+    try:
+        found = json_object(path.read_text(encoding="utf-8"), path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is not JSON ({error})") from error
     if found.get("format") != FORMAT or found.get("version") != VERSION:
         raise ValueError(f"{path}: is not a {FORMAT} of version {VERSION}")
     try:

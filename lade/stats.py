@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from lade.arguments import check_path
 from lade.atomic import put_in_place
 from lade.tally import Acceptance, Tally, together
 
@@ -199,4 +200,5 @@ def log_history() -> list[GenerationStats]:
 
 def save_log(path: str | Path) -> None:
     """Write the history as JSON lines, one object per call; an existing file is replaced at once or not at all."""
+    check_path("path", path)
     put_in_place(Path(path), "".join(json.dumps(stats.as_dict()) + "\n" for stats in log_history()).encode())

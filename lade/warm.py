@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lade.arguments import check_model, check_tokenizer
 from lade.fingerprint import weights_state
 from lade.progress import progress_bar
+from lade.shown import invalid
 from lade.warmfile import CacheWarning, find, load, store, table_file
 from lade.warmtable import Progress, WarmTable, check, compute
 from lade.wrappers import unwrapped
@@ -51,7 +53,11 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
         ValueError: names the argument.
         RuntimeError: the weights changed meanwhile; nothing was kept.
     """
+    check_model("model", model)
     check(model, top)
+    check_tokenizer("tokenizer", tokenizer)
+    if progress is not None and not callable(progress):
+        raise invalid("progress", "a function of two integers, or None", progress)
     model = unwrapped(model)
     with _computing:
         table = cached(model, tokenizer=tokenizer)

@@ -10,9 +10,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lade.arguments import check_path
 from lade.config import check_switch
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
+from lade.shown import invalid, shown
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +52,10 @@ def load(
     source = model_source(path_or_name)
     weights = "auto" if dtype is None else as_dtype(dtype)
     place = as_device("cpu" if device is None else device)
+    if attn_implementation is not None and not isinstance(attn_implementation, str):
+        raise invalid("attn_implementation", "the name of an implementation, or None", attn_implementation)
+    if cache_dir is not None:
+        check_path("cache_dir", cache_dir)
     if quant is not None:
         check_quant(quant, place)
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -90,6 +96,10 @@ def model_source(path_or_name: str | Path | None) -> str:
     """A folder that holds a model, which those that ship are in, or a name to ask the hub for."""
     if path_or_name is None:
         path_or_name = FOLDER / TARGET
+    if not isinstance(path_or_name, str | Path):
+        raise invalid(
+            "path_or_name", "a folder, a hub name (owner/model) or the name of a model that ships", path_or_name
+        )
     folder = Path(path_or_name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -114,23 +124,30 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """A dtype from its name; ValueError where it is not one that models decode in."""
     import torch
 
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ValueError(f"dtype={name!r}: allowed are {', '.join(DTYPES)}")
+    name = str(dtype).removeprefix("torch.") if isinstance(dtype, str | torch.dtype) else None
+    if name is None or name not in DTYPES:
+        raise ValueError(f"dtype={shown(name or dtype)}: allowed are {', '.join(DTYPES)}")
     found: torch.dtype = getattr(torch, name)
     return found
 
 
-def as_device(device: str | torch.device) -> torch.device:
+def as_device(device: str | int | torch.device) -> torch.device:
     """A device from its name; ValueError where this machine has no such device."""
     import torch
 
+    if not isinstance(device, str | int | torch.device):
+        raise invalid("device", "a device of this machine, such as 'cpu'", device)
     try:
         found = torch.device(device)
         torch.zeros(1, device=found).item()  # fails where the device is not here or, as meta, holds nothing
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with the backend
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device={str(device)!r}: allowed is a device of this machine ({reason})") from error
+    except (
+        AssertionError,
+        OverflowError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # an assertion: built without the backend
+        told, reason = shown(device if isinstance(device, int) else str(device)), str(error).splitlines()[0]
+        raise ValueError(f"device={told}: allowed is a device of this machine ({reason})") from error
     return found
 
 

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lade.precision import is_quantised
+from lade.shown import shown
 
 if TYPE_CHECKING:
     import torch
@@ -78,8 +79,8 @@ def check_quant(quant: str, device: torch.device) -> None:
         ValueError: quant is not known, or not on this device; says what is allowed.
         ImportError: its package is missing; says which extra to install.
     """
-    if quant not in QUANTS:
-        raise ValueError(f"quant={quant!r}: allowed are {', '.join(QUANTS)}, or None")
+    if not isinstance(quant, str) or quant not in QUANTS:
+        raise ValueError(f"quant={shown(quant)}: allowed are {', '.join(QUANTS)}, or None")
     row = QUANTS[quant]
     if device.type not in row.devices:
         here = [name for name, other in QUANTS.items() if device.type in other.devices]

@@ -207,14 +207,14 @@ def test_the_assistant_keeps_its_settings() -> None:
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"assistant": None}, "assistant=NoneType: allowed is another transformers model"),
+        ({"assistant": None}, "assistant must be a transformers model that can generate, got None"),
         ({"assistant": tiny("llama")}, "assistant=LlamaForCausalLM: allowed is another"),
         ({"draft_tokens": 0}, "draft_tokens=0: allowed is an integer of at least 1"),
         ({"draft_tokens": 2.0}, "draft_tokens=2.0: allowed"),
         ({"tokenizer": "x"}, "tokenizer without the other one's"),
         ({"assistant_tokenizer": "x"}, "assistant_tokenizer without the other one's"),
         ({"input_ids": torch.ones(2, 3, dtype=torch.long)}, "input_ids of 2 rows: allowed is one"),
-        ({"input_ids": None}, "input_ids of NoneType"),
+        ({"input_ids": None}, r"input_ids must be a tensor of shape \[rows, tokens\], got NoneType"),
         ({"num_beams": 2}, "num_beams=2"),
     ],
 )

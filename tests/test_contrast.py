@@ -50,13 +50,13 @@ def test_fields_are_checked(field: str, value: object) -> None:
 
 @pytest.mark.parametrize("amateur", [None, "gpt2", torch.nn.Linear(2, 2)])
 def test_the_amateur_is_a_model(amateur: object) -> None:
-    with pytest.raises(ValueError, match=r"^amateur=.*allowed is a transformers model"):
+    with pytest.raises(ValueError, match=r"^amateur must be a transformers model that can generate, got "):
         lade.Contrast(amateur)
 
 
 @pytest.mark.parametrize("wrong", [0, "amateur", 1.0])
 def test_no_contrast_at_all(wrong: object) -> None:
-    with pytest.raises(ValueError, match=r"contrast=.*allowed is a lade\.Contrast"):
+    with pytest.raises(ValueError, match=r"contrast must be a lade\.Contrast or None, got "):
         check_contrast(wrong, tiny())
 
 

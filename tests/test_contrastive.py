@@ -401,7 +401,7 @@ def test_beams_and_batches_with_unknown_processors() -> None:
 
 
 def test_decoding_method_checks_its_argument() -> None:
-    with pytest.raises(ValueError, match=r"contrast='x': allowed is a lade\.Contrast"):
+    with pytest.raises(ValueError, match=r"contrast must be a lade\.Contrast or None, got 'x'"):
         lade.decoding_method(contrast="x")
 
 

@@ -337,8 +337,8 @@ def test_a_draft_that_cannot_take_part_is_a_fallback() -> None:
 def test_wrong_options_are_named() -> None:
     draft = tiny("llama")
     cases: tuple[tuple[Callable[[], object], str], ...] = (
-        (lambda: lade.DraftModel("gpt2"), "draft=str"),
-        (lambda: lade.DraftModel(None), "draft=NoneType"),
+        (lambda: lade.DraftModel("gpt2"), "draft must be a transformers model that can generate, got 'gpt2'"),
+        (lambda: lade.DraftModel(None), "draft must be a transformers model that can generate, got None"),
         (lambda: lade.DraftModel(draft, tokens=0), "tokens=0: allowed is an integer of at least 1"),
         (lambda: lade.DraftModel(draft, tokens=257), "tokens=257: allowed is an integer .* at most 256"),
         (
@@ -351,7 +351,7 @@ def test_wrong_options_are_named() -> None:
         (lambda: lade.MultiCandidate(draft, widths=[2, 2]), r"widths=\[2, 2\]"),  # type: ignore[arg-type]
         (lambda: lade.MultiCandidate(draft, widths=(16, 16)), r"widths=\(16, 16\).*at most 256 nodes"),
         (lambda: lade.MultiCandidate(draft, replacement=3), "replacement=3"),  # type: ignore[arg-type]
-        (lambda: lade.SelfSpeculative(3), "layers=3"),
+        (lambda: lade.SelfSpeculative(3), "layers must be .*, got 3"),
         (lambda: lade.SelfSpeculative(((1, 0), ())), r"layers.attention=\(1, 0\)"),
         (lambda: lade.SelfSpeculative(((), (-1,))), r"layers.mlp=\(-1,\)"),
     )
@@ -374,7 +374,7 @@ def test_what_does_not_go_together_is_named() -> None:
         lade.generate(model, **prompt, method=method, config=lade.LookaheadConfig())
     with pytest.raises(ValueError, match="method=DraftModel and reference"):
         lade.generate(model, **prompt, method=method, reference=[1, 2])
-    with pytest.raises(ValueError, match="method='fast': allowed are"):
+    with pytest.raises(ValueError, match=r"method must be a lade\.DraftModel, .* or None, got 'fast'"):
         lade.generate(model, **prompt, method="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"layers.mlp holds layer 2: allowed are 0 to 1"):
         lade.generate(model, **prompt, method=lade.SelfSpeculative(((), (2,))))

@@ -157,3 +157,10 @@ def test_another_file_is_refused_by_name(content: str, message: str, tmp_path: A
     with pytest.raises(ValueError, match=message) as error:
         lade.SelfSpeculative(tmp_path / "skip.json")
     assert str(error.value).startswith(str(tmp_path / "skip.json"))
+
+
+def test_a_file_that_is_no_text_is_refused_by_name(tmp_path: Any) -> None:
+    (tmp_path / "skip.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="is not JSON") as error:
+        lade.SelfSpeculative(tmp_path / "skip.json")
+    assert str(error.value).startswith(str(tmp_path / "skip.json"))

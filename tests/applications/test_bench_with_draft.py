@@ -275,12 +275,14 @@ def test_a_reference_model_of_its_own_is_asked(prompts: Path, folder: Path, tmp_
             "method 'self_speculative': layers.attention holds layer 7",
         ),
         (("--methods", "self_speculative", "--skip", "absent.json"), "absent.json"),
+        (("--methods", "self_speculative", "--skip", "BINARY"), "weights: is not JSON"),
     ],
 )
 def test_what_cannot_run_is_refused_before_the_first_run(
     prompts: Path, folder: Path, stranger: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    places = {"DRAFT": folder, "STRANGER": stranger}
+    places = {"DRAFT": folder, "STRANGER": stranger, "BINARY": tmp_path / "weights"}
+    places["BINARY"].write_bytes(b"\xff\xfe\x00")
     out = tmp_path / "out"
     result = bench(prompts, out, *(places.get(argument, argument) for argument in arguments))
     assert result.exit_code == 1

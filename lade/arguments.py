@@ -1,0 +1,34 @@
+"""What users hand in, checked by what it can do: each check raises the one sentence about its argument, or nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from lade.shown import invalid
+from lade.wrappers import unwrapped
+
+
+def check_model(name: str, model: Any) -> None:
+    """Any causal or encoder-decoder model of transformers passes, and the wrappers around one."""
+    whole = None if isinstance(model, type) else unwrapped(model)
+    generates = callable(getattr(whole, "generate", None))
+    if not generates or not hasattr(getattr(whole, "config", None), "get_text_config"):
+        raise invalid(name, "a transformers model that can generate", model)
+
+
+def check_tokenizer(name: str, tokenizer: Any) -> None:
+    """`None` passes."""
+    if tokenizer is not None and not callable(getattr(tokenizer, "get_vocab", None)):
+        raise invalid(name, "a transformers tokenizer or None", tokenizer)
+
+
+def check_streamer(streamer: Any) -> None:
+    """`None` passes."""
+    if streamer is not None and not all(callable(getattr(streamer, name, None)) for name in ("put", "end")):
+        raise invalid("streamer", "None or a streamer, which has put() and end()", streamer)
+
+
+def check_path(name: str, path: Any) -> None:
+    if not isinstance(path, str | os.PathLike) or path == "":
+        raise invalid(name, "a path, as text or as pathlib.Path", path)

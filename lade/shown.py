@@ -1,0 +1,50 @@
+"""How an argument stands in an error: its name, what is allowed and its value, in one short line whatever it is."""
+
+from __future__ import annotations
+
+import builtins
+import reprlib
+from pathlib import PurePath
+from typing import Any
+
+LONGEST = 60  # characters of a text, and of any plain value
+
+
+class _Short(reprlib.Repr):
+    """Texts and numbers cut, containers cut in depth and length, and everything else by its type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = LONGEST
+        self.maxlevel = 2
+
+    def repr_int(self, x: int, level: int) -> str:
+        bits = x.bit_length()
+        return super().repr_int(x, level) if bits < 1000 else f"an integer of {bits} bits"  # too long for Python's repr
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        if isinstance(x, type):
+            return f"the class {x.__name__}"
+        plain = x is None or isinstance(x, bool | float | complex | bytes | PurePath)
+        return self._cut(builtins.repr(x)) if plain else type(x).__name__
+
+    def repr_dtype(self, x: Any, level: int) -> str:
+        return self._cut(builtins.repr(x))
+
+    repr_device = repr_dtype  # of torch, which is not imported for this
+
+    def _cut(self, text: str) -> str:
+        return text if len(text) <= self.maxother else f"{text[: self.maxother]}..."
+
+
+_short = _Short()
+
+
+def shown(value: Any) -> str:
+    """A value in one short line; models, tensors and other objects by the name of their type."""
+    return _short.repr(value)
+
+
+def invalid(name: str, allowed: str, value: Any) -> ValueError:
+    """The error about an argument: what it must be, and what was given."""
+    return ValueError(f"{name} must be {allowed}, got {shown(value)}")
