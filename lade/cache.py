@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from transformers import cache_utils
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
@@ -63,10 +64,7 @@ class TreeCache(Cache):
             lane.swap(one, other)
 
     def export(self, stock: DynamicCache, rows: Sequence[int]) -> None:
-        """Write rows into a stock cache in place, in the given order, as if plain decoding had filled it.
-
-        Rows shorter than the longest end in zeros.
-        """
+        """Write rows, all of one length, into a stock cache in place, in the given order, as plain decoding does."""
         while len(stock.layers) < len(self.layers):
             stock.layers.append(DynamicLayer())
         for source, target in zip(self.layers, stock.layers, strict=True):
@@ -86,19 +84,14 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
 
 
 def _export_layer(source: TreeLayer, target: DynamicLayer, rows: Sequence[int]) -> None:
-    lane = source.lane
-    lengths = [lane.lengths[row] if lane else source.length for row in rows]
-    starts = [lane.starts[row] if lane else source.start for row in rows]
-    longest = max(lengths)
-    first = max(0, longest - (source.window - 1)) if source.window is not None else 0
+    length = source.get_seq_length()
+    first = max(0, length - (source.window - 1)) if source.window is not None else 0
+    starts = [source.lane.starts[row] if source.lane else source.start for row in rows]
     if not target.is_initialized:
         target.lazy_initialization(source.keys, source.values)
     for name in ("keys", "values"):
         buffer = getattr(source, name)
-        out = buffer.new_zeros(len(rows), buffer.shape[1], longest - first, buffer.shape[3])
-        for index, (row, length, start) in enumerate(zip(rows, lengths, starts, strict=True)):
-            begin, length = max(first, start), max(first, start, length)
-            out[index, :, begin - first : length - first] = buffer[row, :, begin - start : length - start]
-        setattr(target, name, out)
+        held = [buffer[row, :, first - start : length - start] for row, start in zip(rows, starts, strict=True)]
+        setattr(target, name, torch.stack(held))
     if isinstance(target, DynamicSlidingWindowLayer):
-        target.cumulative_length = longest
+        target.cumulative_length = length

@@ -32,6 +32,10 @@ class ContrastiveTarget:
         self.expert, self.amateur, self.call, self.contrast = expert, amateur, call, contrast
         self.clock = expert.clock
 
+    @property
+    def order(self) -> list[int]:
+        return self.expert.order
+
     def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
         """The scores after the last prompt token, as node 0 (`HFTarget.prefill`)."""
         expert = self.expert.prefill(input_ids, generation_config, model_kwargs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from lade.emission import AtOnce, Record, Text, TokenByToken
 from lade.fallback import Call
 from lade.methods import Method
 from lade.noise import Noise
+from lade.padding import pad_ended_rows
 from lade.request import Request
 from lade.stats import Clock, CompanionClock, record
 from lade.stream import Stream
@@ -85,6 +88,8 @@ class Decoding:
         try:
             first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs)
             decode(self.requests, first, self.target, self.drafter, emission)
+            if self._cache_is_seen():
+                pad_ended_rows(self.requests, self.target, self._pad(), self._note(emission))
         finally:
             if self.noise is not None:
                 self.noise.rewind(max(request.emitted for request in self.requests))
@@ -92,6 +97,17 @@ class Decoding:
             self.streamer.end()
         self._finish_stats()
         return self._result()
+
+    def _cache_is_seen(self) -> bool:
+        """Whether the caller sees what the cache holds in the end, as with scores and logits always."""
+        returned = self.call.generation_config.return_dict_in_generate
+        return bool(returned or getattr(self.stock, "_is_user_defined", not MARKS_USER_CACHES))
+
+    def _note(self, emission: Emission) -> Callable[[int, torch.Tensor], None] | None:
+        """What takes the logits behind a row's end, where they are recorded."""
+        if isinstance(emission, TokenByToken) and self.record.wanted:
+            return partial(emission.pad, self._pad())
+        return None
 
     def _requests(self) -> list[Request]:
         width = self.call.input_ids.shape[1]
@@ -135,14 +151,14 @@ class Decoding:
         ]
         ids = self.call.input_ids
         sequences = torch.cat([ids, torch.tensor(new, dtype=ids.dtype, device=ids.device)], dim=1)
-        if config.return_dict_in_generate or getattr(self.stock, "_is_user_defined", not MARKS_USER_CACHES):
+        if self._cache_is_seen():
             self.target.export(self.stock)
         if not config.return_dict_in_generate:
             return sequences
         return GenerateDecoderOnlyOutput(
             sequences=sequences,
-            scores=_stacked(self.record.scores, longest) if config.output_scores else None,
-            logits=_stacked(self.record.logits, longest) if config.output_logits else None,
+            scores=_stacked(self.record.scores) if config.output_scores else None,
+            logits=_stacked(self.record.logits) if config.output_logits else None,
             past_key_values=self.stock,
         )
 
@@ -158,9 +174,9 @@ def _eos(criteria: StoppingCriteriaList) -> frozenset[int]:
     return frozenset(int(token) for tensor in ids for token in tensor.tolist())
 
 
-def _stacked(rows: list[list[torch.Tensor]], longest: int) -> tuple[torch.Tensor, ...]:
-    """Per emitted index [B, V]; a row that has ended repeats its last entry."""
-    return tuple(torch.cat([row[min(index, len(row) - 1)] for row in rows]) for index in range(longest))
+def _stacked(rows: list[list[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
+    """[B, V] per index of the longest row's new tokens."""
+    return tuple(torch.cat(column) for column in zip(*rows, strict=True))
 
 
 def choice_sharpness(call: Call) -> float:

@@ -155,14 +155,26 @@ class TokenByToken:
 
     def choose(self, slot: int, node: int) -> int:
         request = self.active[slot]
-        device = self.text.buffer.device
-        logits = self.outputs.at(slot, node).to(copy=True, dtype=torch.float32, device=device)
-        scores = self.processors[request.row](self.text.of(request.row), logits)
+        return self._pick(request, slot, node, self._scored(request.row, self.outputs.at(slot, node)))
+
+    def pad(self, token: int, row: int, logits: torch.Tensor) -> None:
+        """Record what plain decoding computes behind a row's end, where it emits padding whatever the scores are.
+
+        Args:
+            logits: [1, V] after the row's text so far, to which the token is added.
+        """
+        self._scored(row, logits)
+        self.text.append(row, token)
+
+    def _scored(self, row: int, logits: torch.Tensor) -> torch.Tensor:
+        """[1, V] scores of [1, V] logits after a row's text so far; both are recorded where that is wanted."""
+        logits = logits.to(copy=True, dtype=torch.float32, device=self.text.buffer.device)
+        scores: torch.Tensor = self.processors[row](self.text.of(row), logits)
         if self.record.wants_scores:
-            self.record.scores[request.row].append(scores)
+            self.record.scores[row].append(scores)
         if self.record.wants_logits:
-            self.record.logits[request.row].append(logits)
-        return self._pick(request, slot, node, scores)
+            self.record.logits[row].append(logits)
+        return scores
 
     def _pick(self, request: Request, slot: int, node: int, scores: torch.Tensor) -> int:
         """A token for [1, V] scores."""

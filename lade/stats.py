@@ -124,6 +124,13 @@ class Clock:
         self.widths[width] += 1
 
     @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Forwards inside are no steps, as they decode nothing; their time counts."""
+        counts = self.steps, self.forward_tokens, self.widths.copy()
+        yield
+        self.steps, self.forward_tokens, self.widths = counts
+
+    @contextlib.contextmanager
     def drafting(self) -> Iterator[None]:
         start = time.perf_counter()
         yield

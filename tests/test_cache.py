@@ -211,26 +211,6 @@ def _subsets(nodes: int, size: int) -> st.SearchStrategy[set[int]]:
     return st.permutations(range(1, nodes)).map(lambda order: set(order[:size]))
 
 
-@settings(max_examples=100)
-@given(started(), st.data())
-def test_export_of_ragged_rows(start: tuple[Rows, int], data: st.DataObject) -> None:
-    """A row holds at its own places what it would hold alone, as far as it reaches; then zeros."""
-    rows, spare = start
-    with slack(spare):
-        take_steps(rows, data)
-    cache = exported(rows, range(len(rows.texts)))
-    longest = max(map(len, rows.texts))
-    for index, layer in enumerate(cache.layers):
-        first = max(0, longest - rows.window + 1) if layer.is_sliding else 0
-        assert layer.get_seq_length() == longest
-        assert layer.keys.shape[2] == longest - first
-        for row, text in enumerate(rows.texts):
-            expected = torch.zeros_like(layer.keys[row])
-            expected[:, : max(0, len(text) - first)] = keys_of([text[first:]], index)[0]
-            assert torch.equal(layer.keys[row], expected)
-            assert torch.equal(layer.values[row], -expected)
-
-
 @pytest.mark.parametrize("kinds", KINDS)
 def test_a_user_s_cache_is_untouched_until_the_export(kinds: list[str]) -> None:
     rows = Rows(kinds, window=4, spare=64, rows=2, imported=7)
