@@ -24,6 +24,10 @@ class Target(Protocol):
         """How deep a draft of this row may reach where so many tokens are still allowed."""
         ...
 
+    def room(self, rows: int) -> int:
+        """How many nodes each draft of the first rows may have, at least 1."""
+        ...
+
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
         """One forward for the drafts of the first n rows."""
         ...
@@ -66,6 +70,9 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
         drafter.start(request)
     while active:
         depths = [target.depth_limit(slot, request.limit - request.emitted) for slot, request in enumerate(active)]
+        room = target.room(len(active))
+        for request in active:
+            request.room = room
         with target.clock.drafting():
             drafts = drafter.draft(active, depths)
         outputs = target.forward(drafts)

@@ -16,6 +16,7 @@ class Request:
         prompt_length: how many of them are the prompt.
         limit: the most tokens it may emit.
         finished: whether a stop rule has fired.
+        room: the most nodes that its next draft may have, the root included.
         state: what the drafter remembers about it.
     """
 
@@ -24,6 +25,7 @@ class Request:
     prompt_length: int
     limit: int
     finished: bool = False
+    room: int = 1 << 30
     state: Any = None
 
     @property

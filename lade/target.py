@@ -23,6 +23,8 @@ from lade.stats import Clock
 from lade.topk import likeliest
 from lade.tree import Draft, ancestor_matrix
 
+UNLIMITED = 1 << 30
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -134,6 +136,15 @@ class HFTarget:
         if self.position_limit is None:
             return remaining - 1
         return max(0, min(remaining - 1, self.position_limit - 1 - self.positions[slot]))
+
+    def room(self, rows: int) -> int:
+        """How many nodes each draft of the first rows may have.
+
+        Some models cut tensors as long as their position table by the number of tokens, or of slots, of a forward.
+        """
+        if self.position_limit is None:
+            return UNLIMITED
+        return max(1, self.position_limit - max(self.cache.lengths[:rows]))
 
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
         """One forward for the drafts of the first n rows."""

@@ -83,6 +83,9 @@ class Target:
     def depth_limit(self, slot: int, remaining: int) -> int:
         return remaining - 1
 
+    def room(self, rows: int) -> int:
+        return 1 << 30
+
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
         for text, draft in zip(self.texts, drafts, strict=False):
             assert draft.tokens[0] == self.table(text), "a draft stands in another request's row"

@@ -3,11 +3,12 @@
 import contextlib
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from families import BRANCHABLE, POSITIONS, VOCAB, WINDOW
+from families import BRANCHABLE, POSITIONS, VOCAB, WINDOW, Family
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_model, words
@@ -251,3 +252,47 @@ def test_depth_limits() -> None:
     assert [target.depth_limit(0, remaining) for remaining in (1, 2, 3, 4, 99)] == [0, 1, 2, 2, 2]
     assert [target.depth_limit(1, remaining) for remaining in (1, 7, 8, 99)] == [0, 6, 6, 6]
     assert target_of(model, (9,)).depth_limit(0, 99) == 98
+
+
+NARROW = 40  # positions, fewer than the nodes of a large tree
+SMALL = {"hidden_size": 32, "max_position_embeddings": NARROW, "vocab_size": 64, "tie_word_embeddings": False}
+BERT = SMALL | {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "is_decoder": True}
+NARROW_FAMILIES = {
+    # Cuts a buffer of that many token types by the number of tokens of a forward.
+    "big_bird": Family("narrow big_bird", "big_bird", BERT | {"attention_type": "original_full"}),
+    # Cuts a causal mask of that many rows by the number of slots.
+    "gpt_neo": Family(
+        "narrow gpt_neo",
+        "gpt_neo",
+        SMALL | {"num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]]},
+    ),
+    "bert": Family("narrow bert", "bert", BERT),
+}
+WIDE_TREES = {
+    "auto": {"config": lade.LookaheadConfig(mode="auto", budget=48, adapt=False)},
+    "window": {"config": lade.LookaheadConfig(mode="auto", budget=48, adapt=False, sources=("window", "recycled"))},
+    "lookahead": {"config": lade.LookaheadConfig(mode="lookahead", ngram=5, window=15, guesses=15)},
+    "draft": {"method": lambda draft: lade.DraftModel(draft, tokens=30, adapt="fixed")},
+    "candidates": {"method": lambda draft: lade.MultiCandidate(draft, widths=(4, 3, 3), likeliest=True)},
+    "self": {"method": lambda draft: lade.SelfSpeculative(((1,), ()), tokens=30, adapt="fixed")},
+}
+
+
+# Layers are left out of models only that name them as most do.
+NARROW_CASES = [(name, way) for name in NARROW_FAMILIES for way in WIDE_TREES if way != "self" or name == "gpt_neo"]
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("lengths", [(10,), (10, 6)], ids=str)
+@pytest.mark.parametrize(("name", "way"), NARROW_CASES)
+def test_context_and_tree_fit_the_positions(name: str, lengths: tuple[int, ...], way: str) -> None:
+    """Models whose forward takes no more tokens, or slots, than there are positions: as far as plain decoding goes."""
+    model, draft = (tiny_model(replace(NARROW_FAMILIES[name], seed=seed)) for seed in (0, 1))
+    if way in ("auto", "candidates"):
+        draft = model
+    given = {key: value(draft) if key == "method" else value for key, value in WIDE_TREES[way].items()}
+    kwargs = words(*lengths) | {"do_sample": False, "max_new_tokens": NARROW - 10 + 1}
+    for _ in range(2):  # the second time with what the first one learned
+        assert lade.generate(model, **kwargs, **given).tolist() == model.generate(**kwargs).tolist()
+        assert lade.last_stats().fallback is None
+    assert max(lade.last_stats().widths) > 4

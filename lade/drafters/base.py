@@ -29,7 +29,10 @@ class Drafter(Protocol):
         ...
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
-        """One draft per request; no node of draft i may be deeper than `depths[i]`, which is at least 0."""
+        """One draft per request, of no more nodes than its room.
+
+        No node of draft i may be deeper than `depths[i]`, which is at least 0.
+        """
         ...
 
     def observe(

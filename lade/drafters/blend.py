@@ -101,14 +101,15 @@ class BlendDrafter:
         builders = [self._grown(request, depth, room) for request, depth in zip(requests, depths, strict=True)]
         self._cut([request.state for request in requests], builders, context)
         parts = zip(requests, builders, depths, strict=True)
-        return [self._windowed(request.state, builder, depth).build() for request, builder, depth in parts]
+        return [self._windowed(request, builder, depth).build() for request, builder, depth in parts]
 
     def _grown(self, request: Request, deepest: int, room: int) -> TreeBuilder:
         builder, state = TreeBuilder(request.tokens[-1]), request.state
-        window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest))
+        budget = min(self.budget, request.room)
+        window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
         state.places, state.masses = [state.mixture.place(request.tokens)], [1.0]
         with state.mixture.pool.lock:
-            self._grow(builder, state, deepest, min(room, self.budget - window))
+            self._grow(builder, state, deepest, min(room, budget - window))
         return builder
 
     def _cut(self, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
@@ -123,17 +124,18 @@ class BlendDrafter:
             builder.cut(nodes)
             del state.places[nodes:]
 
-    def _windowed(self, state: _State, builder: TreeBuilder, deepest: int) -> TreeBuilder:
+    def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> TreeBuilder:
+        state: _State = request.state
         builder.queries.update(range(len(builder.tokens)))
         if state.window is not None:
-            columns = self._columns(state.window, deepest)
+            columns = self._columns(state.window, deepest, min(self.budget, request.room))
             if self.pace.adapts:  # in proportion to the tree
                 columns = min(columns, len(builder.tokens) // (WINDOW_SHARE - 1) // (state.window.ngram - 1))
             state.window.add(builder, columns)
         return builder
 
-    def _columns(self, window: Window, deepest: int) -> int:
-        return min(window.width, deepest - window.ngram + 3)
+    def _columns(self, window: Window, deepest: int, budget: int) -> int:
+        return min(window.width, deepest - window.ngram + 3, budget // WINDOW_SHARE // (window.ngram - 1))
 
     def _grow(self, builder: TreeBuilder, state: _State, deepest: int, budget: int) -> None:
         """Add the nodes that the model is likeliest to choose, until the budget is used."""

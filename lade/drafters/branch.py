@@ -25,6 +25,7 @@ class Branch:
         tree: begins with the first token that the drafting model has not kept.
         root: the node that is the target's root.
         deepest: how deep below that root the drafting model's positions reach.
+        room: the most nodes that it may have from that root on.
         computed: nodes that it has computed in this step.
         drawn, laws: as in `Proposals`, with this tree's nodes.
     """
@@ -32,6 +33,7 @@ class Branch:
     tree: TreeBuilder
     root: int
     deepest: int
+    room: int = ENDLESS
     computed: int = 0
     drawn: dict[int, Sequence[int]] = field(default_factory=dict)
     laws: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -47,6 +49,10 @@ class Branch:
         tree.tokens[0] = token
         tree.queries = set(range(len(tree.tokens)))
         return tree.build()
+
+    @property
+    def full(self) -> bool:
+        return len(self.tree.tokens) - self.root >= self.room
 
     @property
     def depth(self) -> int:

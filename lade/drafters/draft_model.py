@@ -34,7 +34,7 @@ class SecondModel:
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
         rows = self.rows = self._prefilled(requests) if self.rows is None else self._retired(self.rows)
-        self.branches = [self._branch(slot, request) for slot, request in enumerate(rows)]
+        self.branches = [self._branch(slot, request, len(rows)) for slot, request in enumerate(rows)]
         found = {request.row: branch for request, branch in zip(rows, self.branches, strict=True)}
         # A text beyond the draft's positions is not drafted.
         return [found.get(request.row) or Branch(TreeBuilder(0), 0, 0) for request in requests]
@@ -50,23 +50,24 @@ class SecondModel:
         """The rows without those whose request has finished, or whose text has outgrown the draft's positions."""
         rows = list(rows)
         for slot in range(len(rows) - 1, -1, -1):
-            if rows[slot].finished or self._room(slot, rows[slot]) < 0:
+            if rows[slot].finished or self._left(slot, rows[slot]) < 0:
                 last = len(rows) - 1
                 self.draft.swap(slot, last)
                 rows[slot] = rows[last]
                 del rows[last]
         return rows
 
-    def _room(self, slot: int, request: Request) -> int:
+    def _left(self, slot: int, request: Request) -> int:
         """Positions left behind the request's last token."""
         limit = self.draft.position_limit
         return ENDLESS if limit is None else limit - len(request.tokens)
 
-    def _branch(self, slot: int, request: Request) -> Branch:
+    def _branch(self, slot: int, request: Request, rows: int) -> Branch:
         waiting = self._readable(request.tokens[self.draft.positions[slot] :])
         tree = TreeBuilder(waiting[0])
         root = tree.add_path(0, waiting[1:], "root")
-        return Branch(tree, root, self._room(slot, request) + 1)  # a leaf is not computed, so it needs no position
+        deepest = self._left(slot, request) + 1  # a leaf is not computed, so it needs no position
+        return Branch(tree, root, deepest, self.draft.room(rows) - root)
 
     def _readable(self, tokens: Sequence[int]) -> list[int]:
         return [token if token < self.known else 0 for token in tokens]

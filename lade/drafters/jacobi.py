@@ -43,9 +43,10 @@ class JacobiDrafter:
 
     def _draft(self, request: Request, state: _State, depth: int) -> Draft:
         builder, ngram = TreeBuilder(request.tokens[-1]), self.settings.ngram
+        budget = min(self.budget, request.room)
         # Column i reaches down to depth i + N - 2.
-        columns = min(self.settings.window, depth - ngram + 3, self.budget // (ngram - 1))
-        room = self.budget - state.window.nodes(columns)
+        columns = min(self.settings.window, depth - ngram + 3, budget // (ngram - 1))
+        room = budget - state.window.nodes(columns)
         for guess in state.pool.lookup(request.tokens[-1]):
             if len(builder.tokens) + min(depth, ngram - 1) > room:
                 break

@@ -67,7 +67,8 @@ class ModelDrafter:
         going = []
         for request, branch, depth in zip(requests, self.branches, depths, strict=True):
             branch.deepest = min(depth, branch.deepest, request.state.limit())
-            if branch.deepest > 0:
+            branch.room = min(branch.room, request.room)
+            if branch.deepest > 0 and not branch.full:
                 going.append((request.state, branch))
         level = 0
         while going:
@@ -88,14 +89,15 @@ class ModelDrafter:
             self._hang(branch, nodes, chosen, first)
             sure = max(chosen.confidence[first : first + len(nodes)], default=1.0)
             first += len(nodes)
-            if branch.depth < branch.deepest and length.goes_on(sure):
+            if branch.depth < branch.deepest and not branch.full and length.goes_on(sure):
                 left.append((length, branch))
         return left
 
     def _hang(self, branch: Branch, nodes: Sequence[int], chosen: Chosen, first: int) -> None:
         for row, node in enumerate(nodes, first):
             for token in chosen.tokens[row]:
-                branch.tree.add(node, token, self.source)
+                if not branch.full:
+                    branch.tree.add(node, token, self.source)
             if chosen.laws is not None:
                 branch.drawn[node], branch.laws[node] = chosen.tokens[row], chosen.laws[row]
 
