@@ -16,6 +16,7 @@ from lade.methods import Method, check_method
 from lade.reference import check_reference, reference_in, references_of
 from lade.route import lookahead_sample
 from lade.shown import invalid
+from lade.vocabulary import readable
 
 
 def decoding_method(
@@ -126,7 +127,7 @@ def generate(
     prompts = check_inputs(model, input_ids, generate_kwargs)
     if method is None:  # else there is nothing that could change meanwhile
         config = config or default_config()
-        check_reference(reference, config, prompts.shape[0])
+        check_reference(reference, config, model, prompts.shape[0])
     reference_in(generate_kwargs.get("generation_config"))
     way = decoding_method(
         config, method=method, streamer=streamer, tokenizer=tokenizer, reference=reference, contrast=contrast
@@ -161,10 +162,10 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> torch.Te
     if 0 in input_ids.shape:
         raise ValueError(f"input_ids of shape {tuple(input_ids.shape)}: an empty prompt; at least one token is needed")
     config = model.config.get_text_config(decoder=True)
-    low, high = int(input_ids.min()), int(input_ids.max())
-    if low < 0 or high >= config.vocab_size:
+    low, high, size = int(input_ids.min()), int(input_ids.max()), readable(model)
+    if low < 0 or high >= size:
         wrong = low if low < 0 else high
-        raise ValueError(f"input_ids hold token id {wrong}: allowed are 0 to {config.vocab_size - 1}")
+        raise ValueError(f"input_ids must hold token ids from 0 to {size - 1}, got {wrong}")
     _check_mask(input_ids, kwargs)
     _check_positions(input_ids, kwargs)
     mask = kwargs.get("attention_mask")

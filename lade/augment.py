@@ -108,7 +108,7 @@ def lookahead(
     if method is not None:
         method.check(unwrapped(model))
     config = config or default_config()
-    check_reference(reference, config)
+    check_reference(reference, config, model)
     check_switch("warm", warm)
     if warm and method is not None:
         raise ValueError(f"warm={warm!r} beside method={type(method).__name__}: allowed is one of them")

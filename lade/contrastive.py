@@ -31,6 +31,7 @@ class ContrastiveTarget:
     def __init__(self, expert: HFTarget, amateur: HFTarget, call: Call, contrast: Contrast) -> None:
         self.expert, self.amateur, self.call, self.contrast = expert, amateur, call, contrast
         self.clock = expert.clock
+        self.vocabulary = min(expert.vocabulary, amateur.vocabulary)
 
     @property
     def order(self) -> list[int]:

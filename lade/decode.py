@@ -20,6 +20,11 @@ class Target(Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def vocabulary(self) -> int:
+        """Token ids below this one can be read."""
+        ...
+
     def depth_limit(self, slot: int, remaining: int) -> int:
         """How deep a draft of this row may reach where so many tokens are still allowed."""
         ...
@@ -74,7 +79,7 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
         for request in active:
             request.room = room
         with target.clock.drafting():
-            drafts = drafter.draft(active, depths)
+            drafts = [draft.within(target.vocabulary) for draft in drafter.draft(active, depths)]
         outputs = target.forward(drafts)
         verdicts = verify(active, drafts, outputs, emission)
         target.keep([verdict.path for verdict in verdicts])

@@ -65,7 +65,7 @@ def _inputs(
     tokens, own, depths, visible = [], [], [], []
     for tree, (first, end) in zip(trees, spans, strict=True):
         padding = [0] * (nodes - end + first)
-        tokens.append(tree.tokens[first:end] + padding)
+        tokens.append([token if token < target.vocabulary else 0 for token in tree.tokens[first:end]] + padding)
         own.append(tree.depths[first:end] + padding)
         depths.append(tree.depths[:end] + [0] * (columns - end))
         visible.append(_ancestors(tuple(tree.parents[:end]), columns)[first : first + nodes])

@@ -18,6 +18,7 @@ from lade.models.families import refusal
 from lade.probe import empty_cache, probed_reason
 from lade.stats import Clock
 from lade.target import HFTarget
+from lade.vocabulary import readable, writable
 from lade.wrappers import unwrapped
 
 APART = 1024  # entries by which vocabularies of one tokenizer may differ: models are padded to round sizes
@@ -63,11 +64,13 @@ def second_model(draft: Any, target: HFTarget) -> SecondModel:
     config = text_config(model)
     kinds, limit = layer_kinds(config), fallback.position_limit(config)
     behind = HFTarget(model, empty_cache(model), kinds, limit, Clock())
-    return SecondModel(behind, vocabulary(model), vocabulary(target.model), target.model.device)
+    known = min(readable(target.model), writable(target.model))
+    return SecondModel(behind, readable(model), known, writable(target.model), target.model.device)
 
 
 def vocabulary(model: Any) -> int:
-    return int(text_config(unwrapped(model)).vocab_size)
+    model = unwrapped(model)
+    return min(readable(model), writable(model))
 
 
 def text_config(model: Any) -> Any:

@@ -17,7 +17,7 @@ import torch
 
 from lade.drafters.recycle import LENGTHS, NOTHING, Average, Entry
 from lade.drafters.stages import PRIORS, SOURCES, TOP
-from lade.warmtable import vocabulary_size
+from lade.vocabulary import readable
 
 KIND, FORMAT = "pool", "2"
 ROUNDING = 1e-9  # how far above 1 an average may get
@@ -94,7 +94,7 @@ def unpack(tensors: dict[str, torch.Tensor], model: Any) -> Contents:
     names |= {f"{name}.{stage}" for name in CALIBRATION for stage in range(len(PRIORS))}
     if set(tensors) != names:
         raise ValueError(f"tensors are missing or unknown: {', '.join(sorted(set(tensors) ^ names))}")
-    vocabulary = vocabulary_size(model)
+    vocabulary = readable(model)
     halves = _halves([_table(tensors, length, vocabulary) for length in LENGTHS], tensors["young"])
     weights, seen = _stages(tensors, "weights"), _stages(tensors, "seen")
     if not all(0 <= value <= 1 for stage in weights for value in stage):

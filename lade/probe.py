@@ -21,6 +21,7 @@ from lade.precision import is_quantised, precision
 from lade.stats import Clock
 from lade.target import HFTarget, Outputs
 from lade.tree import Draft, TreeBuilder
+from lade.vocabulary import readable
 
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
@@ -58,8 +59,8 @@ def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None
 
 
 def _measure(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> tuple[float, float]:
-    vocabulary = model.config.get_text_config(decoder=True).vocab_size
-    tokens = [(7919 * index + 13) % vocabulary for index in range(15)]
+    size = readable(model)
+    tokens = [(7919 * index + 13) % size for index in range(15)]
     rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
     if padding_works(model):
         del rows[1][3:]

@@ -1,4 +1,7 @@
-"""Texts that an output may repeat: what a user may give, as token ids per row, and where. Knows no model."""
+"""Texts that an output may repeat: what a user may give, as token ids per row, and where.
+
+Knows of a model how many ids it reads.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from typing import Any
 import torch
 
 from lade.config import LookaheadConfig
+from lade.vocabulary import readable
+from lade.wrappers import unwrapped
 
 KEY = "reference"  # the one entry of `GenerationConfig(lade={...})`
 References = list[Sequence[int] | None]
 
 
-def references_for(reference: Any, generation_config: Any, config: LookaheadConfig, rows: int) -> References | None:
+def references_for(
+    reference: Any, generation_config: Any, config: LookaheadConfig, rows: int, model: Any
+) -> References | None:
     """The references of a call, one per row; the argument counts where the generation config holds one too.
 
     Args:
@@ -25,7 +32,7 @@ def references_for(reference: Any, generation_config: Any, config: LookaheadConf
     configured = reference_in(generation_config)
     reference = configured if reference is None else reference
     samples = getattr(generation_config, "num_return_sequences", None) or 1
-    return check_reference(reference, config, rows // samples, samples)
+    return check_reference(reference, config, model, rows // samples, samples)
 
 
 def reference_in(generation_config: Any) -> Any:
@@ -47,12 +54,17 @@ def reference_in(generation_config: Any) -> Any:
 
 
 def check_reference(
-    reference: Any, config: LookaheadConfig, prompts: int | None = None, samples: int = 1
+    reference: Any, config: LookaheadConfig, model: Any, prompts: int | None = None, samples: int = 1
 ) -> References | None:
-    """`references_of`, and an error where the mode has no use for a reference."""
-    if reference is not None:
-        check_mode("reference", config)
-    return references_of(reference, prompts, samples)
+    """`references_of`, and an error where the mode has no use for a reference, or the model cannot read it."""
+    if reference is None:
+        return None
+    check_mode("reference", config)
+    texts = references_of(reference, prompts, samples)
+    highest = max((max(text, default=0) for text in texts or () if text is not None), default=0)
+    if highest >= (size := readable(unwrapped(model))):
+        raise ValueError(f"reference must hold token ids from 0 to {size - 1}, got {highest}")
+    return texts
 
 
 def check_mode(name: str, config: LookaheadConfig) -> None:

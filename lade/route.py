@@ -58,7 +58,7 @@ def lookahead_sample(
     call = Call(
         model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus or False, model_kwargs
     )
-    references = references_for(reference, generation_config, config, input_ids.shape[0])
+    references = references_for(reference, generation_config, config, input_ids.shape[0], model)
     beside = None if contrast is None else _contrasting(call, contrast)
     reason = None if contrast is not None else _reason_for_plain(call)
     if reason is None and method is not None:

@@ -22,6 +22,7 @@ from lade.drafters.stages import TOP
 from lade.stats import Clock
 from lade.topk import likeliest
 from lade.tree import Draft, ancestor_matrix
+from lade.vocabulary import readable
 
 UNLIMITED = 1 << 30
 
@@ -34,11 +35,13 @@ class Outputs:
         logits: [n, Q, V], raw, in the model's own precision.
         columns: node -> its index on the Q axis, the same for all rows.
         sharpness: inverse temperature of the probabilities that `top` reports.
+        vocabulary: ids from this one on are no prediction that `top` reports; `None` reports all.
     """
 
     logits: torch.Tensor
     columns: dict[int, int]
     sharpness: float = 1.0
+    vocabulary: int | None = None
 
     def at(self, slot: int, node: int) -> torch.Tensor:
         """[1, V] raw logits after one node."""
@@ -60,8 +63,9 @@ class Outputs:
     @cached_property
     def _top(self) -> tuple[list[list[list[int]]], list[list[list[float]]]]:
         """The `TOP` most likely tokens of every queried node: all that leaves the device of them."""
-        rows, queried, size = self.logits.shape
-        tokens, probabilities = likeliest(self._singles.view(-1, size), min(TOP, size), self.sharpness)
+        logits = self._singles[..., : self.vocabulary]
+        rows, queried, size = logits.shape
+        tokens, probabilities = likeliest(logits.reshape(-1, size), min(TOP, size), self.sharpness)
         return tokens.view(rows, queried, -1).tolist(), probabilities.view(rows, queried, -1).tolist()
 
     @cached_property
@@ -104,6 +108,7 @@ class HFTarget:
         self.positions: list[int] = []  # of each row's root
         self.order: list[int] = []  # which row of the user's batch stands where
         self.slices_logits = model._supports_logits_to_keep()
+        self.vocabulary = readable(model)
 
     def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
         """Run the prompt as plain decoding does, chunked where the configuration says so.
@@ -159,7 +164,8 @@ class HFTarget:
             logits = self.model(**inputs).logits
         if some and not self.slices_logits:
             logits = logits[:, queries]
-        return Outputs(logits, {node: column for column, node in enumerate(queries)}, self.sharpness)
+        columns = {node: column for column, node in enumerate(queries)}
+        return Outputs(logits, columns, self.sharpness, self.vocabulary)
 
     def _inputs(self, drafts: Sequence[Draft], nodes: int) -> dict[str, Any]:
         tokens = [draft.tokens + [0] * (nodes - len(draft)) for draft in drafts]

@@ -6,7 +6,7 @@ depths and ancestors; what the tokens mean, and who proposed them, is the drafte
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -38,6 +38,15 @@ class Draft:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def within(self, vocabulary: int) -> Draft:
+        """This draft for a model that reads the ids below `vocabulary`: others are nobody's children, so no walk comes
+        to their nodes, and carry token 0. A root that cannot be read is left to the model's own error."""
+        if max(self.tokens) < vocabulary:
+            return self
+        tokens = [self.tokens[0], *(token if token < vocabulary else 0 for token in self.tokens[1:])]
+        children = {(node, token): child for (node, token), child in self.children.items() if token < vocabulary}
+        return replace(self, tokens=tokens, children=children)
 
 
 @dataclass(slots=True)

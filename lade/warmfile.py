@@ -16,8 +16,9 @@ import lade
 from lade.drafters.recycle import CONTEXT, NOTHING
 from lade.fingerprint import configuration_key, fingerprint
 from lade.safefile import cache_folder, read, write
+from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts
-from lade.warmtable import WarmTable, vocabulary_size
+from lade.warmtable import WarmTable
 from lade.wrappers import unwrapped
 
 FORMAT = "2"
@@ -77,7 +78,7 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
         raise ValueError("it is not this model's table")
     if set(tensors) != NAMES:
         raise ValueError(f"it holds {sorted(tensors)}")
-    size = vocabulary_size(model)
+    size = readable(model)
     entries = tensors["tokens"], tensors["probabilities"]
     contexts = WarmContexts(*(tensors[f"contexts.{part}"] for part in PARTS))
     kept = entries[0].shape[-1] if entries[0].dim() else 0

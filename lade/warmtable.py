@@ -16,6 +16,7 @@ import torch
 
 from lade.config import check_integer
 from lade.topk import exactly_likeliest
+from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts, smoothed
 from lade.warmtexts import ROWS, length_for, rows_for, write_texts
 
@@ -63,7 +64,7 @@ def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress
         ValueError: names the argument.
     """
     check(model, top)
-    size = vocabulary_size(model)
+    size = readable(model)
     entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
     check_integer("batch_tokens", entries, "an integer of at least 1", lambda value: value >= 1)
     length = length_for(model.config.get_text_config(decoder=True))
@@ -107,7 +108,7 @@ def _entries(model: Any, size: int, top: int, rows: int, told: _Told) -> tuple[t
 def _best(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
     """[rows, top] tokens and their probabilities after the last of `ids`."""
     outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, return_dict=True)
-    return exactly_likeliest(outputs.logits[:, -1].float(), top)
+    return exactly_likeliest(outputs.logits[:, -1, : readable(model)].float(), top)
 
 
 @contextmanager
@@ -125,10 +126,6 @@ def _evaluating(model: Any) -> Iterator[None]:
 def check(model: Any, top: int) -> None:
     if model.config.is_encoder_decoder:
         raise ValueError(f"model={type(model).__name__}: allowed is a model without an encoder")
-    size = vocabulary_size(model)
+    size = readable(model)
     allowed = f"an integer from 1 to {size}, the size of the vocabulary"
     check_integer("top", top, allowed, lambda value: 1 <= value <= size)
-
-
-def vocabulary_size(model: Any) -> int:
-    return int(model.config.get_text_config(decoder=True).vocab_size)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lade.topk import exactly_likeliest
+from lade.vocabulary import readable
 
 ROWS, LENGTH = 128, 256  # of the texts: about as many tokens as a vocabulary has
 CHOICES = 16  # the next token is drawn from so many: what is rarer leads to texts that hardly anyone asks for
@@ -90,7 +91,7 @@ def _write(
         cache = getattr(outputs, "past_key_values", None)
         if cache is None:
             return ()
-        logits = outputs.logits[:, -1].float()
+        logits = outputs.logits[:, -1, : readable(model)].float()
         tokens, probabilities = exactly_likeliest(logits, min(max(top, CHOICES), logits.shape[-1]))
         steps.append((ids[:, 0].int().cpu(), tokens[:, :top].int().cpu(), probabilities[:, :top].cpu()))
         ids = tokens.gather(1, torch.multinomial(probabilities[:, :CHOICES], 1, generator=generator))

@@ -69,7 +69,7 @@ class Target:
     """Rows of cached texts, which the loop must keep together with their requests."""
 
     def __init__(self, table: Table, prompts: Sequence[Sequence[int]]) -> None:
-        self.table, self.clock = table, Clock()
+        self.table, self.clock, self.vocabulary = table, Clock(), VOCABULARY
         self.texts = [list(prompt) for prompt in prompts]
         self.order = list(range(len(prompts)))
         self.drafts: Sequence[Draft] = []

@@ -23,12 +23,13 @@ class SecondModel:
     Args:
         draft: the model behind an empty cache; prefilled here when the first drafts are asked for.
         known: vocabulary entries that it can read.
-        vocabulary: V, entries that the target can read. A token that only one of the two knows is never drafted.
+        vocabulary: entries that the target can read. A token that only one of the two knows is never drafted.
+        width: V, of the target's logits.
         device: where the target wants logits.
     """
 
-    def __init__(self, draft: HFTarget, known: int, vocabulary: int, device: torch.device) -> None:
-        self.draft, self.known, self.vocabulary, self.device = draft, known, vocabulary, device
+    def __init__(self, draft: HFTarget, known: int, vocabulary: int, width: int, device: torch.device) -> None:
+        self.draft, self.known, self.vocabulary, self.width, self.device = draft, known, vocabulary, width, device
         self.rows: list[Request] | None = None  # whose texts the rows of the draft's cache hold
         self.branches: list[Branch] = []  # theirs
 
@@ -73,7 +74,7 @@ class SecondModel:
         return [token if token < self.known else 0 for token in tokens]
 
     def expand(self, branches: Sequence[Branch]) -> torch.Tensor:
-        return fitted(expand(self.draft, self.branches, branches).to(self.device), self.vocabulary)
+        return fitted(expand(self.draft, self.branches, branches).to(self.device), self.vocabulary, self.width)
 
     def keep(self, requests: Sequence[Request], branches: Sequence[Branch], verdicts: Sequence[Verdict]) -> None:
         if self.branches:
@@ -89,9 +90,8 @@ def _computed(branch: Branch, path: Sequence[int]) -> list[int]:
     return [*range(branch.root + 1), *(node for node in accepted if node < branch.computed)]
 
 
-def fitted(logits: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """[M, vocabulary]: what the target cannot read is left out, what the draft does not know cannot be drafted."""
-    missing = vocabulary - logits.shape[-1]
-    if missing > 0:
-        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
-    return logits[:, :vocabulary]
+def fitted(logits: torch.Tensor, vocabulary: int, width: int) -> torch.Tensor:
+    """[M, width]: what the target cannot read and what the draft does not know cannot be drafted."""
+    known = logits[:, :vocabulary]
+    missing = width - known.shape[-1]
+    return torch.nn.functional.pad(known, (0, missing), value=-torch.inf) if missing else known

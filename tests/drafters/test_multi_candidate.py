@@ -68,5 +68,6 @@ def test_draws_are_warped_as_the_targets_are() -> None:
 
 
 def test_vocabularies_are_fitted() -> None:
-    assert fitted(LOGITS, 3).tolist() == LOGITS[:, :3].tolist()
-    assert fitted(LOGITS, 6)[:, 4:].tolist() == [[-torch.inf] * 2] * 2
+    assert fitted(LOGITS, 3, 3).tolist() == LOGITS[:, :3].tolist()
+    assert fitted(LOGITS, 6, 6)[:, 4:].tolist() == [[-torch.inf] * 2] * 2
+    assert fitted(LOGITS, 3, 4).tolist() == [[*row[:3], -torch.inf] for row in LOGITS.tolist()]
