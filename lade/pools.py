@@ -22,6 +22,7 @@ from lade.drafters.calibration import Calibration
 from lade.drafters.recycle import CAPACITY, PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
 from lade.poolfile import Contents, check_description, describe, pack, unpack
+from lade.regularfile import naming
 from lade.safefile import read, write
 from lade.shown import shown
 from lade.wrappers import unwrapped
@@ -131,8 +132,7 @@ def load_pool(
 
     Raises:
         ValueError: names the argument; names the file that is not a pool, damaged, of another format or of another
-            model.
-        OSError: the file cannot be read.
+            model, is no regular file, or cannot be read (`OSError` too; `FileNotFoundError` where it is not there).
     """
     check_model("model", model)
     check_path("path", path)
@@ -148,14 +148,10 @@ def load_pool(
 
 
 def _load(path: Path, model: Any) -> Contents:
-    with path.open("rb"):  # its errors name the file, those of safetensors do not
-        pass
-    try:
+    with naming(f"path={str(path)!r}"):
         tensors, metadata = read(path)
         check_description(metadata, model)
         return unpack(tensors, model)
-    except ValueError as error:
-        raise ValueError(f"path={str(path)!r}: {error}") from error
 
 
 def _contents(pool: Pool) -> Contents:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from lade.atomic import put_in_place
-from lade.jsonobject import json_object
+from lade.jsonobject import brief, read_object
+from lade.regularfile import MEBIBYTE
 from lade.shown import shown
 
 KIND, FORMAT = "preset", 1
+MOST = MEBIBYTE  # of a file
 SUFFIX = ".json"
 
 
@@ -25,7 +27,6 @@ def preset_file(name: str | os.PathLike[str]) -> Path:
     """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
     if not isinstance(name, str | os.PathLike) or not str(name).strip(". "):
         raise ValueError(f"PRESET={shown(name)}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
-    from lade.safefile import cache_folder  # it imports torch
 
     try:
         path = Path(name).expanduser()
@@ -46,27 +47,27 @@ def read(path: Path, mode: str | None, modes: Sequence[str], names: Sequence[str
         ValueError: names the file, the field, its value and what is allowed.
     """
     where = f"PRESET={str(path)!r}"
-    preset = _object(path, where)
+    preset = read_object(path, MOST, where)
     if preset.get("kind") != KIND or preset.get("format") != FORMAT:
-        found = f"kind={preset.get('kind')!r}, format={preset.get('format')!r}"
+        found = f"kind={brief(preset.get('kind'))}, format={brief(preset.get('format'))}"
         raise ValueError(f"{where}: {found}: allowed are kind={KIND!r}, format={FORMAT}")
     settings = preset.get("settings")
     if not isinstance(settings, dict) or not settings or not all(isinstance(own, dict) for own in settings.values()):
-        raise ValueError(f"{where}: settings={settings!r}: allowed is an object of objects, one for each mode")
+        raise ValueError(f"{where}: settings={brief(settings)}: allowed is an object of objects, one for each mode")
     unknown = [key for key in settings if key not in modes]
     if unknown:
-        raise ValueError(f"{where}: settings of mode {unknown[0]!r}: allowed are {', '.join(map(repr, modes))}")
+        raise ValueError(f"{where}: settings of mode {brief(unknown[0])}: allowed are {', '.join(map(repr, modes))}")
     fastest = preset.get("mode")
     if not isinstance(fastest, str) or fastest not in settings:
         allowed = ", ".join(map(repr, settings))
-        raise ValueError(f"{where}: mode={fastest!r}: allowed are the modes of its settings, {allowed}")
+        raise ValueError(f"{where}: mode={brief(fastest)}: allowed are the modes of its settings, {allowed}")
     chosen = mode or fastest
     if chosen not in settings:
         raise ValueError(f"MODE={mode!r}: {where} has no settings of it: allowed are {', '.join(map(repr, settings))}")
     for key, own in settings.items():
         wrong = [name for name in own if name not in names]
         if wrong:
-            value = f"{wrong[0]}={own[wrong[0]]!r}"
+            value = f"{wrong[0]}={brief(own[wrong[0]])}"
             raise ValueError(f"{where}: settings of {key!r}: {value}: allowed are {', '.join(names)}")
     return chosen, settings[chosen]
 
@@ -76,13 +77,3 @@ def write(path: Path, mode: str, settings: dict[str, dict[str, Any]], origin: di
     preset = {"kind": KIND, "format": FORMAT, "mode": mode, "settings": settings} | origin
     put_in_place(path, (json.dumps(preset, indent=1) + "\n").encode())
     return preset
-
-
-def _object(path: Path, where: str) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"{where}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: is not JSON ({error})") from error
-    return json_object(text, where)

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lade.atomic import put_in_place
-from lade.jsonobject import json_object
+from lade.jsonobject import brief, read_object
+from lade.regularfile import MEBIBYTE, naming
 from lade.shown import invalid, shown
 
 FORMAT = "lade skip set"
 VERSION = 1
+MOST = MEBIBYTE  # of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,7 @@ def skip_set(layers: Any) -> SkipSet:
     """What a user may give: a `SkipSet`, a file that `lade skip-search` wrote, or (attention layers, MLP layers).
 
     Raises:
-        ValueError: names `layers` or the file.
-        OSError: the file cannot be read.
+        ValueError: names `layers` or the file, which cannot be read or holds no skip set.
     """
     if isinstance(layers, SkipSet):
         return layers
@@ -64,16 +65,14 @@ def skip_set(layers: Any) -> SkipSet:
 
 def read_skip_set(path: Path) -> SkipSet:
     """ValueError, which begins with the file's name, where it holds no skip set."""
-    try:
-        found = json_object(path.read_text(encoding="utf-8"), path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not JSON ({error})") from error
+    found = read_object(path, MOST, path)
     if found.get("format") != FORMAT or found.get("version") != VERSION:
         raise ValueError(f"{path}: is not a {FORMAT} of version {VERSION}")
-    try:
+    for name in ("attention", "mlp"):
+        if not isinstance(found.get(name), list):
+            raise ValueError(f"{path}: {name} must be a list of layers, got {brief(found.get(name))}")
+    with naming(path):
         return SkipSet(*(tuple(found[name]) for name in ("attention", "mlp")))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def write_skip_set(path: Path, layers: SkipSet, measured: Mapping[str, Any]) -> None:

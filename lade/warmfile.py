@@ -15,6 +15,7 @@ import torch
 import lade
 from lade.drafters.recycle import CONTEXT, NOTHING
 from lade.fingerprint import configuration_key, fingerprint
+from lade.regularfile import MEBIBYTE
 from lade.safefile import cache_folder, read, write
 from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts
@@ -24,6 +25,7 @@ from lade.wrappers import unwrapped
 FORMAT = "2"
 PREFIX = f"warm{FORMAT}-"
 PARTS = ("endings", "tokens", "probabilities")  # of the contexts
+MOST = 2048 * MEBIBYTE  # of a file: 256,000 entries with 900 tokens each
 NAMES = {"tokens", "probabilities"} | {f"contexts.{part}" for part in PARTS}
 
 _ignored: set[tuple[Any, ...]] = set()  # the states of the files that were warned of
@@ -56,7 +58,7 @@ def load(path: Path, model: Any) -> tuple[WarmTable, str] | None:
     if state is None or state in _ignored:
         return None
     try:
-        return _parsed(*read(path), model)
+        return _parsed(*read(path, MOST), model)
     except (OSError, ValueError) as error:
         _ignored.add(state)
         warnings.warn(f"lade ignores {path}: {error}", CacheWarning, stacklevel=3)
@@ -114,6 +116,6 @@ def store(path: Path, table: WarmTable, tokenizer: str) -> None:
     }
     try:
         contexts = {f"contexts.{part}": getattr(table.contexts, part) for part in PARTS}
-        write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | contexts, metadata)
+        write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | contexts, metadata, MOST)
     except OSError as error:
         warnings.warn(f"lade keeps the warm table in memory only: {error}", CacheWarning, stacklevel=3)

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lade.applications.bench.records import Record, as_line, read_record
+from lade.applications.bench.records import MOST, Record, as_line, read_record
 from lade.applications.bench.trial import Trial
 from lade.atomic import put_in_place
+from lade.regularfile import AbsentFileError, naming, read_bytes
 
 Key = tuple[str, str, str | int, int, int, float, int, int | None]
 
@@ -46,9 +47,10 @@ def left_to_run(path: Path, trials: Sequence[Trial], methods: Mapping[int, Seque
     Raises:
         ValueError: a line that is no record, or a record of no trial; names the file and the line.
     """
-    if not path.exists():
+    try:
+        records = _whole_lines(path)
+    except AbsentFileError:
         return list(trials)
-    records = _whole_lines(path)
     there = {key_of(record) for record in records}
     expected = [keys_of(trial, methods[trial.options.batch]) for trial in trials]
     stray = there - set().union(*expected)
@@ -62,8 +64,6 @@ def left_to_run(path: Path, trials: Sequence[Trial], methods: Mapping[int, Seque
 
 def _whole_lines(path: Path) -> list[Record]:
     """Without a last line that the interrupt cut short."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+    with naming(path):
+        lines = read_bytes(path, MOST).decode(errors="replace").split("\n")[:-1]
     return [read_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]

@@ -1,12 +1,13 @@
 """Prompts, and how they are read from JSON-lines files. Knows nothing of tokenizers, models or tasks."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lade.jsonobject import json_object
+from lade.jsonobject import brief, json_object, read_lines
+from lade.regularfile import MEBIBYTE
 
+MOST = 512 * MEBIBYTE  # of a file
 TEXT_KEYS = ("prompt", "text", "turns", "question")  # the first one present is the prompt
 ID_KEYS = ("prompt_id", "question_id", "task_id", "id")
 
@@ -42,7 +43,7 @@ def read_prompts(path: Path, limit: int | None = None, offset: int = 0) -> list[
             break
         prompt = _prompt(_object(line, path, number), len(prompts), f"{path}:{number}")
         if prompt.id in prompts:
-            raise PromptError(f"{path}:{number}: the prompt id {prompt.id!r} stands twice in the file")
+            raise PromptError(f"{path}:{number}: the prompt id {brief(prompt.id)} stands twice in the file")
         prompts[prompt.id] = prompt
     if not prompts:
         raise PromptError(f"{path}: holds no prompt")
@@ -51,14 +52,11 @@ def read_prompts(path: Path, limit: int | None = None, offset: int = 0) -> list[
     return list(prompts.values())[offset:]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path) -> list[tuple[int, str]]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a JSON string may hold U+2028
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path}: is not UTF-8 text ({error})") from error
-    except OSError as error:
-        raise PromptError(f"{path}: cannot be read ({error.strerror})") from error
-    return ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        return read_lines(path, MOST)
+    except ValueError as error:
+        raise PromptError(str(error)) from error
 
 
 def _object(line: str, path: Path, number: int) -> dict[str, object]:
@@ -74,10 +72,10 @@ def _prompt(row: dict[str, object], index: int, where: str) -> Prompt:
         raise PromptError(f"{where}: none of the keys {', '.join(TEXT_KEYS)}; it has {', '.join(row) or 'no keys'}")
     prompt_id = next((row[key] for key in ID_KEYS if key in row), index)
     if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
-        raise PromptError(f"{where}: the prompt id {prompt_id!r} is neither text nor an integer")
+        raise PromptError(f"{where}: the prompt id {brief(prompt_id)} is neither text nor an integer")
     category = row.get("category", "")
     if not isinstance(category, str):
-        raise PromptError(f"{where}: the category {category!r} is not text")
+        raise PromptError(f"{where}: the category {brief(category)} is not text")
     return Prompt(prompt_id, _turns(row[key], f"{where}: {key!r}"), category)
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from lade.jsonobject import json_object
+from lade.jsonobject import DIGITS, brief, json_object, read_lines
+from lade.regularfile import MEBIBYTE
 
 RESULTS = "results.jsonl"  # in the folder of a run
+MOST = 1024 * MEBIBYTE  # of a results file: about a million records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,13 +129,7 @@ def as_line(record: Record) -> str:
 
 def read_records(path: Path) -> list[Record]:
     """Every record of a results file. ValueError names the file, the line and the field that cannot be used."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: a JSON string may hold U+2028
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not UTF-8 text ({error})") from error
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    return [read_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    return [read_record(line, f"{path}:{number}") for number, line in read_lines(path, MOST)]
 
 
 def read_record(line: str, where: str) -> Record:
@@ -141,7 +137,7 @@ def read_record(line: str, where: str) -> Record:
     row = json_object(line, where)
     unknown = sorted(set(row) - set(HINTS))
     if unknown:
-        raise ValueError(f"{where}: unknown field {unknown[0]!r}: known are {', '.join(HINTS)}")
+        raise ValueError(f"{where}: unknown field {brief(unknown[0])}: known are {', '.join(HINTS)}")
     missing = [name for name in NEEDED if name not in row]
     if missing:
         raise ValueError(f"{where}: the field {missing[0]!r} is missing")
@@ -173,10 +169,10 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
 def _key(key: str, key_type: type, where: str) -> str | int:
     if key_type is str:
         return key
-    if not key.isdecimal():
-        raise ValueError(f"{where}: the key {key!r} is not a count")
+    if not key.isdecimal() or len(key) > DIGITS:
+        raise ValueError(f"{where}: the key {brief(key)} is not a count")
     return int(key)
 
 
 def _wrong(value: Any, hint: Any, where: str) -> ValueError:
-    return ValueError(f"{where}={value!r}: {hint if get_args(hint) else hint.__name__} is needed")
+    return ValueError(f"{where}={brief(value)}: {hint if get_args(hint) else hint.__name__} is needed")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lade.atomic import put_in_place
-from lade.jsonobject import json_object
+from lade.jsonobject import brief, read_object
+from lade.regularfile import MEBIBYTE
 
 RUN = "run.json"
+MOST = 16 * MEBIBYTE  # of the file
 PASSING = {"date", "out", "harness"}  # entries that differ from one session of a run to the next
 NAMED = 6  # differences that an error names
 
@@ -21,16 +23,14 @@ def check_same(path: Path, head: Mapping[str, Any]) -> None:
     there, asked = _flat(read_run(path)), _flat(json.loads(json.dumps(head)))
     differing = [name for name in dict.fromkeys([*there, *asked]) if there.get(name) != asked.get(name)]
     if differing:
-        told = "; ".join(f"{name} is {there.get(name)!r}, not {asked.get(name)!r}" for name in differing[:NAMED])
+        pairs = [(name, brief(there.get(name)), brief(asked.get(name))) for name in differing[:NAMED]]
+        told = "; ".join(f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs)
         more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
         raise ValueError(f"{path}: holds another run: {told}{more}; give another folder or --overwrite")
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    try:
-        return json_object(path.read_text(encoding="utf-8"), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from error
+    return read_object(path, MOST, path)
 
 
 def write_run(path: Path, head: Mapping[str, Any]) -> None:
@@ -40,12 +40,20 @@ def write_run(path: Path, head: Mapping[str, Any]) -> None:
 def add_session(path: Path, spent: Mapping[str, float]) -> None:
     """Add up what the sessions of a run spent; `overhead` is a share of the measured time, so it is weighted by it."""
     head = read_run(path)
-    before = head.get("harness", {})
+    before = _spent(head.get("harness", {}), path)
     total = {name: round(before.get(name, 0.0) + seconds, 4) for name, seconds in spent.items()}
     weights = before.get("generate", 0.0), spent["generate"]
     own = before.get("overhead", 0.0) * weights[0] + spent["overhead"] * weights[1]
     total["overhead"] = round(own / sum(weights), 6) if sum(weights) else 0.0
     write_run(path, head | {"harness": {"sessions": before.get("sessions", 0) + 1} | total})
+
+
+def _spent(harness: Any, path: Path) -> dict[str, float]:
+    """ValueError where these are no numbers by name."""
+    numbers = isinstance(harness, dict) and all(type(value) in (int, float) for value in harness.values())
+    if not numbers:
+        raise ValueError(f"{path}: harness must be an object of numbers, got {brief(harness)}")
+    return dict(harness)
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

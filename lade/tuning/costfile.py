@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from lade.fingerprint import configuration_key
+from lade.regularfile import MEBIBYTE, AbsentFileError
 from lade.safefile import cache_folder, read, write
 from lade.tuning.cost import StepCost
 from lade.tuning.curve import KNOTS
@@ -25,7 +26,8 @@ from lade.warmfile import CacheWarning
 from lade.wrappers import unwrapped
 
 KIND, FORMAT = "cost", "1"
-MOST = 20.0  # logarithm of a cost that none has
+MOST = MEBIBYTE  # of a file
+DEAREST = 20.0  # logarithm of a cost that none has
 CPUS = Path("/proc/cpuinfo")
 
 
@@ -53,8 +55,9 @@ def load(model: Any) -> StepCost:
     """What an earlier process measured, as a guess that a few steps overrule; without a usable file, nothing."""
     description = describe(model)
     try:
-        path = _path(description)
-        return StepCost(_parsed(*read(path), description)) if path.exists() else StepCost()
+        return StepCost(_parsed(*read(_path(description), MOST), description))
+    except AbsentFileError:
+        return StepCost()
     except (OSError, ValueError) as error:
         warnings.warn(f"lade ignores the costs of steps in its cache folder: {error}", CacheWarning, stacklevel=2)
         return StepCost()
@@ -70,7 +73,7 @@ def _store(description: dict[str, str], cost: StepCost) -> None:
         f"{rows}.{context}": torch.tensor(logs, dtype=torch.float64) for (rows, context), logs in cost.logs().items()
     }
     try:
-        write(_path(description), tensors, description)
+        write(_path(description), tensors, description, MOST)
     except OSError as error:
         warnings.warn(f"lade keeps the costs of steps in memory only: {error}", CacheWarning, stacklevel=2)
 
@@ -119,6 +122,6 @@ def _logs(tensor: torch.Tensor) -> list[float]:
     if tuple(tensor.shape) != (len(KNOTS) - 1,) or tensor.dtype != torch.float64:
         raise ValueError("a curve has the wrong shape or dtype")
     logs: list[float] = tensor.tolist()
-    if not all(math.isfinite(value) and abs(value) <= MOST for value in logs):
+    if not all(math.isfinite(value) and abs(value) <= DEAREST for value in logs):
         raise ValueError("a cost is none")
     return logs

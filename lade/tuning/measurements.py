@@ -10,10 +10,11 @@ from collections import UserDict
 from pathlib import Path
 from typing import Any
 
-from lade.jsonobject import json_object
+from lade.jsonobject import brief, json_object
+from lade.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
 from lade.tuning.autotune import Key
 
-LONGEST = 60  # characters of a value in an error
+MOST = 64 * MEBIBYTE  # of the file
 
 
 class MeasurementFile(UserDict[Key, list[float]]):
@@ -31,10 +32,11 @@ class MeasurementFile(UserDict[Key, list[float]]):
         super().__init__()
         self.path = path
         head = json.loads(json.dumps(head))
-        if not path.exists() or not path.stat().st_size:
+        content = _content(path)
+        if not content:
             path.write_text(json.dumps(head) + "\n", encoding="utf-8")
             return
-        first, *rest = _whole_lines(path)
+        first, *rest = _whole_lines(path, content)
         _check_head(json_object(first, f"{path}:1"), head, path)
         for number, line in enumerate(rest, 2):
             where = f"{path}:{number}"
@@ -49,10 +51,19 @@ class MeasurementFile(UserDict[Key, list[float]]):
         super().__setitem__(key, ratios)
 
 
-def _whole_lines(path: Path) -> list[str]:
+def _content(path: Path) -> bytes:
+    """Nothing where there is no file yet."""
+    try:
+        with naming(path):
+            return read_bytes(path, MOST)
+    except AbsentFileError:
+        return b""
+
+
+def _whole_lines(path: Path, content: bytes) -> list[str]:
     """Cuts off, in the file too, the beginning of a line that a killed process left."""
     try:
-        whole, end, cut = path.read_bytes().rpartition(b"\n")
+        whole, end, cut = content.rpartition(b"\n")
         lines = whole.decode().split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is no file of measurements ({error})") from error
@@ -69,13 +80,8 @@ def _check_head(found: dict[str, Any], head: dict[str, Any], path: Path) -> None
         raise ValueError(f"{path}: is no file of measurements of this version")
     changed = [name for name in head | found if found.get(name) != head.get(name)]
     if changed:
-        theirs, ours = (", ".join(f"{name}={_brief(values.get(name))}" for name in changed) for values in (found, head))
+        theirs, ours = (", ".join(f"{name}={brief(values.get(name))}" for name in changed) for values in (found, head))
         raise ValueError(f"{path}: was measured with {theirs}; this run has {ours}")
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _entry(row: dict[str, Any], where: str) -> tuple[Key, list[float]]:

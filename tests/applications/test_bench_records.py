@@ -45,7 +45,7 @@ def test_a_batch_shares_its_seconds() -> None:
         ({"score": 1}, r":2: score=1: bool \| None is needed"),
         ({"prompt_id": 1.5}, r":2: prompt_id=1.5: str \| int is needed"),
         ({"seconds": "2"}, ":2: seconds='2': float is needed"),
-        ({"seconds": float("nan")}, ":2: seconds=nan: float is needed"),
+        ({"seconds": float("nan")}, r":2: is not JSON \(a number must be finite, got NaN\)"),
         ({"seconds": 0}, ":2: seconds=0, rows=1: both must be above 0"),
         ({"rows": 0}, ":2: seconds=2.0, rows=0: both must be above 0"),
         ({"tokens_per_step": {}}, ":2: tokens_per_step={}: "),

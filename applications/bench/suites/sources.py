@@ -5,20 +5,23 @@ The local data is the folder named by LADE_DATA, else a folder `shared` beside t
 """
 
 import gzip
-import json
 import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.suites.suite import SuiteError
+from lade.jsonobject import json_value
+from lade.regularfile import MEBIBYTE, as_text, naming, read_bytes
 
 Row = dict[str, Any]
 MakePrompt = Callable[[int, Row], Prompt]  # (place among the rows, row)
 
+MOST = 512 * MEBIBYTE  # of a file, unpacked too
 SHIPPED = Path(__file__).parent / "data"
 
 
@@ -105,21 +108,33 @@ def read_rows(path: Path) -> list[Row]:
     """
     if not path.is_file():
         raise AbsentError(f"there is no {path}")
-    try:
-        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read ({error})") from error
+    with naming(path):
+        text = as_text(_unpacked(read_bytes(path, MOST), path.suffix))
     if path.suffix == ".json":
-        return [_row(item, f"{path}, item {number}") for number, item in enumerate(_json(text, str(path)))]
+        return [_row(item, f"{path}, item {number}") for number, item in enumerate(_list(text, path))]
     lines = text.split("\n")  # not splitlines: a JSON string may hold U+2028
-    return [_row(_json(line, f"{path}:{n}"), f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    return [_row(json_value(line, f"{path}:{n}"), f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
 
 
-def _json(text: str, where: str) -> Any:
+def _unpacked(content: bytes, suffix: str) -> bytes:
+    """ValueError where it is broken, or larger than a file may be once it is unpacked."""
+    if suffix != ".gz":
+        return content
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not JSON ({error})") from error
+        with gzip.GzipFile(fileobj=BytesIO(content)) as file:
+            unpacked = file.read(MOST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"cannot be read ({error})") from error
+    if len(unpacked) > MOST:
+        raise ValueError(f"cannot be read (unpacked, its size must be at most {MOST:,} bytes)")
+    return unpacked
+
+
+def _list(text: str, path: Path) -> list[Any]:
+    found = json_value(text, path)
+    if not isinstance(found, list):
+        raise ValueError(f"{path}: a JSON list is needed, not {type(found).__name__}")
+    return found
 
 
 def _row(item: object, where: str) -> Row:
