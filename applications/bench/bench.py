@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from lade.applications.bench.companion import Companion, load_companion
 from lade.applications.bench.contenders import Contender
 from lade.applications.bench.machine import describe
-from lade.applications.bench.methods import MethodOptions
+from lade.applications.bench.methods import PLAIN, MethodOptions
 from lade.applications.bench.sources import Source
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.bench.trial import Trial, trials_of
@@ -136,14 +136,21 @@ def points(options: RunOptions, grid: Grid) -> Iterator[RunOptions]:
 def sort_out(
     contenders: Sequence[Contender], model: PreTrainedModel, batches: Sequence[int]
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Those that run for at least one batch, and why others do not. ValueError where one was asked for by name."""
+    """Those that run for at least one batch, and why others do not.
+
+    ValueError where one that was asked for by name cannot run with this model, or none of them runs at all.
+    """
     able, left_out = [], {}
     for contender in contenders:
+        unable = contender.unable(model)
+        if unable is not None and contender.named:
+            raise ValueError(f"method {contender.label!r}: {unable}")
         reasons = [reason for batch in batches if (reason := contender.refusal(model, batch)) is not None]
-        if reasons and contender.named:
-            raise ValueError(f"method {contender.label!r}: {reasons[0]}")
         if reasons:
             left_out[contender.label] = "; ".join(dict.fromkeys(reasons))
         if len(reasons) < len(batches):
             able.append(contender)
+    idle = next((one.label for one in contenders if one.named and one not in able), None)
+    if idle is not None and all(one.label == PLAIN for one in able):
+        raise ValueError(f"method {idle!r}: {left_out[idle]}")
     return able, left_out

@@ -29,7 +29,7 @@ class Contender:
     label: str
     decode: Decode
     method: Method
-    named: bool = True  # asked for by name: where it cannot run, nothing does
+    named: bool = True  # asked for by name: where the model does not allow it, nothing runs
     warm: bool = False  # needs the model's warm table
     reference: str | None = None  # a name in REFERENCES: the text to decode with
     options: MethodOptions = field(default_factory=MethodOptions)
@@ -45,12 +45,18 @@ class Contender:
 
     def refusal(self, model: PreTrainedModel, batch: int) -> str | None:
         """Why it cannot decode so many prompts side by side with this model; None where it can."""
+        return self.too_many(batch) or self.unable(model)
+
+    def too_many(self, batch: int) -> str | None:
+        """Why it does not decode so many prompts side by side, whatever the model is."""
         if batch > 1 and not self.method.batches:
             return f"decodes one prompt at a time, not a batch of {batch}"
+        return None if self.rival is None else self.rival.too_many(batch)
+
+    def unable(self, model: PreTrainedModel) -> str | None:
+        """Why it cannot decode with this model, however many prompts there are."""
         reason = self.method.refusal(model, self.options, self.draft)
-        if reason is None and self.rival is not None:
-            reason = self.rival.refusal(model, batch)
-        return reason
+        return self.rival.unable(model) if reason is None and self.rival is not None else reason
 
     def beside(self, draft: Companion | None) -> Contender:
         """The same with the second model, where the method takes one."""

@@ -198,7 +198,8 @@ def test_models_that_are_not_there_are_named(prompts: Path, tmp_path: Path) -> N
     ("arguments", "message"),
     [
         (("--methods", "static"), "method 'static': transformers compiles its static cache on cuda and xpu only"),
-        (("--methods", "prompt_lookup", "--batch", "1,2"), "method 'prompt_lookup': decodes one prompt at a time"),
+        (("--methods", "prompt_lookup", "--batch", "2,4"), "method 'prompt_lookup': decodes one prompt at a time"),
+        (("--methods", "auto,static", "--batch", "2"), "method 'static': transformers compiles its static cache on"),
         (("--context", "501"), "--context 501: with 12 new tokens it exceeds the model's 512 positions"),
         (("--eos", "512"), "--eos 512: the model's vocabulary has 512 entries"),
     ],
@@ -232,6 +233,25 @@ def test_every_combination_runs_with_one_model(prompts: Path, tmp_path: Path, mo
     assert all(record.prompt_tokens == record.context and record.rows == record.batch for record in records)
     assert all(record.identical_to_plain for record in records)
     assert {row["context"] for row in json.loads((out / "summary.json").read_text())["table"]} == {16, 24}
+
+
+@pytest.mark.parametrize(("batch", "runs"), [("1,2", {1}), ("2", set())])
+def test_a_method_without_batches_is_left_out_of_them_and_no_run_is_refused(
+    prompts: Path, tmp_path: Path, batch: str, runs: set[int]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ("--methods", "prompt_lookup,suffix", "--batch", batch, "--max-new-tokens", 4)
+    result = bench("--prompts", prompts, *arguments, "--out", out)
+    assert result.exit_code == 0, result.output
+    records = read_records(out / "results.jsonl")
+    assert {record.batch for record in records if record.method == "prompt_lookup"} == runs
+    assert {record.batch for record in records if record.method == "suffix"} == set(map(int, batch.split(",")))
+    reason = "decodes one prompt at a time, not a batch of 2"
+    how = "is left out where it cannot run" if runs else "is left out"
+    assert f"method 'prompt_lookup' {how}: {reason}" in result.stderr
+    how = how if runs else "did not run"
+    assert f"prompt_lookup {how}: {reason}" in result.stdout
+    assert f"prompt_lookup {how}: {reason}" in (out / "report.md").read_text()
 
 
 def test_suites_are_run_turn_by_turn_and_their_answers_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
