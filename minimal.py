@@ -6,7 +6,7 @@ Both ways run in turn in one process, so that their times can be compared. The m
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -18,12 +18,13 @@ from rich.text import Text
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
-from lade.applications.options import DEVICE, DTYPE, MODEL, configure_lade, default_device, load_model
+from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, configure_lade, default_device, load_model
 from lade.audit import parting
 from lade.models.pretrained.figures import repeated_share
 from lade.models.shipped import TARGET, prompt_for
 
 WIDE = 120  # columns of a table that is no terminal's
+SWITCHES = ("USE_LADE", "LOAD_LADE")  # environment variables
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Job:
     inputs: BatchEncoding
     seed: int
     settings: dict[str, Any]
+    drafting: dict[str, Any] = field(default_factory=dict)  # for config_lade
 
     def plain(self) -> Run:
         lade.restore_all()
@@ -53,6 +55,7 @@ class Job:
 
     def lookahead(self) -> Run:
         lade.augment_all()
+        lade.config_lade(**self.drafting)
         return self._timed()
 
     def _timed(self) -> Run:
@@ -148,9 +151,10 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
 @click.option("--top-k", type=click.IntRange(min=0), default=50, show_default=True, help="0 keeps every token.")
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
-@click.option("--level", type=int, help="N, tokens of an n-gram; selects the paper's algorithm.")
-@click.option("--window-size", type=int, help="W, columns of the window; likewise.")
-@click.option("--guess-set-size", type=int, help="G, n-grams per key, -1 for all; likewise.")
+@click.option("--mode", type=MODE, help="auto: sizes are limits; lookahead: exactly these.  [default: auto]")
+@click.option("--level", type=int, help="N, tokens of an n-gram.  [default: 5]")
+@click.option("--window-size", type=int, help="W, columns of the window.  [default: 7]")
+@click.option("--guess-set-size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
 @click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
 @click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
 @click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True, help="Timed runs of each way.")
@@ -163,6 +167,7 @@ def main(
     dtype: str | None,
     device: str,
     repeats: int,
+    mode: str | None,
     level: int | None,
     window_size: int | None,
     guess_set_size: int | None,
@@ -171,13 +176,14 @@ def main(
     """Go on from a prompt; with USE_LADE=1 LOAD_LADE=1 both plainly and with lookahead, and compare the two."""
     if prompt == "":
         raise click.BadParameter("the prompt is empty: at least one character is needed", param_hint="--prompt")
-    configure_lade(LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
+    drafting = {"MODE": mode, "LEVEL": level, "WINDOW_SIZE": window_size, "GUESS_SET_SIZE": guess_set_size}
+    configure_lade(**drafting)
     network, tokenizer = load_model(model, dtype=dtype, device=device)
     prompt = prompt or prompt_for(model)
     inputs = encode(network, tokenizer, prompt, max_new_tokens)
-    job = Job(network, inputs, seed, {"max_new_tokens": max_new_tokens} | sampling(**sampler))
-    both = os.environ.get("USE_LADE") == "1" and os.environ.get("LOAD_LADE") == "1"
-    if both and (level, window_size, guess_set_size) == (None, None, None):
+    job = Job(network, inputs, seed, {"max_new_tokens": max_new_tokens} | sampling(**sampler), drafting)
+    both = both_asked_for()
+    if both and mode != "lookahead":
         warm_up(network, tokenizer)
     ways = {"plain": job.plain, "lookahead": job.lookahead} if both else {"plain": job.plain}
     runs = measure(list(ways.values()), repeats)
@@ -188,6 +194,16 @@ def main(
         report(job, runs, lade.log_history()[-1])
     else:
         click.echo(f"plain:            {speed(runs[0])}")
+
+
+def both_asked_for() -> bool:
+    """Whether both ways are to be run; where not all is said that this needs, it is told."""
+    values = {name: os.environ.get(name) for name in SWITCHES}
+    missing = [name for name, value in values.items() if value != "1"]
+    if missing and any(value not in (None, "", "0") for value in values.values()):
+        found = (name + "=1 is missing" + (f" (it is {values[name]!r})" if values[name] else "") for name in missing)
+        click.echo(f"{', '.join(found)}: with USE_LADE=1 and LOAD_LADE=1 both ways are run and compared", err=True)
+    return not missing
 
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

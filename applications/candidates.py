@@ -18,6 +18,7 @@ DEFAULT = ",".join(
     [f"{LOOKAHEAD}:level={n}:window={w}:guesses={g}" for n in LEVELS for w in SIZES for g in SIZES]
     + [f"{AUTO}:budget={budget}" for budget in BUDGETS]
 )
+SIZES_OF = {"LEVEL": "level", "WINDOW_SIZE": "window", "GUESS_SET_SIZE": "guesses"}  # a preset's name: the option's
 FIXED = {"ADAPT": 0}  # budgets are tried, and kept, without a controller over them
 PLAINLY = {AUTO: {"BUDGET": 1}}  # the settings of a preset where nothing is faster: one token per forward
 
@@ -45,11 +46,17 @@ def _setting(contender: Contender, options: MethodOptions) -> Setting:
     if method.name == LOOKAHEAD:
         size, preset = _lookahead(own)
     elif method.name == AUTO and own.budget is not None:
-        size, preset = own.budget, {"BUDGET": own.budget} | FIXED
+        size, preset = own.budget, _limits(own) | {"BUDGET": own.budget} | FIXED
     else:
         allowed = f"{LOOKAHEAD}:level=N:window=W:guesses=G and {AUTO}:budget=B"
         raise ValueError(f"candidate {contender.label!r}: allowed are {allowed}")
     return Setting(Candidate(size, contender.label), contender, method.name, preset)
+
+
+def _limits(options: MethodOptions) -> dict[str, Any]:
+    """The sizes of auto's window that were asked for."""
+    given = {name: getattr(options, option) for name, option in SIZES_OF.items()}
+    return {name: value for name, value in given.items() if value != getattr(MethodOptions(), SIZES_OF[name])}
 
 
 def _lookahead(options: MethodOptions) -> tuple[int, dict[str, Any]]:

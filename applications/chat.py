@@ -13,7 +13,7 @@ import click
 
 import lade
 from lade.applications.chatbot import Chatbot, MessageTooLongError, prompt_format
-from lade.applications.options import DEVICE, DTYPE, MODEL, QUANT, configure_lade, default_device, load_model
+from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, QUANT, configure_lade, default_device, load_model
 
 Callback = Callable[..., Any]
 QUESTION = "Which methods did Socrates employ to challenge the prevailing thoughts of his time?"
@@ -86,8 +86,9 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
 @click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
 @click.option("--max_new_tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Per reply.")
 @click.option("--cache_dir", default="", help="Where downloads from the hub are kept.")
-@click.option("--level", type=int, default=5, show_default=True, help="N, tokens of an n-gram.")
-@click.option("--window_size", type=int, default=7, show_default=True, help="W, columns of the window.")
+@click.option("--mode", type=MODE, help="auto: sizes are limits; lookahead: exactly these.  [default: auto]")
+@click.option("--level", type=int, help="N, tokens of an n-gram.  [default: 5]")
+@click.option("--window_size", type=int, help="W, columns of the window.  [default: 7]")
 @click.option("--guess_set_size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
 @click.option("--quant", type=QUANT, help="Hold the weights in few bits.  [default: the checkpoint's own]")
 @kept_for_compatibility(
@@ -104,8 +105,9 @@ def command(
     device: str,
     max_new_tokens: int,
     cache_dir: str,
-    level: int,
-    window_size: int,
+    mode: str | None,
+    level: int | None,
+    window_size: int | None,
     guess_set_size: int | None,
     quant: str | None,
 ) -> None:
@@ -114,7 +116,7 @@ def command(
         if isinstance(stream, io.TextIOWrapper):  # bytes or characters that the terminal cannot take end no chat
             stream.reconfigure(errors="replace")
     lookahead = os.environ.get("USE_LADE") == "1"
-    configure_lade(LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
+    configure_lade(MODE=mode, LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
     model, tokenizer = load_model(
         model_path, dtype=dtype, device=device, cache_dir=cache_dir or None, quant=quant or None
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import lade
+from lade.config import MODES
 from lade.models.load import DTYPES, as_device, load, model_source
 from lade.models.quant import QUANTS
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 DTYPE = click.Choice(DTYPES)
+MODE = click.Choice(MODES)
 QUANT = click.Choice(("", *QUANTS))  # empty: as the checkpoint is
 
 
@@ -55,7 +57,7 @@ def load_model(
         raise click.ClickException(f"{name or 'the model that ships'} does not load: {error}") from error
 
 
-def configure_lade(**settings: int | None) -> None:
+def configure_lade(**settings: int | str | None) -> None:
     """`lade.config_lade` for a command: what it refuses is an error of the command line."""
     try:
         lade.config_lade(**settings)

@@ -70,8 +70,9 @@ def command(
 ) -> None:
     """Find the fastest fixed settings for MODEL on your prompts, and write them as a preset.
 
-    N, W and G of the paper's mode and the budget of mode auto are measured in pairs with plain decoding. After Ctrl-C
-    the same command goes on where it stopped. `lade.config_lade(PRESET=...)` takes the settings.
+    N, W and G of the paper's mode and the budget of mode auto are measured in pairs with plain decoding; a candidate's
+    name is its mode. After Ctrl-C the same command goes on where it stopped. `lade.config_lade(PRESET=...)` takes the
+    fastest mode's settings, with MODE="lookahead" or "auto" beside it those of that mode.
     """
     import torch
 

@@ -18,7 +18,7 @@ from typing import Any
 from transformers import GenerationMixin
 
 from lade.arguments import check_model
-from lade.config import LookaheadConfig, check_config, check_switch, default_config
+from lade.config import LookaheadConfig, check_config, check_switch, default_config, forget_settings
 from lade.contrast import Contrast, check_contrast
 from lade.methods import Method, check_method
 from lade.reference import check_mode, check_reference
@@ -55,7 +55,7 @@ _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("lade_scopes", default=())
 
 
 def augment_all() -> None:
-    """Let every transformers model decode with lookahead; calling it again changes nothing.
+    """Let every transformers model decode with lookahead, by the settings of `config_lade`; again changes nothing.
 
     USE_LADE=0 in the environment switches it off call by call.
     """
@@ -67,8 +67,12 @@ def augment_all() -> None:
 
 
 def restore_all() -> None:
-    """Undo `augment_all`; calling it again changes nothing."""
+    """Undo `augment_all`, and what `config_lade` set: the settings are the defaults again.
+
+    Scopes that are open keep theirs; pools and warm tables stay (`drop_pools`).
+    """
     global _augmented
+    forget_settings()
     with _lock:
         if _augmented:
             _augmented = False

@@ -6,6 +6,7 @@ Knows the upper-case names that `config_lade` accepts and the process-wide defau
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import threading
 from collections.abc import Callable
@@ -35,9 +36,9 @@ class LookaheadConfig:
     """How to draft. A field that is `None` takes its default when a call begins (`settled`).
 
     Attributes:
-        mode: `"lookahead"` is the paper's algorithm (arXiv 2402.02057) with exactly the given W, N and G; `"auto"` uses
-            every source of drafts there is, the given values being upper limits. Default: `"lookahead"` where window,
-            ngram or guesses is given, else `"auto"`.
+        mode: `"auto"`, the default, uses every source of drafts there is; window, ngram and guesses are upper limits of
+            its window, which takes at most a quarter of the budget. `"lookahead"` is the paper's algorithm (arXiv
+            2402.02057) with exactly these.
         window: W, columns of the Jacobi window, 1 to 4,096. Default 7.
         ngram: N, tokens of an n-gram, 2 to 256, far behind what a window can foresee. Default 5.
         guesses: G, n-grams verified per step and kept per key; 1 to 4,096, or -1 for all. Default W.
@@ -96,8 +97,7 @@ class LookaheadConfig:
 
     def settled(self) -> Settings:
         """These settings with every default filled in."""
-        given = (self.window, self.ngram, self.guesses)
-        mode = self.mode or ("auto" if given == (None, None, None) else "lookahead")
+        mode = self.mode or "auto"
         window = 7 if self.window is None else self.window
         return Settings(
             mode=mode,
@@ -191,23 +191,33 @@ PRESET = "PRESET"
 # What a preset decides, beside MODE; one that it does not name takes its default.
 IN_PRESETS = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE", "BUDGET", "ADAPT", "POOL_FROM_PROMPT")
 
+SIZES = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE")
+NOTICE = (
+    'lade: LEVEL, WINDOW_SIZE and GUESS_SET_SIZE are upper limits of the window of MODE="auto", which is the default; '
+    'MODE="lookahead" is the paper\'s algorithm with exactly these, which they selected before version 0.2.0'
+)
+
+_log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _default = LookaheadConfig()
+_told = False  # whether the notice was given
 
 
 def config_lade(**settings: Any) -> LookaheadConfig:
     """Change the process-wide default settings; names not given keep their values, `None` takes the default again.
 
     Args:
-        settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DEBUG
-            as in `LookaheadConfig`. PRESET is a file that `lade tune` wrote, or a name in the user's cache folder:
-            its settings are taken, for MODE where that is given, and names given beside it win.
+        settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, BUDGET, ADAPT, TENANT, POOL_SIZE,
+            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DEBUG as in `LookaheadConfig`. The first three are upper limits
+            unless MODE is "lookahead"; the first time that they are given without a mode, the log says so. PRESET is a
+            file that `lade tune` wrote, or a name in the user's cache folder: its mode and settings are taken, those
+            for MODE where that is given, and names given beside it win.
 
     Raises:
         ValueError: an unknown name, a value outside its range, or a preset that cannot be used; nothing is changed
             then.
     """
-    global _default
+    global _default, _told
     for name, value in settings.items():
         if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
             allowed = " and ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
@@ -219,8 +229,19 @@ def config_lade(**settings: Any) -> LookaheadConfig:
         settings = _with_preset(settings)
     changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
     with _lock:
-        _default = _replace(_default, changes)
-        return _default
+        _default = config = _replace(_default, changes)
+        tell = not _told and config.mode is None and any(settings.get(name) is not None for name in SIZES)
+        _told = _told or tell
+    if tell:
+        _log.warning(NOTICE)
+    return config
+
+
+def forget_settings() -> None:
+    """The process-wide settings are the defaults again; calls and scopes that began keep theirs."""
+    global _default
+    with _lock:
+        _default = LookaheadConfig()
 
 
 def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:

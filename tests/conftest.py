@@ -74,6 +74,7 @@ def augmented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def default_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process-wide settings as they are at the start, and put back behind the test."""
     monkeypatch.setattr("lade.config._default", lade.LookaheadConfig())
+    monkeypatch.setattr("lade.config._told", False)
 
 
 @pytest.fixture

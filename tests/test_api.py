@@ -15,7 +15,7 @@ import lade
 from lade.config import default_config
 
 BY_NAME = {family.name: family for family in BRANCHABLE}
-CONFIG = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
+CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 30}
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
@@ -76,7 +76,7 @@ def test_generate_while_switched_on(model: PreTrainedModel, augmented: None) -> 
 def test_generate_without_settings_takes_the_default(model: PreTrainedModel, default_settings: None) -> None:
     tokens = []
     for config in ({"LEVEL": 2, "WINDOW_SIZE": 1}, {"LEVEL": 4, "WINDOW_SIZE": 9}):
-        lade.config_lade(**config)
+        lade.config_lade(MODE="lookahead", **config)
         lade.generate(model, **words(5), **GREEDY)
         tokens.append(lade.last_stats().forward_tokens)
     assert tokens[0] < tokens[1]
@@ -87,9 +87,9 @@ def test_settings_are_taken_when_the_call_begins(model: PreTrainedModel, default
 
     class Meddler(Recorder):
         def put(self, value: Tensor) -> None:
-            lade.config_lade(LEVEL=2, WINDOW_SIZE=1, GUESS_SET_SIZE=1)
+            lade.config_lade(MODE="lookahead", LEVEL=2, WINDOW_SIZE=1, GUESS_SET_SIZE=1)
 
-    lade.config_lade(LEVEL=4, WINDOW_SIZE=9)
+    lade.config_lade(MODE="lookahead", LEVEL=4, WINDOW_SIZE=9)
     lade.generate(model, **words(5), **GREEDY)
     undisturbed = lade.last_stats().forward_tokens
     lade.generate(model, **words(5), **GREEDY, streamer=Meddler())
@@ -154,7 +154,7 @@ def test_decoding_method_takes_the_settings_of_the_time(model: PreTrainedModel, 
     method = lade.decoding_method()
     tokens = []
     for window in (1, 9):
-        lade.config_lade(LEVEL=4, WINDOW_SIZE=window)
+        lade.config_lade(MODE="lookahead", LEVEL=4, WINDOW_SIZE=window)
         model.generate(**words(5), **GREEDY, custom_generate=method)
         tokens.append(lade.last_stats().forward_tokens)
     assert tokens[0] < tokens[1]

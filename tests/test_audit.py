@@ -12,7 +12,7 @@ import lade.models
 from lade.audit import parting
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
-CONFIG = lade.LookaheadConfig(window=5, ngram=4)
+CONFIG = lade.LookaheadConfig(mode="lookahead", window=5, ngram=4)
 
 
 @cache

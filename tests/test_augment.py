@@ -15,10 +15,12 @@ from transformers import GenerationMixin, PreTrainedModel
 
 import lade
 from lade import augment
+from lade.config import default_config
+from lade.pools import shared_pool
 
 BY_NAME = {family.name: family for family in BRANCHABLE}
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 12}
-CONFIG = lade.LookaheadConfig(ngram=3, window=4, guesses=4)
+CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=3, window=4, guesses=4)
 
 
 def patch_point() -> Callable[..., Any]:
@@ -115,11 +117,41 @@ def test_settings_are_read_call_by_call(model: PreTrainedModel, default_settings
     lade.augment_all()
     steps = set()
     for window in (1, 9):
-        lade.config_lade(LEVEL=3, WINDOW_SIZE=window)
+        lade.config_lade(MODE="lookahead", LEVEL=3, WINDOW_SIZE=window)
         assert looks_ahead(model)
         steps.add(lade.last_stats().forward_tokens)
     lade.restore_all()
     assert len(steps) == 2
+
+
+def test_settings_made_before_outlast_switching_on_and_go_with_switching_off(
+    model: PreTrainedModel, default_settings: None
+) -> None:
+    given = lade.config_lade(MODE="lookahead", LEVEL=3, WINDOW_SIZE=2)
+    lade.augment_all()
+    lade.augment_all()
+    assert default_config() == given
+    lade.restore_all()
+    assert default_config() == lade.LookaheadConfig()
+    lade.config_lade(BUDGET=5)
+    lade.restore_all()  # nothing to switch off, settings to give back
+    assert default_config() == lade.LookaheadConfig()
+
+
+def test_an_open_scope_keeps_its_settings_and_a_pool_what_it_learned(
+    model: PreTrainedModel, default_settings: None
+) -> None:
+    lade.config_lade(MODE="lookahead", LEVEL=3, WINDOW_SIZE=2)
+    pool = shared_pool(model, "me")
+    lade.augment_all()
+    with lade.lookahead(model):
+        before = forward_tokens(model)
+        lade.restore_all()
+        assert forward_tokens(model) == before
+        lade.config_lade(BUDGET=7)
+    assert default_config().budget == 7
+    assert shared_pool(model, "me") is pool
+    lade.drop_pools(model)
 
 
 # Scopes
@@ -152,7 +184,10 @@ def forward_tokens(model: PreTrainedModel) -> int:
 
 
 def test_the_innermost_scope_counts(model: PreTrainedModel, default_settings: None) -> None:
-    small, large = lade.LookaheadConfig(ngram=2, window=1), lade.LookaheadConfig(ngram=4, window=9)
+    small, large = (
+        lade.LookaheadConfig(mode="lookahead", ngram=2, window=1),
+        lade.LookaheadConfig(mode="lookahead", ngram=4, window=9),
+    )
     with lade.lookahead(model, small):
         outer = forward_tokens(model)
         with lade.lookahead(model, large):
@@ -179,10 +214,10 @@ def test_augment_inside_scope(model: PreTrainedModel) -> None:
 
 
 def test_scope_without_settings_takes_the_default(model: PreTrainedModel, default_settings: None) -> None:
-    lade.config_lade(LEVEL=2, WINDOW_SIZE=1)
+    lade.config_lade(MODE="lookahead", LEVEL=2, WINDOW_SIZE=1)
     with lade.lookahead(model):
         tokens = forward_tokens(model)
-    with lade.lookahead(model, lade.LookaheadConfig(ngram=2, window=1)):
+    with lade.lookahead(model, lade.LookaheadConfig(mode="lookahead", ngram=2, window=1)):
         assert forward_tokens(model) == tokens
 
 

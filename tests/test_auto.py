@@ -4,7 +4,8 @@ import contextlib
 import copy
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -22,7 +23,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 import lade.models
+from lade.drafters.ngrams import NgramPool
 from lade.drafters.stages import SOURCES
+from lade.drafters.window import Window
+from lade.tree import TreeBuilder
 
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "mixtral", "gpt_oss", "deepseek_v3", "llama4")
 BUDGETS = (1, 4, 16, 40)
@@ -283,13 +287,64 @@ def test_each_source_alone_keeps_the_text(
 @pytest.mark.parametrize(("budget", "shape"), [*product((1, 3, 7, 16, 40), [(7, 5, 7), (3, 2, -1), (15, 4, 3)])])
 def test_the_papers_window_fits_into_a_budget(budget: int, shape: tuple[int, int, int], identity: Identity) -> None:
     window, ngram, guesses = shape
-    config = lade.LookaheadConfig(window=window, ngram=ngram, guesses=guesses, budget=budget, pool_from_prompt=True)
+    config = lade.LookaheadConfig(
+        mode="lookahead", window=window, ngram=ngram, guesses=guesses, budget=budget, pool_from_prompt=True
+    )
     model = tiny_model(BY_NAME["llama"], "sdpa")
     with forward_widths(model) as widths:
         ours = lade.generate(model, **words(9), config=config, do_sample=False, max_new_tokens=NEW_TOKENS)
     identity.check(ours, plain(BY_NAME["llama"], "sdpa", ALONE))
     assert_counts_add_up(budget)
     assert max(widths[1:]) <= budget
+
+
+@dataclass
+class Largest:
+    """The largest that a window was in any step: columns, tokens of an n-gram, guesses of a key."""
+
+    window: int = 0
+    ngram: int = 0
+    guesses: int = 0
+
+
+@contextlib.contextmanager
+def largest_window() -> Iterator[Largest]:
+    found, hang, remember = Largest(), Window.add, NgramPool.add
+
+    def add(self: Window, builder: TreeBuilder, columns: int) -> None:
+        before = len(builder.tokens)
+        hang(self, builder, columns)
+        nodes = len(builder.tokens) - before
+        assert nodes <= self.nodes(columns)
+        found.window = max(found.window, columns if nodes else 0)
+
+    def pool(self: NgramPool, gram: Sequence[int]) -> None:
+        remember(self, gram)
+        found.ngram = max(found.ngram, len(gram))
+        found.guesses = max(found.guesses, len([*self.lookup(gram[0])]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Window, "add", add)
+        patch.setattr(NgramPool, "add", pool)
+        yield found
+
+
+@pytest.mark.parametrize(
+    "limits", [{"window": 2}, {"ngram": 3}, {"guesses": 2}, {"window": 3, "ngram": 4, "guesses": 1}], ids=str
+)
+def test_given_sizes_limit_auto_s_window(limits: dict[str, int], identity: Identity) -> None:
+    """Without them the same call goes beyond each, so they are what holds it."""
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+    arguments = words(*PADDED) | {"do_sample": False, "max_new_tokens": NEW_TOKENS}
+    with largest_window() as free:
+        lade.generate(model, **arguments, config=lade.LookaheadConfig(budget=128, adapt=False))
+    with largest_window() as limited:
+        config = lade.LookaheadConfig(budget=128, adapt=False, **limits)
+        ours = lade.generate(model, **arguments, config=config)
+    identity.check(ours, plain(BY_NAME["llama"], "sdpa", PADDED))
+    assert lade.last_stats().proposed.keys() - {"window", "ngram"}  # other sources draft too: this is auto
+    for name, limit in limits.items():
+        assert 0 < getattr(limited, name) <= limit < getattr(free, name)
 
 
 @ADAPT

@@ -1,14 +1,16 @@
 """Settings: their defaults, their bounds, and errors that say what is wrong."""
 
 import dataclasses
+import logging
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lade import LookaheadConfig, config_lade
-from lade.config import FIELDS, Settings, default_config
+from lade import LookaheadConfig, config_lade, preset
+from lade.config import FIELDS, Settings, default_config, forget_settings
 from lade.drafters.stages import FAMILIES
 
 pytestmark = pytest.mark.usefixtures("default_settings")
@@ -35,11 +37,26 @@ def test_defaults() -> None:
     )
 
 
-@pytest.mark.parametrize("given", [{"window": 7}, {"ngram": 5}, {"guesses": 7}, {"guesses": -1}])
-def test_a_given_size_selects_the_paper_s_algorithm(given: dict[str, int]) -> None:
+SIZES = pytest.mark.parametrize(
+    "given", [{"window": 7}, {"ngram": 5}, {"guesses": 7}, {"guesses": -1}, {"window": 3, "ngram": 4, "guesses": 2}]
+)
+
+
+@SIZES
+def test_sizes_alone_are_upper_limits_of_auto(given: dict[str, int]) -> None:
     settled = LookaheadConfig(**given).settled()
-    assert settled.mode == "lookahead"
-    assert settled.pool_from_prompt is False
+    assert (settled.mode, settled.pool_from_prompt) == ("auto", True)
+    assert {name: getattr(settled, name) for name in given} == given
+    assert config_lade(**{name: given.get(field) for name, field in FIELDS.items()}).settled() == settled
+
+
+@SIZES
+def test_the_paper_s_algorithm_is_asked_for_and_takes_exactly_these(given: dict[str, int]) -> None:
+    settled = LookaheadConfig(mode="lookahead", **given).settled()
+    assert (settled.mode, settled.pool_from_prompt) == ("lookahead", False)
+    assert {name: getattr(settled, name) for name in given} == given
+    names = {name: given.get(field) for name, field in FIELDS.items()}
+    assert config_lade(**names | {"MODE": "lookahead"}).settled() == settled
 
 
 def test_a_given_mode_stands() -> None:
@@ -263,3 +280,51 @@ def test_threads_lose_no_setting() -> None:
         for thread in threads:
             thread.join()
         assert {name: getattr(default_config(), FIELDS[name]) for name in settings} == settings
+
+
+def test_the_defaults_are_given_back() -> None:
+    before = config_lade(MODE="lookahead", LEVEL=4, DEBUG=1)
+    forget_settings()
+    assert default_config() == LookaheadConfig()
+    assert before == LookaheadConfig(mode="lookahead", ngram=4, debug=1)
+    assert config_lade(SEED=3) == LookaheadConfig(seed=3)
+
+
+# The notice: sizes select no mode any more
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The notices since the last look, as a user sees them."""
+    found = [record.getMessage() for record in caplog.records if record.name.split(".")[0] == "lade"]
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("sizes", [{"LEVEL": 5}, {"WINDOW_SIZE": 7}, {"GUESS_SET_SIZE": -1}])
+def test_sizes_without_a_mode_are_told_of_once(sizes: dict[str, int], caplog: pytest.LogCaptureFixture) -> None:
+    """A line in the log, no warning: programs that make errors of warnings run on."""
+    config_lade(**sizes)
+    (notice,) = told(caplog)
+    for part in ("LEVEL, WINDOW_SIZE and GUESS_SET_SIZE", "upper limits", 'MODE="auto"', 'MODE="lookahead"'):
+        assert part in notice
+    config_lade(**sizes)
+    forget_settings()
+    config_lade(**sizes)
+    assert told(caplog) == []
+
+
+def test_nobody_is_told_who_named_a_mode_or_no_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config_lade(LEVEL=None, BUDGET=9)
+    config_lade(MODE="auto", LEVEL=5)
+    config_lade(WINDOW_SIZE=5)  # the mode named before stands
+    forget_settings()
+    preset.write(tmp_path / "mine.json", "auto", {"auto": {"LEVEL": 4}}, {})
+    config_lade(PRESET=tmp_path / "mine.json", WINDOW_SIZE=3)
+    forget_settings()
+    LookaheadConfig(ngram=4).settled()
+    with pytest.raises(ValueError, match="SEED"):
+        config_lade(LEVEL=5, SEED="x")
+    assert told(caplog) == []
+    config_lade(LEVEL=5)
+    assert len(told(caplog)) == 1

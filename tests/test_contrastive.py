@@ -21,7 +21,7 @@ import lade
 from lade.tuning.costfile import cost_file
 from lade.tuning.shared import shared_cost
 
-WINDOW = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
+WINDOW = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
 AUTO = lade.LookaheadConfig(adapt=False, budget=24)
 ONE_TOKEN = lade.LookaheadConfig(budget=1)
 CONFIGS = {"window": WINDOW, "auto": AUTO, "one token": ONE_TOKEN}

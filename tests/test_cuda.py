@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
-CONFIG = lade.LookaheadConfig(window=5, ngram=4)
+CONFIG = lade.LookaheadConfig(mode="lookahead", window=5, ngram=4)
 CHOSEN = [family for family in BRANCHABLE if family.name in {"llama", "gemma3", "gpt2", "mixtral", "deepseek_v3"}]
 
 

@@ -146,7 +146,7 @@ def test_every_row_as_if_alone(
     data: st.DataObject,
 ) -> None:
     table, limits = Table(seed), [data.draw(st.integers(1, 25)) for _ in prompts]
-    config = LookaheadConfig(window=window, ngram=ngram, pool_from_prompt=pools)
+    config = LookaheadConfig(mode="lookahead", window=window, ngram=ngram, pool_from_prompt=pools)
     requests, target = run(table, prompts, limits, JacobiDrafter(config.settled()), ends)
     plain = [table.write(prompt, limit, ends) for prompt, limit in zip(prompts, limits, strict=True)]
     assert [request.tokens for request in requests] == plain

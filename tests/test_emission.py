@@ -15,7 +15,7 @@ from lade.emission import AtOnce, Record, Text, TokenByToken
 from lade.request import Request
 from lade.stream import Stream
 
-CONFIG = lade.LookaheadConfig(ngram=5, window=7, guesses=7, pool_from_prompt=True)
+CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
 PROMPTS = ("Once upon a time, there was a", "Tom had a dog", "One day, a bird saw a big")
 NEW_TOKENS = 40
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]

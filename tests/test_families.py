@@ -19,13 +19,13 @@ NEW_TOKENS = 40
 LONG = 11 * WINDOW + 1  # more than a layer of this window ever holds
 BATCHES = ((9,), (5, 9, 3))
 SETTINGS = (
-    lade.LookaheadConfig(ngram=5, window=7, guesses=7),
-    lade.LookaheadConfig(ngram=3, window=4, guesses=-1, pool_from_prompt=True),
+    lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7),
+    lade.LookaheadConfig(mode="lookahead", ngram=3, window=4, guesses=-1, pool_from_prompt=True),
 )
 EDGES = (
-    lade.LookaheadConfig(ngram=2, window=1, guesses=1, pool_from_prompt=True),
-    lade.LookaheadConfig(ngram=7, window=20, guesses=20),
-    lade.LookaheadConfig(ngram=5, window=15, guesses=15, always_forward_one=False),
+    lade.LookaheadConfig(mode="lookahead", ngram=2, window=1, guesses=1, pool_from_prompt=True),
+    lade.LookaheadConfig(mode="lookahead", ngram=7, window=20, guesses=20),
+    lade.LookaheadConfig(mode="lookahead", ngram=5, window=15, guesses=15, always_forward_one=False),
     lade.LookaheadConfig(mode="auto"),
 )
 COMPAT = ("llama", "mistral-sliding", "gemma3", "gpt2", "opt", "mixtral", "gpt_oss")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 import lade
-from lade import warm
+from lade import decoding, warm
 from lade.audit import Parting
+from lade.config import Settings
+from lade.drafters.base import Drafter
+from lade.drafters.factory import drafter_for
 from lade.models import load
 from lade.models.shipped import DRAFT, PROMPTS, STORIES, TARGET
 
@@ -88,6 +92,32 @@ def test_plain_without_both_variables(minimal: ModuleType, monkeypatch: pytest.M
         assert "lookahead" not in result.output
 
 
+COMPARE = "with USE_LADE=1 and LOAD_LADE=1 both ways are run and compared"
+
+
+@pytest.mark.parametrize(
+    ("environment", "missing"),
+    [
+        ({}, None),
+        ({"USE_LADE": "0"}, None),
+        ({"USE_LADE": "0", "LOAD_LADE": "0"}, None),
+        ({"USE_LADE": "1"}, "LOAD_LADE=1 is missing"),
+        ({"LOAD_LADE": "1"}, "USE_LADE=1 is missing"),
+        ({"USE_LADE": "0", "LOAD_LADE": "1"}, "USE_LADE=1 is missing (it is '0')"),
+        ({"USE_LADE": "1", "LOAD_LADE": "true"}, "LOAD_LADE=1 is missing (it is 'true')"),
+        ({"USE_LADE": "yes", "LOAD_LADE": "yes"}, "USE_LADE=1 is missing (it is 'yes'), LOAD_LADE=1 is missing (it is"),
+    ],
+)
+def test_a_variable_that_is_missing_is_told(
+    minimal: ModuleType, environment: dict[str, str], missing: str | None
+) -> None:
+    result = run(minimal, "--max-new-tokens", "4", **environment)
+    assert result.exit_code == 0
+    assert (COMPARE in result.stderr) is (missing is not None)
+    assert (missing or "") in result.stderr
+    assert "missing" not in result.stdout
+
+
 def test_sampled_texts_are_identical_too(minimal: ModuleType) -> None:
     sampling = ["--sample", "--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--seed", "3"]
     result = run(minimal, *sampling, "--max-new-tokens", "64", **BOTH)
@@ -96,20 +126,44 @@ def test_sampled_texts_are_identical_too(minimal: ModuleType) -> None:
     assert result.stdout.split("┏")[1].splitlines()[3] != greedy.stdout.split("┏")[1].splitlines()[3]
 
 
-def test_window_flags_reach_lade(minimal: ModuleType) -> None:
-    run(minimal, "--level", "3", "--window-size", "4", "--guess-set-size", "-1", "--max-new-tokens", "8", **BOTH)
-    config = lade.config_lade()
-    assert (config.ngram, config.window, config.guesses) == (3, 4, -1)
-    assert config.settled().mode == "lookahead"
+FLAGS = [["--level", "3"], ["--window-size", "4"], ["--guess-set-size", "-1"]]
 
 
-@pytest.mark.parametrize("flags", [["--level", "5"], ["--window-size", "7"], ["--guess-set-size", "7"]])
-def test_any_window_flag_selects_the_papers_algorithm_without_a_table(
+@pytest.mark.parametrize(("arguments", "mode"), [([], "auto"), (["--mode", "lookahead"], "lookahead")])
+def test_window_flags_reach_lade(
+    minimal: ModuleType, arguments: list[str], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every run, though plain decoding between them switches lade off."""
+    taken: list[Settings] = []
+
+    def made(model: Any, settings: Settings, *arguments: Any) -> Drafter:
+        taken.append(settings)
+        return drafter_for(model, settings, *arguments)
+
+    monkeypatch.setattr(decoding, "drafter_for", made)
+    run(minimal, *arguments, *chain.from_iterable(FLAGS), "--max-new-tokens", "8", "--repeats", "2", **BOTH)
+    assert len(taken) == 3
+    for settings in taken:
+        assert (settings.ngram, settings.window, settings.guesses, settings.mode) == (3, 4, -1, mode)
+
+
+@pytest.mark.parametrize("flags", [[], *FLAGS])
+def test_the_papers_algorithm_runs_without_a_table(
     minimal: ModuleType, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lade, "warm_up", lambda *_, **__: pytest.fail("a warm table was asked for"))
+    assert run(minimal, "--mode", "lookahead", *flags, "--max-new-tokens", "4", **BOTH).exit_code == 0
+    assert lade.last_stats().proposed.keys() <= {"window", "ngram"}
+
+
+@pytest.mark.parametrize("flags", [["--mode", "auto"], *FLAGS])
+def test_auto_takes_the_table_whatever_its_window_is_limited_to(
+    minimal: ModuleType, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Mock()
+    monkeypatch.setattr(lade, "warm_up", made)
     assert run(minimal, *flags, "--max-new-tokens", "4", **BOTH).exit_code == 0
-    assert lade.config_lade().settled().mode == "lookahead"
+    made.assert_called_once()
 
 
 @pytest.mark.usefixtures("table_folder")
@@ -118,7 +172,6 @@ def test_without_window_flags_the_warm_table_is_made_once(minimal: ModuleType, m
     for _ in range(2):
         assert run(minimal, "--max-new-tokens", "32", **BOTH).exit_code == 0
     assert warm.compute.call_count == 1
-    assert lade.config_lade().settled().mode == "auto"
     assert lade.last_stats().proposed["warm"] > 0
 
 
@@ -150,6 +203,7 @@ def test_model_from_a_folder(minimal: ModuleType) -> None:
         (["--top-k", "-1"], "--top-k.*x>=0"),
         (["--dtype", "int8"], "--dtype.*float32"),
         (["--device", "abacus"], "--device.*abacus"),
+        (["--mode", "paper"], "--mode.*auto.*lookahead"),
         (["--level", "1"], "LEVEL=1: allowed"),
         (["--window-size", "0"], "WINDOW_SIZE=0: allowed"),
         (["--guess-set-size", "0"], "GUESS_SET_SIZE=0: allowed"),

@@ -37,6 +37,14 @@ def test_a_given_mode_chooses_among_them(path: Path) -> None:
     assert config_lade(PRESET=path, MODE="lookahead") == PAPER
 
 
+def test_a_preset_s_mode_is_the_one_whose_settings_it_holds(path: Path) -> None:
+    """Sizes say nothing about the mode: those of mode auto are limits of its window."""
+    write(path, "lookahead", {"auto": {"LEVEL": 3, "BUDGET": 24}, "lookahead": {"BUDGET": 8}}, {})
+    assert config_lade(PRESET=path) == LookaheadConfig(mode="lookahead", budget=8)
+    assert config_lade(PRESET=path, MODE="auto").settled().mode == "auto"
+    assert default_config() == LookaheadConfig(mode="auto", ngram=3, budget=24)
+
+
 def test_names_beside_the_preset_win(path: Path) -> None:
     assert config_lade(PRESET=path, BUDGET=8) == LookaheadConfig(mode="auto", budget=8)
     assert config_lade(BUDGET=None, PRESET=path, SEED=3) == LookaheadConfig(mode="auto", seed=3)

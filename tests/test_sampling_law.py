@@ -43,7 +43,7 @@ def no_collection() -> Iterator[None]:
 
 # These draft with certainty: which drafts come never depends on what sampling would draw.
 CERTAIN = {
-    "lookahead": lade.LookaheadConfig(ngram=3, window=2, guesses=2),
+    "lookahead": lade.LookaheadConfig(mode="lookahead", ngram=3, window=2, guesses=2),
     "blend": lade.LookaheadConfig(mode="auto", budget=6, adapt=False),
 }
 

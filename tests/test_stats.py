@@ -33,7 +33,7 @@ def history(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stats_of(model: PreTrainedModel, *lengths: int, **kwargs: Any) -> GenerationStats:
-    config = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
+    config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
     lade.generate(model, **words(*lengths), **{"config": config, **GREEDY, **kwargs})
     stats = lade.last_stats()
     assert stats is not None
@@ -74,7 +74,7 @@ def test_rows_of_a_batch_have_their_own_figures(model: PreTrainedModel) -> None:
     batch = words(*lengths)
     for row, length in enumerate(lengths):
         alone = {name: values[row : row + 1, -length:] for name, values in batch.items()}
-        config = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
+        config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
         lade.generate(model, **alone, config=config, **GREEDY)
         stats = lade.last_stats()
         assert stats is not None
@@ -104,16 +104,16 @@ def test_plain_decoding_says_so(model: PreTrainedModel) -> None:
 
 
 def test_debug_prints_one_line(model: PreTrainedModel, capsys: pytest.CaptureFixture[str]) -> None:
-    stats = stats_of(model, 9, config=lade.LookaheadConfig(window=5, debug=1))
+    stats = stats_of(model, 9, config=lade.LookaheadConfig(mode="lookahead", window=5, debug=1))
     assert capsys.readouterr().out == f"{stats}\n"
     assert f"40 tokens in {stats.steps} steps" in str(stats)
-    stats_of(model, 9, config=lade.LookaheadConfig(window=5))
+    stats_of(model, 9, config=lade.LookaheadConfig(mode="lookahead", window=5))
     assert capsys.readouterr().out == ""
 
 
 def test_debug_tells_of_plain_decoding_too(model: PreTrainedModel, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.warns(lade.FallbackWarning):
-        stats = stats_of(model, 9, config=lade.LookaheadConfig(window=5, debug=1), use_cache=False)
+        stats = stats_of(model, 9, config=lade.LookaheadConfig(mode="lookahead", window=5, debug=1), use_cache=False)
     assert capsys.readouterr().out == f"{stats}\n"
 
 
@@ -141,7 +141,7 @@ def test_clock_counts_rows_of_a_forward() -> None:
 
 def test_threads_have_their_own_settings_stats_and_text(model: PreTrainedModel) -> None:
     """Four threads decode different prompts with different settings, at once; each sees what it would see alone."""
-    configs = [lade.LookaheadConfig(ngram=n, window=w) for n, w in ((2, 1), (3, 4), (4, 8), (5, 12))]
+    configs = [lade.LookaheadConfig(mode="lookahead", ngram=n, window=w) for n, w in ((2, 1), (3, 4), (4, 8), (5, 12))]
 
     def run(index: int) -> tuple[list[int], tuple[Any, ...]]:
         prompt = words(5 + index, seed=index)

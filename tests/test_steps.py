@@ -46,7 +46,7 @@ def bench_of(story: Story, texts: Sequence[str], new_tokens: int) -> Bench:
 
 
 def settings_of(window: int, ngram: int, prompt: bool) -> lade.LookaheadConfig:
-    return lade.LookaheadConfig(ngram=ngram, window=window, guesses=window, pool_from_prompt=prompt)
+    return lade.LookaheadConfig(mode="lookahead", ngram=ngram, window=window, guesses=window, pool_from_prompt=prompt)
 
 
 # The model that ships

@@ -190,7 +190,7 @@ def test_nothing_on_the_model_is_changed() -> None:
 
 # Ends
 
-CONFIG = lade.LookaheadConfig(ngram=4, window=5, guesses=5, pool_from_prompt=True)
+CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
 
 
 def assert_plain(model: PreTrainedModel, prompt: dict[str, Tensor], config: Any = CONFIG, **kwargs: Any) -> Tensor:
@@ -201,7 +201,14 @@ def assert_plain(model: PreTrainedModel, prompt: dict[str, Tensor], config: Any 
     return ours
 
 
-@pytest.mark.parametrize("config", [CONFIG, lade.LookaheadConfig(ngram=2, window=1), lade.LookaheadConfig(guesses=-1)])
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        lade.LookaheadConfig(mode="lookahead", ngram=2, window=1),
+        lade.LookaheadConfig(mode="lookahead", guesses=-1),
+    ],
+)
 @pytest.mark.parametrize("new_tokens", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-sliding"])
 def test_few_tokens(name: str, new_tokens: int, config: lade.LookaheadConfig) -> None:

@@ -16,11 +16,13 @@ import lade.models
 
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 CONFIGS = {
-    "5/7/7": lade.LookaheadConfig(ngram=5, window=7, guesses=7),
-    "7/20/20 + prompt": lade.LookaheadConfig(ngram=7, window=20, guesses=20, pool_from_prompt=True),
+    "5/7/7": lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7),
+    "7/20/20 + prompt": lade.LookaheadConfig(mode="lookahead", ngram=7, window=20, guesses=20, pool_from_prompt=True),
 }
 CONFIG = CONFIGS["7/20/20 + prompt"]
-SMALL = lade.LookaheadConfig(ngram=5, window=7, guesses=7, pool_from_prompt=True)  # where the CPU would wait too long
+SMALL = lade.LookaheadConfig(
+    mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True
+)  # where the CPU would wait too long
 SAMPLING = {"pure": {"top_k": 0}, "warped": {"temperature": 0.7, "top_k": 40, "top_p": 0.9}}
 
 

@@ -28,7 +28,7 @@ class Decode(Protocol):
 class MethodOptions:
     """What the methods can be told; each reads its own part. `None` leaves a choice to the method."""
 
-    level: int = 5
+    level: int = 5  # of the paper's window; in mode auto these three are upper limits
     window: int = 7
     guesses: int | None = None
     pool_from_prompt: bool = False

@@ -61,7 +61,15 @@ def joined(*sources: str) -> Callable[[MethodOptions], lade.LookaheadConfig]:
 
     def configure(options: MethodOptions) -> lade.LookaheadConfig:
         used = tuple(source for source in sources if source != "warm" or options.warm)
-        return lade.LookaheadConfig(mode="auto", budget=options.budget, adapt=options.adapt, sources=used)
+        return lade.LookaheadConfig(
+            mode="auto",
+            ngram=options.level,
+            window=options.window,
+            guesses=options.guesses,
+            budget=options.budget,
+            adapt=options.adapt,
+            sources=used,
+        )
 
     return configure
 

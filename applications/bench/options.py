@@ -51,9 +51,17 @@ def together(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 
 method_options = together(
-    click.option("--level", "--ngram", "level", default=5, show_default=True, type=click.IntRange(min=2), help="N."),
-    click.option("--window", default=7, show_default=True, type=click.IntRange(min=1), help="W."),
-    click.option("--guesses", type=int, help="G, -1 for all; default W."),
+    click.option(
+        "--level",
+        "--ngram",
+        "level",
+        default=5,
+        show_default=True,
+        type=click.IntRange(min=2),
+        help="N; auto: at most.",
+    ),
+    click.option("--window", default=7, show_default=True, type=click.IntRange(min=1), help="W; auto: at most."),
+    click.option("--guesses", type=int, help="G, -1 for all; auto: at most; default W."),
     click.option("--pool-from-prompt", is_flag=True, help="Pool the n-grams of the prompt too."),
     click.option("--lookup-tokens", default=10, show_default=True, type=int, help="Draft length of prompt_lookup."),
     click.option("--budget", type=int, help="Most tokens of a forward; default: the method's own."),

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 import lade.models
 from lade.applications.bench.contenders import contenders, unready
-from lade.applications.bench.methods import METHODS, Decode, Method, MethodOptions
+from lade.applications.bench.methods import METHODS, Decode, Method, MethodOptions, joined, paper
 
 
 def labels(specs: str) -> list[str]:
@@ -74,6 +74,16 @@ def test_a_contender_says_why_it_cannot_run() -> None:
     )
     assert lookup.refusal(model, 1) is None
     assert lookup.refusal(model, 4) == "decodes one prompt at a time, not a batch of 4"
+
+
+def test_a_row_s_name_is_its_mode_whatever_sizes_are_given() -> None:
+    sizes = {"ngram": 3, "window": 4, "guesses": 2}
+    for label, configure, mode in (("lookahead", paper, "lookahead"), ("auto", joined("suffix"), "auto")):
+        options = contenders(f"{label}:level=3:window=4:guesses=2", MethodOptions())[1].options
+        assert options == MethodOptions(level=3, window=4, guesses=2)
+        config = configure(options)
+        assert (config.mode, {name: getattr(config, name) for name in sizes}) == (mode, sizes)
+    assert joined("suffix")(MethodOptions()).settled() == lade.LookaheadConfig(sources=("suffix",)).settled()
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,16 @@ import torch
 from click.testing import CliRunner, Result
 
 import lade
+from lade import LookaheadConfig
 from lade.applications import chat
 from lade.applications.chatbot import LLAMA, PLAIN, Chatbot, Format, MessageTooLongError, prompt_format
 from lade.applications.color import StepStreamer
+from lade.config import MODES, default_config
 
 SCRIPT = Path(__file__).parents[2] / "applications" / "chatbot.py"
 ANSI = re.compile(r"\x1b\[\d+m")
+PAPER = ("--mode", "lookahead")  # its steps do not depend on the machine
+SIZES = {"ngram": 3, "window": 4, "guesses": -1}
 pytestmark = pytest.mark.usefixtures("default_settings")
 
 
@@ -184,19 +188,38 @@ def test_one_built_in_question_without_chat() -> None:
 
 
 @pytest.mark.compat
-def test_lookahead_writes_the_same_chat_in_fewer_steps() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_lookahead_writes_the_same_chat_in_fewer_steps(mode: str) -> None:
     typed = "Once upon a time\nTell me more\n"
     plain = run("--chat", typed=typed)
-    ahead = run("--chat", typed=typed, USE_LADE="1")
-    coloured = run("--chat", typed=typed, USE_LADE="1", COLOR_PRINT="1")
+    ahead = run("--chat", "--mode", mode, typed=typed, USE_LADE="1")
+    coloured = run("--chat", "--mode", mode, typed=typed, USE_LADE="1", COLOR_PRINT="1")
     assert plain.stdout == ahead.stdout
     assert plain.stdout.count("Assistant: ") == 2
-    assert ANSI.sub("", coloured.stdout) == plain.stdout != coloured.stdout
+    assert ANSI.sub("", coloured.stdout) == plain.stdout
+    assert mode == "auto" or plain.stdout != coloured.stdout  # auto: where this machine's costs let it draft
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], LookaheadConfig()),
+        (["--level", "3", "--window_size", "4", "--guess_set_size", "-1"], LookaheadConfig(**SIZES)),
+        (["--mode", "lookahead"], LookaheadConfig(mode="lookahead")),
+        (
+            ["--mode", "lookahead", "--level", "3", "--window_size", "4", "--guess_set_size", "-1"],
+            LookaheadConfig(mode="lookahead", **SIZES),
+        ),
+    ],
+)
+def test_mode_and_sizes_are_the_flags(flags: list[str], expected: LookaheadConfig) -> None:
+    assert run(*flags, "--max_new_tokens", "2", USE_LADE="1").exit_code == 0
+    assert default_config() == expected
 
 
 def test_debug_tells_tokens_steps_and_speed() -> None:
     row = r"\[prompt tokens: \d+, tokens: (\d+), steps: (\d+), tokens per step: ([\d.]+), tokens/s: [\d.]+(.*)\]"
-    tokens, steps, per_step, rest = re.search(row, run("--debug", USE_LADE="1").stdout).groups()
+    tokens, steps, per_step, rest = re.search(row, run("--debug", *PAPER, USE_LADE="1").stdout).groups()
     assert int(tokens) == 32
     assert int(steps) < 28
     assert (float(per_step), rest) == (round(32 / int(steps), 2), "")
@@ -235,6 +258,7 @@ def test_message_too_long_is_told_and_the_chat_goes_on() -> None:
         (["--quant", "int3"], "--quant.*nf4"),
         (["--use_ds"], "--use_ds.*DeepSpeed"),
         (["--local_rank", "1"], "--local_rank.*allowed is 0"),
+        (["--mode", "paper"], "--mode.*auto.*lookahead"),
         (["--level", "1"], "LEVEL=1: allowed"),
         (["--window_size", "0"], "WINDOW_SIZE=0: allowed"),
         (["--guess_set_size", "0"], "GUESS_SET_SIZE=0: allowed"),

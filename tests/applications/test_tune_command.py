@@ -200,6 +200,15 @@ def test_measurements_of_another_run_are_refused(
     assert (tmp_path / "mine.measurements.jsonl").read_bytes() != before
 
 
+def test_a_preset_names_its_mode_and_what_was_measured() -> None:
+    specs = "auto:budget=16,auto:budget=16:level=3:window=4,lookahead:level=4:window=3"
+    _, (plain_auto, limited, paper) = settings_of(specs, MethodOptions(adapt=False))
+    assert (plain_auto.mode, plain_auto.preset) == ("auto", {"BUDGET": 16, "ADAPT": 0})
+    assert (limited.mode, limited.preset) == ("auto", {"LEVEL": 3, "WINDOW_SIZE": 4, "BUDGET": 16, "ADAPT": 0})
+    sizes = {"LEVEL": 4, "WINDOW_SIZE": 3, "GUESS_SET_SIZE": 3, "POOL_FROM_PROMPT": 0}
+    assert (paper.mode, paper.preset) == ("lookahead", sizes)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

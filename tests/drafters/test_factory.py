@@ -53,7 +53,8 @@ def blend(model: Any, references: Any = None, sharpness: float = 1.0, **config: 
         ({}, BlendDrafter),
         ({"mode": "auto", "window": 3}, BlendDrafter),
         ({"budget": 5, "tenant": "me"}, BlendDrafter),
-        ({"window": 3}, JacobiDrafter),
+        ({"window": 3}, BlendDrafter),
+        ({"mode": "lookahead", "window": 3}, JacobiDrafter),
         ({"mode": "lookahead"}, JacobiDrafter),
     ],
 )

@@ -19,7 +19,7 @@ PROMPT = list(range(1000, 2000))  # so many words that no two columns hold the s
 
 
 def drafter_of(window: int, ngram: int, **config: Any) -> JacobiDrafter:
-    return JacobiDrafter(LookaheadConfig(window=window, ngram=ngram, **config).settled())
+    return JacobiDrafter(LookaheadConfig(mode="lookahead", window=window, ngram=ngram, **config).settled())
 
 
 def request_of(drafter: JacobiDrafter, prompt: Sequence[int], root: int) -> Request:

@@ -21,7 +21,7 @@ from lade.precision import is_quantised
 
 CPU = torch.device("cpu")
 HERE = [name for name, row in QUANTS.items() if "cpu" in row.devices]
-WINDOW = lade.LookaheadConfig(window=5, ngram=4, pool_from_prompt=True)
+WINDOW = lade.LookaheadConfig(mode="lookahead", window=5, ngram=4, pool_from_prompt=True)
 quant_of_loading = importlib.import_module("lade.models.quant")  # `lade.models.load` is a function
 
 
