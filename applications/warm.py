@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lade.applications.options import DEVICE, DTYPE, MODEL, QUANT, default_device, load_model
+from lade.cachefolder import cache_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -49,8 +50,6 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
 
 def prepare() -> None:
     """An error, before any work, where nothing could be kept."""
-    from lade.safefile import cache_folder
-
     try:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lade.atomic import put_in_place
+from lade.cachefolder import cache_folder
 from lade.jsonobject import brief, read_object
 from lade.regularfile import MEBIBYTE
 from lade.shown import shown
@@ -27,7 +28,6 @@ def preset_file(name: str | os.PathLike[str]) -> Path:
     """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
     if not isinstance(name, str | os.PathLike) or not str(name).strip(". "):
         raise ValueError(f"PRESET={shown(name)}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
-
     try:
         path = Path(name).expanduser()
         if path.suffix != SUFFIX and path.name == name:

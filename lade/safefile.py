@@ -1,13 +1,11 @@
-"""Safetensors files that are written whole or not at all, and checked when they are read; the user's cache folder.
+"""Safetensors files that are written whole or not at all, and checked when they are read.
 
-Several processes may write one file. Knows no model, and nothing of what
-the tensors mean.
+Several processes may write one file. Knows no model, and nothing of what the tensors mean.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +21,6 @@ CHECKSUM = "checksum"
 LENGTH = 8  # bytes that say how long the header is
 MOST = 4096 * MEBIBYTE  # of a file of any kind; kinds have limits of their own
 DTYPES = ("I32", "I64", "F32", "F64", "U8")  # what lade writes
-
-
-def cache_folder() -> Path:
-    """LADE_CACHE, else lade in XDG_CACHE_HOME, else ~/.cache/lade; not made here.
-
-    Raises:
-        OSError: the user has no home folder, and the environment names no other.
-    """
-    own, shared = os.environ.get("LADE_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    try:
-        return Path(own).expanduser() if own else (Path(shared) if shared else Path.home() / ".cache") / "lade"
-    except RuntimeError as error:
-        raise OSError(f"{error}; LADE_CACHE can name the folder for caches") from error
 
 
 def write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str], most: int = MOST) -> None:

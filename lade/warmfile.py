@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 import lade
+from lade.cachefolder import cache_folder
 from lade.drafters.recycle import CONTEXT, NOTHING
 from lade.fingerprint import configuration_key, fingerprint
 from lade.regularfile import MEBIBYTE
-from lade.safefile import cache_folder, read, write
+from lade.safefile import read, write
 from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts
 from lade.warmtable import WarmTable

@@ -6,7 +6,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from lade.safefile import cache_folder, read, write
+from lade.cachefolder import cache_folder
+from lade.safefile import read, write
 
 TENSORS = {"one": torch.arange(6.0).view(2, 3), "two": torch.tensor([1, 2], dtype=torch.int32)}
 

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
+from lade.cachefolder import cache_folder
 from lade.fingerprint import configuration_key
 from lade.regularfile import MEBIBYTE, AbsentFileError
-from lade.safefile import cache_folder, read, write
+from lade.safefile import read, write
 from lade.tuning.cost import StepCost
 from lade.tuning.curve import KNOTS
 from lade.warmfile import CacheWarning
