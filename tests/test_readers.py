@@ -526,7 +526,7 @@ def test_generate_goes_on_without_a_cache_folder(kind: str, tmp_path: Path, monk
 def test_the_readers_are_all_here() -> None:
     """A file that is read elsewhere gets its row above."""
     root = Path(lade.__file__).parents[1]
-    ways = ("read_text(", "read_bytes(", '.open("r', "json.load", "safe_open", "gzip.open")
+    ways = (".read_text(", ".read_bytes(", '.open("r', "json.load", "safe_open", "gzip.open")
     allowed = {
         "lade/regularfile.py", "lade/jsonobject.py", "lade/safefile.py", "lade/tuning/measurements.py",
         "applications/bench/continuation.py", "applications/bench/suites/sources.py",

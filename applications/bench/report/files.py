@@ -17,7 +17,9 @@ from lade.applications.bench.report.results import read_results
 from lade.applications.bench.report.rows import Row
 from lade.applications.bench.report.terminal import table_of
 from lade.atomic import put_in_place
+from lade.regularfile import MEBIBYTE, naming, read_bytes
 
+LARGEST = 16 * MEBIBYTE  # of a picture
 SUMMARY, MARKDOWN, PAGE = "summary.json", "report.md", "report.html"
 UNDRAWN = "they need matplotlib; pip install 'lade[plot]', then `lade bench-report`"
 NO_PICTURES = f"no pictures: {UNDRAWN}"
@@ -75,7 +77,13 @@ def _draw(findings: Findings) -> dict[Picture, bytes] | None:
 
 def _drawn_before(folder: Path) -> dict[Picture, bytes]:
     """The pictures that an earlier report left in the folder."""
-    return {picture: path.read_bytes() for picture in PICTURES if (path := folder / picture.name).is_file()}
+    there = (picture for picture in PICTURES if (folder / picture.name).is_file())
+    return {picture: _read(folder / picture.name) for picture in there}
+
+
+def _read(path: Path) -> bytes:
+    with naming(path):
+        return read_bytes(path, LARGEST)
 
 
 def _put_pictures(folder: Path, pictures: Mapping[Picture, bytes]) -> None:
