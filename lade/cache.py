@@ -65,10 +65,13 @@ class TreeCache(Cache):
 
     def export(self, stock: DynamicCache, rows: Sequence[int]) -> None:
         """Write rows, all of one length, into a stock cache in place, in the given order, as plain decoding does."""
-        while len(stock.layers) < len(self.layers):
+        filled = [layer if isinstance(layer, TreeLayer) and layer.is_initialized else None for layer in self.layers]
+        while filled and filled[-1] is None:  # layers without keys of their own: plain decoding adds none for them
+            filled.pop()
+        while len(stock.layers) < len(filled):
             stock.layers.append(DynamicLayer())
-        for source, target in zip(self.layers, stock.layers, strict=True):
-            if isinstance(source, TreeLayer) and source.is_initialized:
+        for source, target in zip(filled, stock.layers, strict=False):
+            if source is not None:
                 _export_layer(source, target, rows)
 
 

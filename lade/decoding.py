@@ -150,7 +150,8 @@ class Decoding:
             for request in self.requests
         ]
         ids = self.call.input_ids
-        sequences = torch.cat([ids, torch.tensor(new, dtype=ids.dtype, device=ids.device)], dim=1)
+        # Choices are int64, so the result of plain decoding is, whatever the prompt's type.
+        sequences = torch.cat([ids, torch.tensor(new, dtype=torch.long, device=ids.device)], dim=1)
         if self._cache_is_seen():
             self.target.export(self.stock)
         if not config.return_dict_in_generate:

@@ -131,3 +131,25 @@ def test_no_inputs() -> None:
     assert_looked_ahead()
     lade.restore_all()
     assert ours.tolist() == model.generate(do_sample=False, max_new_tokens=NEW_TOKENS).tolist()
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_a_bare_cache_gets_the_layers_that_plain_decoding_gives_it(name: str) -> None:
+    """gemma4's last layers share the keys of others and have none of their own."""
+    model, text = tiny_model(BY_NAME[name]), words(9)["input_ids"]
+    plainly, ahead = DynamicCache(), DynamicCache()
+    model.generate(text, past_key_values=plainly, do_sample=False, max_new_tokens=60)
+    lade.generate(model, input_ids=text, past_key_values=ahead, config=CONFIG, do_sample=False, max_new_tokens=60)
+    assert_looked_ahead()
+    assert [type(layer) for layer in ahead.layers] == [type(layer) for layer in plainly.layers]
+    for one, other in zip(ahead.layers, plainly.layers, strict=True):
+        torch.testing.assert_close(one.keys, other.keys)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_sequences_have_the_type_of_plain_decoding_s(dtype: torch.dtype) -> None:
+    model, text = tiny_model(BY_NAME["llama"]), words(9)["input_ids"].to(dtype)
+    plainly = model.generate(text, do_sample=False, max_new_tokens=12)
+    ahead = lade.generate(model, input_ids=text, config=CONFIG, do_sample=False, max_new_tokens=12)
+    assert_looked_ahead()
+    assert (ahead.dtype, ahead.tolist()) == (plainly.dtype, plainly.tolist())
