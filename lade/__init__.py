@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers read; `_MODULES` says the same
+    from lade import models as models
     from lade.api import decoding_method, generate
     from lade.assisted import assisted_generate, prompt_lookup_generate
     from lade.augment import augment_all, lookahead, restore_all

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from transformers import PreTrainedTokenizerBase
 from transformers.generation import StoppingCriteriaList, StopStringCriteria
+from transformers.generation.utils import GenerateOutput
 
-from lade.arguments import check_streamer, check_tokenizer
+from lade.arguments import Streamer, check_streamer, check_tokenizer
 from lade.augment import check_call, plain_sample
 from lade.config import LookaheadConfig, check_config, default_config
 from lade.contrast import Contrast, check_contrast, check_kind
@@ -18,16 +20,18 @@ from lade.route import lookahead_sample
 from lade.shown import invalid
 from lade.vocabulary import readable
 
+Generated: TypeAlias = torch.LongTensor | GenerateOutput  # what `model.generate` returns
+
 
 def decoding_method(
     config: LookaheadConfig | None = None,
     *,
     method: Method | None = None,
-    streamer: Any = None,
-    tokenizer: Any = None,
+    streamer: Streamer | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     reference: Any = None,
     contrast: Contrast | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Generated]:
     """A decoding method for `model.generate(**inputs, custom_generate=...)`; greedy and sampling only.
 
     transformers' hook drops `streamer` and `tokenizer` on the way, so what the call needs of them is bound here: give
@@ -62,7 +66,7 @@ def decoding_method(
         stopping_criteria: Any = None,
         generation_config: Any = None,
         **model_kwargs: Any,
-    ) -> Any:
+    ) -> Generated:
         _check_mode(generation_config)
         if method is not None:
             method.check(model)
@@ -92,12 +96,12 @@ def generate(
     *,
     config: LookaheadConfig | None = None,
     method: Method | None = None,
-    streamer: Any = None,
-    tokenizer: Any = None,
+    streamer: Streamer | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     reference: Any = None,
     contrast: Contrast | None = None,
     **generate_kwargs: Any,
-) -> Any:
+) -> Generated:
     """`model.generate` with lookahead; nothing in transformers is patched.
 
     Args:

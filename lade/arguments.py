@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lade.shown import invalid
 from lade.wrappers import unwrapped
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Streamer(Protocol):
+    """What receives the tokens of a text while it is written, as streamers of transformers do."""
+
+    def put(self, value: Tensor) -> Any: ...
+
+    def end(self) -> Any: ...
 
 
 def check_model(name: str, model: Any) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
-from lade.api import check_inputs
-from lade.arguments import check_model, check_streamer, check_tokenizer
+from lade.api import Generated, check_inputs
+from lade.arguments import Streamer, check_model, check_streamer, check_tokenizer
 from lade.augment import check_call
 from lade.config import check_integer
 from lade.contrast import vocabulary_size
@@ -31,11 +32,11 @@ def assisted_generate(
     *,
     assistant: Any,
     draft_tokens: int | None = None,
-    tokenizer: Any = None,
-    assistant_tokenizer: Any = None,
-    streamer: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None,
+    streamer: Streamer | None = None,
     **generate_kwargs: Any,
-) -> Any:
+) -> Generated:
     """`model.generate` with a draft model, as transformers does it (`assistant_model=`); fills `lade.last_stats()`.
 
     With an assistant of another tokenizer transformers re-encodes text between the two (greedy), or matches their
@@ -87,9 +88,9 @@ def prompt_lookup_generate(
     *,
     draft_tokens: int = 10,
     ngram: int = 2,
-    streamer: Any = None,
+    streamer: Streamer | None = None,
     **generate_kwargs: Any,
-) -> Any:
+) -> Generated:
     """`model.generate` that drafts by looking up the last tokens in the text so far, as transformers does it.
 
     Fills `lade.last_stats()`; what choosing a draft takes is part of its `host_seconds` and not told apart.
@@ -116,7 +117,7 @@ def prompt_lookup_generate(
 class StepCounter:
     """A streamer that notes how many tokens every step emits, and hands them on to another one."""
 
-    def __init__(self, streamer: Any) -> None:
+    def __init__(self, streamer: Streamer | None) -> None:
         self._streamer = streamer
         self._prompt_seen = False
         self.emitted: list[int] = []
@@ -138,10 +139,10 @@ def _counted(
     model: Any,
     drafters: tuple[Any, ...],
     input_ids: torch.Tensor,
-    streamer: Any,
+    streamer: Streamer | None,
     arguments: dict[str, Any],
     generate_kwargs: dict[str, Any],
-) -> Any:
+) -> Generated:
     check_call(model, None)
     check_streamer(streamer)
     rows = check_inputs(model, input_ids, generate_kwargs).shape[0]

@@ -5,8 +5,12 @@ import re
 import sys
 import tomllib
 from importlib.resources import files
+from inspect import signature
 from pathlib import Path
+from types import FunctionType
 
+import lade
+from lade.models import load
 from lade.models.shipped import NAMES
 
 ROOT = Path(__file__).parents[1]
@@ -54,3 +58,11 @@ def test_types_and_weights_are_installed() -> None:
 def test_readme_and_ci_run_the_same_tests() -> None:
     command = next(line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("TESTS="))
     assert command.removeprefix("TESTS=").strip("'\"") in (ROOT / "README.md").read_text()
+
+
+def test_public_functions_say_what_they_return() -> None:
+    """To type checkers; a wrapper of another library may stand for a model, so arguments may be anything."""
+    functions = [value for name in lade.__all__ if isinstance(value := getattr(lade, name), FunctionType)]
+    told = {function.__name__: str(signature(function).return_annotation) for function in (*functions, load)}
+    assert len(told) > 15
+    assert not [name for name, annotation in told.items() if re.search(r"\bAny\b|^$|_empty", annotation)]
