@@ -180,7 +180,7 @@ class TokenByToken:
         """A token for [1, V] scores."""
         if self.noise is None:
             return int(scores.argmax(-1).item())
-        noise = self.noise.at(request.emitted, scores.shape[-1])[request.row]
+        noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype)[request.row]
         return choose(scores.softmax(-1), noise[None])[0]
 
     def emit(self, slot: int, token: int) -> bool:

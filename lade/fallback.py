@@ -133,8 +133,11 @@ def _cache(call: Call) -> str | None:
     foreign = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in CACHE_LAYERS})
     if foreign:
         return f"cache layers of type {', '.join(foreign)}"
-    if len({layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)}) > 1:
+    windows = {layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)}
+    if len(windows) > 1:
         return "layers with sliding windows of different sizes"
+    if min(windows, default=2) < 2:
+        return "layers with a sliding window of one token, of which transformers' cache keeps all"
     if cache.layer_class_to_replicate not in (None, DynamicLayer):
         return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
     return None

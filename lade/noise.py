@@ -26,10 +26,14 @@ class Noise:
         self._drawn: deque[torch.Tensor] = deque()
         self._states: deque[torch.Tensor] = deque([_get_state(device)])  # before index `_first`, and after each draw
 
-    def at(self, index: int, vocabulary: int) -> torch.Tensor:
-        """[B, V] float32 noise of one emitted index, not below what was forgotten."""
+    def at(self, index: int, vocabulary: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """[B, V] noise of one emitted index, not below what was forgotten.
+
+        Args:
+            dtype: of the probabilities that it is for; what is drawn depends on it.
+        """
         while index >= self._first + len(self._drawn):
-            noise = torch.empty(self.rows, vocabulary, dtype=torch.float32, device=self.device).exponential_(1)
+            noise = torch.empty(self.rows, vocabulary, dtype=dtype, device=self.device).exponential_(1)
             self._drawn.append(noise)
             self._states.append(_get_state(self.device))
         return self._drawn[index - self._first]
@@ -55,9 +59,15 @@ def choose(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
     """
     values, indices = (probabilities / noise).max(-1)
     drawn = torch.stack([values.double(), indices.double()]).tolist()
-    if not all(value > 0 for value in drawn[0]):
+    if not all(value > 0 for value in drawn[0]) and not _distributions(probabilities):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     return [int(index) for index in drawn[1]]
+
+
+def _distributions(probabilities: torch.Tensor) -> bool:
+    """Whether all rows are: where noise in half precision is 0, what was chosen does not tell."""
+    fine = (probabilities >= 0) & (probabilities < torch.inf)
+    return bool(fine.all() and (probabilities.sum(-1) > 0).all())
 
 
 def _get_state(device: torch.device) -> torch.Tensor:

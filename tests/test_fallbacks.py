@@ -225,3 +225,13 @@ def test_assistants() -> None:
     assert text.tolist() == expected.tolist()
     assert len(caught) == 1
     assert len(lade.log_history()) == before
+
+
+@pytest.mark.parametrize("name", ["mistral-sliding", "gemma3", "llama4"])
+@pytest.mark.parametrize("lengths", [(9,), (9, 4)], ids=str)
+def test_a_window_of_one_token(name: str, lengths: tuple[int, ...]) -> None:
+    """transformers' cache keeps all tokens there and masks none: what plain decoding makes of it is the text."""
+    family = BY_NAME[name]
+    size = "attention_chunk_size" if name == "llama4" else "sliding_window"
+    model = tiny_model(replace(family, name=f"{name} of one", config=family.config | {size: 1}))
+    assert_falls_back(model, lambda: words(*lengths) | GREEDY, "sliding window of one token")

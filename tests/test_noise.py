@@ -98,3 +98,23 @@ def test_no_distribution(bad: list[float]) -> None:
         torch.multinomial(p, 1)
     with pytest.raises(RuntimeError, match="probability tensor"):
         choose(p, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_draws_in_the_precision_of_the_probabilities(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    probabilities = [p.to(dtype) for p in distributions(*shape)]
+    tokens, state = plainly(probabilities)
+    noise = start(shape[0])
+    ours = [choose(p, noise.at(index, shape[1], dtype)) for index, p in enumerate(probabilities)]
+    assert ours == tokens
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("p", "token"), [([0.25, 0.0, 0.75], 1), ([0.25, 0.75, 0.0], 2)])
+def test_noise_of_zero(p: list[float], token: int) -> None:
+    """Half precision rounds small noise to 0; 0 / 0 is what argmax takes, and plain decoding with it."""
+    noise = torch.ones(1, 3)
+    noise[0, token] = 0
+    probabilities = torch.tensor([p])
+    assert choose(probabilities, noise) == (probabilities / noise).argmax(-1).tolist() == [token]

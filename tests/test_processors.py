@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from families import BY_NAME
 from sidebyside import CONFIG, NEW_TOKENS, PROMPTS, assert_looked_ahead, assert_same, both, encode, story, token
+from tiny import tiny_model, words
 from torch import Tensor
 from transformers import (
     LogitsProcessor,
@@ -148,3 +150,31 @@ def test_user_classes_in_batches_fall_back(user: str) -> None:
     with pytest.warns(lade.FallbackWarning, match="Diary|Sentences"):
         ours = lade.generate(model, **inputs, do_sample=False, max_new_tokens=NEW_TOKENS, **{user: make()})
     assert ours.tolist() == theirs.tolist()
+
+
+class Level(LogitsProcessor):
+    """All tokens alike, in another precision on every so many tokens, as a user's own arithmetic may leave scores."""
+
+    def __init__(self, dtype: torch.dtype, every: int) -> None:
+        self.dtype, self.every = dtype, every
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        return torch.zeros_like(scores, dtype=self.dtype if input_ids.shape[1] % self.every == 0 else scores.dtype)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+@pytest.mark.parametrize("seed", [2, 15, 21, 25, 29])  # with noise in float32 each of these alters a bfloat16 token
+def test_scores_of_another_precision_are_sampled_in_it(dtype: torch.dtype, every: int, seed: int) -> None:
+    """`torch.multinomial` draws in the precision of the probabilities: the text, and the generator behind it."""
+    model, processors = tiny_model(BY_NAME["llama"]), LogitsProcessorList([Level(dtype, every)])
+    kwargs = words(9) | {"do_sample": True, "max_new_tokens": 40, "logits_processor": processors}
+    states, texts = [], []
+    for plain in (True, False):
+        torch.manual_seed(seed)
+        out = model.generate(**kwargs) if plain else lade.generate(model, **kwargs, config=CONFIG)
+        texts.append(out.tolist())
+        states.append(torch.get_rng_state())
+    assert lade.last_stats().fallback is None
+    assert texts[1] == texts[0]
+    assert torch.equal(states[1], states[0])
