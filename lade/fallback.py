@@ -19,6 +19,7 @@ from transformers.generation import stopping_criteria
 
 from lade.attention.dense import layer_kinds
 from lade.cache import DummyLayer
+from lade.patches import overridden
 from lade.purity import ROW_PURE, ROW_PURE_CRITERIA
 
 ATTENTION = ("eager", "sdpa")
@@ -71,6 +72,8 @@ def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | 
     """
     checks: tuple[Callable[[Call], str | None], ...] = (
         _mode,
+        _devices,
+        _loop,
         lambda call: refusal(call.model),
         _attention,
         _cache,
@@ -107,6 +110,26 @@ def _mode(call: Call) -> str | None:
         "the model is an assistant of another one": call.is_assistant,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _devices(call: Call) -> str | None:
+    """Processes that share a model must forward the same drafts, and each chooses their sizes by its own clock."""
+    if getattr(call.model, "_device_mesh", None) is not None or (getattr(call.model, "_tp_size", None) or 1) > 1:
+        return "the model is spread over several processes (tp_plan)"
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and any(map(_is_spread, call.model.parameters())):
+        return "the model's weights are spread over several processes"
+    return None
+
+
+def _is_spread(weight: torch.Tensor) -> bool:
+    return hasattr(weight, "device_mesh")  # torch's DTensor, whose module need not be there
+
+
+def _loop(call: Call) -> str | None:
+    """What plain decoding calls once per token, and lookahead once per step or not at all."""
+    found = overridden(call.model)
+    return None if found is None else f"the model's own {found} may count on one call per token"
 
 
 def _attention(call: Call) -> str | None:

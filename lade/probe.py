@@ -1,22 +1,26 @@
 """The self-probe: does this model give a tree the logits that its paths would get alone?
 
-Once per model, attention implementation, precision and device. It catches what no configuration tells: masks or
-positions that are ignored, caches that mix rows. Tokens are fixed, so no random generator is touched.
+Once per model, and again once anything changed that may change what it computes. It catches what no configuration
+tells: masks or positions that are ignored, caches that mix rows, forwards of one token that compute something else.
+Tokens are fixed, so no random generator is touched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from transformers import DynamicCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lade.attention.dense import Kind
 from lade.cache import TreeCache
 from lade.fallback import padding_works
 from lade.growth import prefill_texts
+from lade.patches import patches_of
 from lade.precision import is_quantised, precision
 from lade.stats import Clock
 from lade.target import HFTarget, Outputs
@@ -26,6 +30,8 @@ from lade.vocabulary import readable
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
 ULPS = 4
+STEPS = 3  # one-token forwards of a model in full precision
+REMEMBERED = 64  # verdicts per model
 FLOAT32_SHARE = 1e-3  # of the logits' standard deviation: float32 noise is 1e-5 of it, a wrong mask 0.1 and more
 
 _verdicts: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
@@ -33,23 +39,29 @@ _lock = threading.Lock()
 
 
 def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> str | None:
-    """Why trees come out wrong on this model, or `None` where they are right; remembered per model."""
+    """Why trees come out wrong on this model, or `None` where they are right; remembered while it stays as it is."""
+    patches = patches_of(model)
+    if patches.foreign is not None:
+        return f"{patches.foreign}, may do another thing to a tree than to a text"
+    implementation = model.config.get_text_config(decoder=True)._attn_implementation
     key = (
-        model.config.get_text_config(decoder=True)._attn_implementation,
-        model.dtype,
-        model.device,
-        precision(model),
+        (implementation, ALL_ATTENTION_FUNCTIONS.get(implementation)),
+        (model.dtype, model.device, precision(model)),
+        (tuple(kinds.items()) if isinstance(kinds, dict) else kinds, position_limit),
+        patches.key,
     )
     with _lock:
         verdicts = _verdicts.setdefault(model, {})
         if key not in verdicts:
-            verdicts[key] = _probe(model, kinds, position_limit)
+            if len(verdicts) >= REMEMBERED:
+                verdicts.clear()
+            verdicts[key] = _probe(model, kinds, position_limit, patches.training)
         return verdicts[key]
 
 
-def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> str | None:
+def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None, random: bool) -> str | None:
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _generators_put_back(model.device) if random else contextlib.nullcontext():
             error, allowed = _measure(model, kinds, position_limit)
     except Exception as failure:  # noqa: BLE001 - whatever a model's own code raises, the text must still come out
         return f"the self-probe failed with {type(failure).__name__}: {failure}"
@@ -75,14 +87,14 @@ def _measure(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | No
             for leaf in _leaves(draft):
                 path = _path(draft, leaf)
                 reference = _stock_logits(model, row[:-1] + [draft.tokens[node] for node in path])[-len(path) :]
-                error = max(error, _distance(outputs, slot, path, reference))
+                error = max(error, distance(_path_logits(outputs, slot, path), reference))
         paths = [_path(draft, draft.children[draft.children[0, tokens[8]], tokens[11]]) for draft in drafts]
         target.keep(paths)
         rows = [
             row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
             for row, draft, path in zip(rows, drafts, paths, strict=True)
         ]
-    return error, _allowance(model, rows[0], reference)
+    return _judged(model, rows[0], reference, error)
 
 
 def empty_cache(model: Any) -> TreeCache:
@@ -114,25 +126,54 @@ def _stock_logits(model: Any, tokens: list[int]) -> torch.Tensor:
     return model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
 
 
-def _distance(outputs: Outputs, slot: int, path: list[int], reference: torch.Tensor) -> float:
-    found = torch.stack([outputs.at(slot, node)[0] for node in path]).float()
-    distance = (found - reference.to(found.device)).abs().max().item()
-    return distance if distance == distance else float("inf")
+def _path_logits(outputs: Outputs, slot: int, path: list[int]) -> torch.Tensor:
+    """[len(path), V]"""
+    return torch.stack([outputs.at(slot, node)[0] for node in path]).float()
 
 
-def _allowance(model: Any, tokens: list[int], logits: torch.Tensor) -> float:
-    """How far plain decoding itself is from plain decoding: one-token steps against one wide forward, doubled."""
-    computed_in, exact = precision(model), 0.0
-    if computed_in in (torch.float32, torch.float64):
-        exact = FLOAT32_SHARE * max(logits.std().item(), 1e-3)
-        if not is_quantised(model):
-            return exact
-    cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+def distance(found: torch.Tensor, reference: torch.Tensor) -> float:
+    """The largest difference; equal infinities have none, and what is no number is infinitely far."""
+    reference = reference.to(found.device)
+    largest = torch.where(found == reference, 0.0, (found - reference).abs()).max().item()
+    return largest if largest == largest else float("inf")
+
+
+def _judged(model: Any, tokens: list[int], logits: torch.Tensor, error: float) -> tuple[float, float]:
+    """The error of trees beside what is allowed: plain decoding's own distance from plain decoding, doubled.
+
+    One-token forwards, as plain decoding's, are held against one wide forward: where they are no better than a tree,
+    the model does not compute the same for one token and for several, whatever the tree's error.
+    """
+    computed_in = precision(model)
+    exact = computed_in in (torch.float32, torch.float64) and not is_quantised(model)
     wide = _stock_logits(model, tokens)
-    steps = []
-    for token in tokens:
-        ids = torch.tensor([[token]], device=model.device)
-        steps.append(model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0, -1].float())
-    own = (torch.stack(steps) - wide).abs().max().item()
-    ulp = torch.finfo(computed_in).eps * wide.abs().max().item()
-    return max(ULPS * ulp, 2 * own, exact)
+    steps = _one_by_one(model, tokens, STEPS if exact else len(tokens))
+    own, spread = distance(steps, wide[-len(steps) :]), max(_finite(logits).std().item(), 1e-3)
+    if exact:
+        return max(error, own), FLOAT32_SHARE * spread
+    if own > spread:  # no rounding
+        return own, spread
+    ulp = torch.finfo(computed_in).eps * _finite(wide).abs().max().item()
+    return error, max(ULPS * ulp, 2 * own, FLOAT32_SHARE * spread)
+
+
+def _one_by_one(model: Any, tokens: list[int], steps: int) -> torch.Tensor:
+    """[steps, V] of one-token forwards at the end of a text, behind one for what stands before."""
+    cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+    parts = [tokens[:-steps], *([token] for token in tokens[-steps:])]
+    logits = [
+        model(input_ids=torch.tensor([part], device=model.device), past_key_values=cache, use_cache=True).logits[0, -1]
+        for part in parts
+        if part
+    ]
+    return torch.stack(logits[-steps:]).float()
+
+
+def _finite(logits: torch.Tensor) -> torch.Tensor:
+    return logits[logits.isfinite()]
+
+
+def _generators_put_back(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """For models that draw in their forward: neither the host's generator nor the device's is moved inside."""
+    accelerated = device.type != "cpu"
+    return torch.random.fork_rng([device] if accelerated else [], device_type=device.type if accelerated else "cuda")

@@ -7,6 +7,7 @@ what families call their sub-layers; nothing of drafting.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -156,6 +157,7 @@ def _put_back(module: Any) -> None:
 
 
 def _asking(module: Any, whole: Callable[..., Any], stand_in: StandIn) -> Callable[..., Any]:
+    @functools.wraps(whole)
     def forward(*args: Any, **kwargs: Any) -> Any:
         if id(module) not in _left_out.get():
             return whole(*args, **kwargs)

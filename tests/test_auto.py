@@ -1,6 +1,5 @@
 """Mode "auto", every source in one tree: plain decoding's text whatever is drafted, and counts that add up."""
 
-import contextlib
 import copy
 import random
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from counting import forward_widths
 from families import BY_NAME, Family
 from identity import Identity, PlainText, plain_text
 from sidebyside import assert_looked_ahead
@@ -258,18 +258,6 @@ def test_processors(processors: dict[str, Any], lengths: tuple[int, ...], adapt:
 
 
 # Settings
-
-
-@contextlib.contextmanager
-def forward_widths(model: PreTrainedModel) -> Iterator[list[int]]:
-    """The tokens of every forward, the prompt's first; the model has been probed before."""
-    lade.generate(model, **words(9), do_sample=False, max_new_tokens=3)
-    widths: list[int] = []
-    hook = model.register_forward_pre_hook(
-        lambda module, args, kwargs: widths.append(kwargs["input_ids"].shape[1]), with_kwargs=True
-    )
-    yield widths
-    hook.remove()
 
 
 @ADAPT

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from counting import forward_widths
 from families import BY_NAME, VOCAB
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -289,18 +290,12 @@ def test_the_whole_text_is_needed_beside_a_cache() -> None:
 
 
 def test_one_step_is_one_forward_of_each() -> None:
-    expert, amateur, seen = copy.deepcopy(tiny("llama")), copy.deepcopy(tiny("gpt2")), [0, 0]
-    for side, model in enumerate((expert, amateur)):
-        lade.generate(model, **words(3), max_new_tokens=1)  # probed beforehand
-
-        def count(*_: object, side: int = side) -> None:
-            seen[side] += 1
-
-        model.register_forward_hook(count)
+    expert, amateur = copy.deepcopy(tiny("llama")), copy.deepcopy(tiny("gpt2"))
     contrast = contrast_of(amateur, GREEDY)
-    lade.generate(expert, **words(9), contrast=contrast, config=WINDOW, do_sample=False, max_new_tokens=TOKENS)
+    with forward_widths(expert) as own, forward_widths(amateur) as theirs:
+        lade.generate(expert, **words(9), contrast=contrast, config=WINDOW, do_sample=False, max_new_tokens=TOKENS)
     stats = lade.last_stats()
-    assert seen == [1 + stats.steps] * 2
+    assert [len(own), len(theirs)] == [1 + stats.steps] * 2
     assert stats.prefill_seconds > 0
     assert stats.model_seconds > 0
 

@@ -87,6 +87,7 @@ def test_a_bad_verdict_is_remembered_too() -> None:
 def test_a_verdict_goes_with_its_model() -> None:
     model = fresh()
     generate(model)
+    gc.collect()  # models of other tests
     before, trace = len(probe._verdicts), weakref.ref(model)
     del model
     gc.collect()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from counting import forward_widths
 from families import BRANCHABLE, POSITIONS, VOCAB, WINDOW, Family
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,9 +119,8 @@ def hooked(module: torch.nn.Module, hook: Any) -> Iterator[None]:
 
 
 def test_one_forward_per_step() -> None:
-    model, calls = tiny_model(BY_NAME["llama"], "sdpa"), []
-    lade.generate(model, **words(5), do_sample=False, max_new_tokens=3)  # probed
-    with hooked(model.model, lambda module, args, kwargs, output: calls.append(kwargs["input_ids"].shape[1])):
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+    with forward_widths(model) as calls:
         lade.generate(model, **words(9), do_sample=False, max_new_tokens=30)
     stats = lade.last_stats()
     assert calls[0] == 9

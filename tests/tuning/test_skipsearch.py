@@ -1,11 +1,13 @@
 """The search for sub-layers to leave out: it finds what costs and does nothing, keeps its trials, and goes on."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from counting import told_of
 from stories import PROMPTS
 from transformers import PreTrainedModel
 
@@ -105,17 +107,17 @@ def deep() -> PreTrainedModel:
 @pytest.fixture
 def ticking(deep: PreTrainedModel) -> Any:
     """A clock that moves when a sub-layer runs, and a little with every forward."""
-    seconds, hooks = [0.0], []
+    seconds = [0.0]
 
     def tick(by: float) -> Callable[..., None]:
         return lambda *_: seconds.__setitem__(0, seconds[0] + by)
 
-    for layer in decoder_layers(deep):
-        hooks += [part.register_forward_hook(tick(1.0)) for part in (layer.self_attn.o_proj, layer.mlp.down_proj)]
-    hooks.append(deep.register_forward_hook(tick(0.5)))
-    yield lambda: seconds[0]
-    for hook in hooks:
-        hook.remove()
+    with contextlib.ExitStack() as told:
+        for layer in decoder_layers(deep):
+            for part in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                told.enter_context(told_of(part, tick(1.0)))
+        told.enter_context(told_of(deep, tick(0.5)))
+        yield lambda: seconds[0]
 
 
 def test_effects_tell_what_does_nothing(deep: PreTrainedModel) -> None:
