@@ -6,6 +6,7 @@ Where rows stand and how they grow is the business of `lade.layers`. Knows trans
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import cache_utils
@@ -31,6 +32,7 @@ class TreeCache(Cache):
             stock = [*stock, *(DynamicLayer() for _ in range(wanted - len(stock)))]
         super().__init__(layers=[_adopt(layer) for layer in stock])
         self.lanes: dict[int | None, Lane] = {}
+        self.indexed: torch.Tensor | None = None
 
     def grow_trees(self, rows: int) -> None:
         """The prefill is over: from here on every forward carries trees."""
@@ -46,6 +48,12 @@ class TreeCache(Cache):
             if isinstance(layer, TreeLayer) and layer.is_sliding == sliding and layer.lane is not None:
                 return layer.lane
         return next(iter(self.lanes.values()))
+
+    def get_seq_length(self, layer_idx: int = 0) -> Any:
+        """Tokens that are cached; in a forward of trees, for models that add a node's place in the forward to it, [T]
+        numbers (`indexed`) that make the node's index in its text of that.
+        """
+        return super().get_seq_length(layer_idx) if self.indexed is None else self.indexed
 
     @property
     def lengths(self) -> list[int]:

@@ -17,6 +17,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.generation import stopping_criteria
 
+from lade import temperature
 from lade.attention.dense import layer_kinds
 from lade.cache import DummyLayer
 from lade.patches import overridden
@@ -79,6 +80,7 @@ def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | 
         _cache,
         _inputs,
         _rope,
+        _temperature,
         _batch,
     )
     return next((reason for check in checks if (reason := check(call))), None)
@@ -195,6 +197,16 @@ def _rope(call: Call) -> str | None:
     for switch in _rope_switches(call.text_config):
         if end > switch:
             return f"the text may cross the switch of its rotary embedding at {switch:g} positions"
+    return None
+
+
+def _temperature(call: Call) -> str | None:
+    """Rows that lookahead lets run ahead of others have tokens of several indices in one forward."""
+    rows, width = call.input_ids.shape
+    cache = call.model_kwargs.get("past_key_values")
+    longest = generated_length(call) + (0 if cache is None else cache.get_seq_length())
+    if rows > 1 and temperature.changes(call.text_config, width, longest - 2):
+        return "the attention temperature of a batch may change along the text"
     return None
 
 

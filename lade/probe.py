@@ -24,11 +24,13 @@ from lade.patches import patches_of
 from lade.precision import is_quantised, precision
 from lade.stats import Clock
 from lade.target import HFTarget, Outputs
+from lade.temperature import changes
 from lade.tree import Draft, TreeBuilder
 from lade.vocabulary import readable
 
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
+LONGEST = 16  # tokens of a text with its draft
 ULPS = 4
 STEPS = 3  # one-token forwards of a model in full precision
 REMEMBERED = 64  # verdicts per model
@@ -74,7 +76,9 @@ def _measure(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | No
     size = readable(model)
     tokens = [(7919 * index + 13) % size for index in range(15)]
     rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
-    if padding_works(model):
+    if changes(model.config.get_text_config(decoder=True), 0, LONGEST):
+        del rows[1]  # rows of one batch would need temperatures of their own
+    elif padding_works(model):
         del rows[1][3:]
     target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock())
     prefill_texts(target, rows)

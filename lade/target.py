@@ -20,6 +20,7 @@ from lade.attention.dense import Block, DenseMasks, Kind
 from lade.cache import TreeCache
 from lade.drafters.stages import TOP
 from lade.stats import Clock
+from lade.temperature import follows_index
 from lade.topk import likeliest
 from lade.tree import Draft, ancestor_matrix
 from lade.vocabulary import readable
@@ -109,6 +110,7 @@ class HFTarget:
         self.order: list[int] = []  # which row of the user's batch stands where
         self.slices_logits = model._supports_logits_to_keep()
         self.vocabulary = readable(model)
+        self.follows_index = follows_index(model.config.get_text_config(decoder=True))
 
     def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
         """Run the prompt as plain decoding does, chunked where the configuration says so.
@@ -178,6 +180,8 @@ class HFTarget:
     def inputs(self, tokens: list[list[int]], positions: list[list[int]], block: Block) -> dict[str, Any]:
         """What the model's forward takes for n lists of T tokens, behind a prepared cache."""
         ids = torch.from_numpy(np.array([tokens, positions])).to(self.device)
+        if self.follows_index:
+            self.cache.indexed = self._indexed((block.own or block.depths)[0])
         return {
             "input_ids": ids[0],
             "position_ids": ids[1],
@@ -186,6 +190,12 @@ class HFTarget:
             "use_cache": True,
             "return_dict": True,
         }
+
+    def _indexed(self, depths: list[int]) -> torch.Tensor:
+        """[T] of the first row; where there are others, theirs have the same temperature (`lade.fallback`)."""
+        first = self.cache.lengths[0]
+        places = [first + depth - node for node, depth in enumerate(depths)]
+        return torch.tensor(places, device=self.device)
 
     def experts_for(self, tokens: int) -> contextlib.AbstractContextManager[Any]:
         """transformers' decode-time expert kernels copy the experts' weights per token: right for one token only.
