@@ -1,5 +1,6 @@
 """Mode "auto", every source in one tree: plain decoding's text whatever is drafted, and counts that add up."""
 
+import contextlib
 import copy
 import random
 from collections import Counter
