@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from transformers import GenerationMixin
 from lade.arguments import check_model
 from lade.config import LookaheadConfig, check_config, check_switch, default_config, forget_settings
 from lade.contrast import Contrast, check_contrast
+from lade.locks import fork_safe_lock
 from lade.methods import Method, check_method
 from lade.reference import check_mode, check_reference
 from lade.refusal import refusing
@@ -46,7 +46,7 @@ class Scope:
     given: Given
 
 
-_lock = threading.RLock()
+_lock = fork_safe_lock()
 _users = 0  # open scopes, and one for augment_all
 _augmented = False
 _original: Callable[..., Any] | None = None

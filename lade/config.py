@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from lade import preset
 from lade.drafters.recycle import CAPACITY
 from lade.drafters.stages import FAMILIES
+from lade.locks import fork_safe_lock
 from lade.shown import invalid, shown
 
 MODES = ("auto", "lookahead")
@@ -198,7 +198,7 @@ NOTICE = (
 )
 
 _log = logging.getLogger(__name__)
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _default = LookaheadConfig()
 _told = False  # whether the notice was given
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from lade.locks import ModelLocks
 
 CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which a core's cache holds
 SAMPLES = 4  # elements of each weight that are looked at, to notice writes that leave no version behind
@@ -32,7 +33,7 @@ class _Known:
 
 
 _known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
-_lock = threading.Lock()
+_locks = ModelLocks()
 
 
 def fingerprint(model: Any) -> str:
@@ -44,7 +45,7 @@ def fingerprint(model: Any) -> str:
     Raises:
         ValueError: weights without data (the meta device, offloading).
     """
-    with _lock:
+    with _locks.of(model):
         state = weights_state(model)
         known = _known.get(model)
         if known is None or known.state != state:

@@ -10,7 +10,6 @@ Knows no request and no drafter at work.
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from lade.config import check_size
 from lade.drafters.calibration import Calibration
 from lade.drafters.recycle import CAPACITY, PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
+from lade.locks import Lock, fork_safe_lock
 from lade.poolfile import Contents, check_description, describe, pack, unpack
 from lade.regularfile import naming
 from lade.safefile import read, write
@@ -34,11 +34,11 @@ class Pool:
 
     table: PredictionTable
     calibration: Calibration
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: Lock = field(default_factory=fork_safe_lock)
 
 
 _pools: WeakKeyDictionary[Any, dict[str, Pool]] = WeakKeyDictionary()  # by model, then by tenant
-_lock = threading.Lock()  # never held together with a pool's
+_lock = fork_safe_lock()  # never held together with a pool's
 
 
 def fresh_pool(capacity: int = CAPACITY) -> Pool:

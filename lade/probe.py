@@ -8,7 +8,6 @@ Tokens are fixed, so no random generator is touched.
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +19,7 @@ from lade.attention.dense import Kind
 from lade.cache import TreeCache
 from lade.fallback import padding_works
 from lade.growth import prefill_texts
+from lade.locks import ModelLocks
 from lade.patches import patches_of
 from lade.precision import is_quantised, precision
 from lade.stats import Clock
@@ -37,7 +37,7 @@ REMEMBERED = 64  # verdicts per model
 FLOAT32_SHARE = 1e-3  # of the logits' standard deviation: float32 noise is 1e-5 of it, a wrong mask 0.1 and more
 
 _verdicts: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
-_lock = threading.Lock()
+_locks = ModelLocks()
 
 
 def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> str | None:
@@ -52,7 +52,7 @@ def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int
         (tuple(kinds.items()) if isinstance(kinds, dict) else kinds, position_limit),
         patches.key,
     )
-    with _lock:
+    with _locks.of(model):
         verdicts = _verdicts.setdefault(model, {})
         if key not in verdicts:
             if len(verdicts) >= REMEMBERED:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from transformers import GenerationMixin
 
+from lade.locks import fork_safe_lock
+
 METHODS = ("_beam_search", "_assisted_decoding")
 Reason = Callable[[Any], str | None]  # model -> why it may not decode in another way, or None
 
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _open: list[Reason] = []  # of the scopes that are open
 _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # name -> the original, ours
 
@@ -26,9 +27,8 @@ _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # name
 def refusing(reason: Reason) -> Iterator[None]:
     """Inside, beams and assisted generation raise ValueError for models that the function gives a reason for."""
     with _lock:
+        _install()
         _open.append(reason)
-        if len(_open) == 1:
-            _install()
     try:
         yield
     finally:
@@ -40,16 +40,18 @@ def refusing(reason: Reason) -> Iterator[None]:
 
 def _install() -> None:
     for name in METHODS:
-        original = GenerationMixin.__dict__[name]
-        _replaced[name] = original, _wrapped(original)
-        setattr(GenerationMixin, name, _replaced[name][1])
+        if name not in _replaced:
+            original = GenerationMixin.__dict__[name]
+            ours = _wrapped(original)
+            setattr(GenerationMixin, name, ours)
+            _replaced[name] = original, ours
 
 
 def _restore() -> None:
-    for name, (original, ours) in _replaced.items():
+    for name in list(_replaced):
+        original, ours = _replaced.pop(name)
         if GenerationMixin.__dict__[name] is ours:
             setattr(GenerationMixin, name, original)
-    _replaced.clear()
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:

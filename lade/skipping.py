@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lade.locks import fork_safe_lock
 from lade.skipset import SkipSet
 
 LAYERS = ("layers", "h")  # names inside the decoder
@@ -26,7 +26,7 @@ FEED = ("fc1", "fc2")  # in a layer that is its own MLP
 StandIn = Callable[[Callable[..., Any], torch.Tensor], Any]  # the module's own forward, hidden states -> its output
 
 _left_out: ContextVar[frozenset[int]] = ContextVar("lade_left_out", default=frozenset())  # ids of modules
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 _replaced: dict[int, _Replaced] = {}  # by the module's id
 
 
@@ -137,9 +137,9 @@ def _replace(module: Any, stand_in: StandIn) -> None:
     with _lock:
         entry = _replaced.get(id(module))
         if entry is None:
-            own = module.__dict__.get("forward")
-            entry = _replaced[id(module)] = _Replaced(own, _asking(module, module.forward, stand_in))
+            entry = _Replaced(module.__dict__.get("forward"), _asking(module, module.forward, stand_in))
             module.__dict__["forward"] = entry.ours
+            _replaced[id(module)] = entry
         entry.users += 1
 
 
@@ -151,8 +151,9 @@ def _put_back(module: Any) -> None:
             return
         del _replaced[id(module)]
         if module.__dict__.get("forward") is entry.ours:  # else another's patch is on top, which calls ours
-            del module.__dict__["forward"]
-            if entry.own is not None:
+            if entry.own is None:
+                del module.__dict__["forward"]
+            else:
                 module.__dict__["forward"] = entry.own
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from lade.arguments import check_path
 from lade.atomic import put_in_place
+from lade.locks import fork_safe_lock
 from lade.tally import Acceptance, Tally, together
 
 HISTORY = 10_000  # calls remembered
@@ -182,7 +182,7 @@ class CompanionClock(Clock):
 
 _last: ContextVar[GenerationStats | None] = ContextVar("lade_last_stats", default=None)
 _history: deque[GenerationStats] = deque(maxlen=HISTORY)
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def record(stats: GenerationStats, debug: int = 0) -> None:

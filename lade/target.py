@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,12 @@ from lade.vocabulary import readable
 
 UNLIMITED = 1 << 30
 
+Likeliest = tuple[list[list[list[int]]], list[list[list[float]]]]  # [n][Q][k] tokens, and their probabilities
 
-@dataclass(frozen=True)
+
+@dataclass(eq=False)
 class Outputs:
-    """Logits of the queried nodes.
+    """Logits of the queried nodes. What is read from them is computed once, without a lock: one thread decodes a call.
 
     Attributes:
         logits: [n, Q, V], raw, in the model's own precision.
@@ -43,38 +44,44 @@ class Outputs:
     columns: dict[int, int]
     sharpness: float = 1.0
     vocabulary: int | None = None
+    _floats: torch.Tensor | None = field(default=None, init=False, repr=False)
+    _greedy: list[list[int]] | None = field(default=None, init=False, repr=False)
+    _top: Likeliest | None = field(default=None, init=False, repr=False)
 
     def at(self, slot: int, node: int) -> torch.Tensor:
         """[1, V] raw logits after one node."""
         return self.logits[slot, self.columns[node], None]
 
     def greedy(self, slot: int, node: int) -> int:
+        if self._greedy is None:
+            self._greedy = self._most_likely()
         return self._greedy[slot][self.columns[node]]
 
     def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
+        if self._top is None:
+            self._top = self._likeliest()
         tokens, probabilities = self._top
         column = self.columns[node]
         return tokens[slot][column], probabilities[slot][column]
 
-    @cached_property
     def _singles(self) -> torch.Tensor:
         """[n, Q, V] in float32."""
-        return self.logits.float()
+        if self._floats is None:
+            self._floats = self.logits.float()
+        return self._floats
 
-    @cached_property
-    def _top(self) -> tuple[list[list[list[int]]], list[list[list[float]]]]:
+    def _likeliest(self) -> Likeliest:
         """The `TOP` most likely tokens of every queried node: all that leaves the device of them."""
-        logits = self._singles[..., : self.vocabulary]
+        logits = self._singles()[..., : self.vocabulary]
         rows, queried, size = logits.shape
         tokens, probabilities = likeliest(logits.reshape(-1, size), min(TOP, size), self.sharpness)
         return tokens.view(rows, queried, -1).tolist(), probabilities.view(rows, queried, -1).tolist()
 
-    @cached_property
-    def _greedy(self) -> list[list[int]]:
+    def _most_likely(self) -> list[list[int]]:
         """All most likely tokens in one copy; ties are broken in float32, as plain decoding does."""
         if self.logits.device.type == "cpu":
-            return self._singles.numpy().argmax(-1).tolist()  # a tenth of torch's time, the same first maximum
-        logits = self._singles if self.logits.dtype == torch.float64 else self.logits
+            return self._singles().numpy().argmax(-1).tolist()  # a tenth of torch's time, the same first maximum
+        logits = self._singles() if self.logits.dtype == torch.float64 else self.logits
         return logits.argmax(-1).tolist()
 
 

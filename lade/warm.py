@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from lade.arguments import check_model, check_tokenizer
 from lade.fingerprint import weights_state
+from lade.locks import ModelLocks, fork_safe_lock
 from lade.progress import progress_bar
 from lade.shown import invalid
 from lade.warmfile import CacheWarning, find, load, store, table_file
@@ -34,8 +34,8 @@ class _Known:
 
 
 _known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
-_lock = threading.Lock()
-_computing = threading.RLock()
+_lock = fork_safe_lock()
+_computing = ModelLocks()
 
 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:
@@ -59,7 +59,7 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     if progress is not None and not callable(progress):
         raise invalid("progress", "a function of two integers, or None", progress)
     model = unwrapped(model)
-    with _computing:
+    with _computing.of(model):
         table = cached(model, tokenizer=tokenizer)
         if table is None or table.tokens.shape[1] < top:
             table = _computed(model, top, _vocabulary_hash(tokenizer), progress)

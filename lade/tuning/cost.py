@@ -23,6 +23,7 @@ LUCK = 1.0
 MATTERS = 0.01  # how far a cost changes before a new table is worth its time
 
 Key = tuple[int, int]  # logarithms to base 2: of rows, of the context
+Costs = Mapping[Key, Sequence[float]]  # what `StepCost.logs` gives
 
 
 @dataclass(slots=True)
@@ -107,12 +108,13 @@ class StepCost:
         return _Entry(Curve([math.log(_between(costs, knot * factor) / _between(costs, factor)) for knot in KNOTS[1:]]))
 
     def _costs(self, entry: _Entry) -> list[float]:
-        if entry.changed:
-            entry.changed = False
+        if entry.changed:  # until all is done: a process that is forked in between does it anew
             logs = entry.curve.lucky(self._luck)
-            if not entry.costs or max(map(abs, map(sub, logs, entry.logs))) > MATTERS:
-                entry.logs, entry.costs = logs, monotone(logs)
+            if not entry.logs or max(map(abs, map(sub, logs, entry.logs))) > MATTERS:
                 entry.tables.clear()
+                entry.costs = monotone(logs)
+                entry.logs = logs
+            entry.changed = False
         return entry.costs
 
 

@@ -21,7 +21,7 @@ from lade.cachefolder import cache_folder
 from lade.fingerprint import configuration_key
 from lade.regularfile import MEBIBYTE, AbsentFileError
 from lade.safefile import read, write
-from lade.tuning.cost import StepCost
+from lade.tuning.cost import Costs, StepCost
 from lade.tuning.curve import KNOTS
 from lade.warmfile import CacheWarning
 from lade.wrappers import unwrapped
@@ -64,15 +64,13 @@ def load(model: Any) -> StepCost:
         return StepCost()
 
 
-def keeper(model: Any) -> Callable[[StepCost], None]:
+def keeper(model: Any) -> Callable[[Costs], None]:
     """A function that keeps costs for later processes; of several that do, the last one's stay. Holds no model."""
     return partial(_store, describe(model))
 
 
-def _store(description: dict[str, str], cost: StepCost) -> None:
-    tensors = {
-        f"{rows}.{context}": torch.tensor(logs, dtype=torch.float64) for (rows, context), logs in cost.logs().items()
-    }
+def _store(description: dict[str, str], costs: Costs) -> None:
+    tensors = {f"{rows}.{context}": torch.tensor(logs, dtype=torch.float64) for (rows, context), logs in costs.items()}
     try:
         write(_path(description), tensors, description, MOST)
     except OSError as error:

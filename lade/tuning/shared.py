@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,8 +9,9 @@ from weakref import WeakKeyDictionary
 import torch
 
 from lade.fingerprint import configuration_key
+from lade.locks import ModelLocks, fork_safe_lock
 from lade.tuning import costfile
-from lade.tuning.cost import StepCost
+from lade.tuning.cost import Costs, StepCost
 from lade.wrappers import unwrapped
 
 FIRST, OFTEN = 64, 512  # steps after which the file is written: the first time, and later
@@ -21,14 +21,14 @@ class SharedCost:
     """A `StepCost` that several threads may use.
 
     Args:
-        keep: writes it to where later processes find it.
+        keep: writes what `StepCost.logs` gives to where later processes find it.
     """
 
-    def __init__(self, cost: StepCost, keep: Callable[[StepCost], None]) -> None:
+    def __init__(self, cost: StepCost, keep: Callable[[Costs], None]) -> None:
         self.cost = cost
         self._keep = keep
         self._unsaved, self._enough = 0, FIRST  # steps
-        self._lock = threading.Lock()
+        self._lock = fork_safe_lock()
 
     def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
         with self._lock:
@@ -44,15 +44,17 @@ class SharedCost:
             return self.cost.known(tokens, context, rows)
 
     def save(self) -> None:
-        """Write the file where enough was learned since the last time."""
+        """Write the file where enough was learned since the last time; no step of another call waits for that."""
         with self._lock:
-            if self._unsaved >= self._enough:
-                self._unsaved, self._enough = 0, OFTEN
-                self._keep(self.cost)
+            if self._unsaved < self._enough:
+                return
+            self._unsaved, self._enough = 0, OFTEN
+            logs = self.cost.logs()
+        self._keep(logs)
 
 
 _shared: WeakKeyDictionary[Any, dict[tuple[str, ...], SharedCost]] = WeakKeyDictionary()
-_lock = threading.Lock()
+_locks = ModelLocks()
 
 
 def shared_cost(model: Any, companion: Any = None) -> SharedCost:
@@ -67,7 +69,7 @@ def shared_cost(model: Any, companion: Any = None) -> SharedCost:
     if companion is not None:
         companion = unwrapped(companion)
         way = (*way, *_way(companion), configuration_key(companion))
-    with _lock:
+    with _locks.of(model):
         ways = _shared.setdefault(model, {})
         key = tuple(map(str, way))
         if key not in ways:
@@ -80,5 +82,5 @@ def _way(model: Any) -> tuple[Any, ...]:
     return model.device, model.dtype, getattr(model.config, "_attn_implementation", None)
 
 
-def _forget(cost: StepCost) -> None:
+def _forget(logs: Costs) -> None:
     """Keep nothing."""

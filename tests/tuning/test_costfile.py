@@ -36,7 +36,7 @@ def measured(slope: float = 0.1) -> StepCost:
 
 def test_what_is_stored_is_loaded(model: PreTrainedModel) -> None:
     cost = measured()
-    costfile.keeper(model)(cost)
+    costfile.keeper(model)(cost.logs())
     loaded = costfile.load(model)
     assert loaded.logs() == cost.logs()
     assert len(loaded.logs()) == 2
@@ -65,7 +65,7 @@ def attention(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_costs_of_other_circumstances_do_not_count(
     other: Callable[[pytest.MonkeyPatch], None], model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    costfile.keeper(model)(measured())
+    costfile.keeper(model)(measured().logs())
     path = costfile.cost_file(model)
     other(monkeypatch)
     assert costfile.load(model).logs() == {}
@@ -75,7 +75,7 @@ def test_the_costs_of_other_circumstances_do_not_count(
 
 
 def test_the_costs_of_another_model_do_not_count(model: PreTrainedModel) -> None:
-    costfile.keeper(model)(measured())
+    costfile.keeper(model)(measured().logs())
     assert costfile.load(tiny_model(GPT2)).logs() == {}
     assert costfile.load(copy.deepcopy(tiny_model(LLAMA)).to(torch.bfloat16)).logs() == {}
 
@@ -124,7 +124,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_file_is_ignored_with_a_warning(name: str, model: PreTrainedModel) -> None:
-    costfile.keeper(model)(measured())
+    costfile.keeper(model)(measured().logs())
     BROKEN[name](costfile.cost_file(model))
     with pytest.warns(CacheWarning, match="lade ignores the costs of steps"):
         assert costfile.load(model).logs() == {}
@@ -132,7 +132,7 @@ def test_a_broken_file_is_ignored_with_a_warning(name: str, model: PreTrainedMod
 
 def test_a_broken_file_is_replaced(model: PreTrainedModel) -> None:
     costfile.cost_file(model).write_text("some words")
-    costfile.keeper(model)(measured())
+    costfile.keeper(model)(measured().logs())
     assert costfile.load(model).logs() == measured().logs()
 
 
@@ -142,18 +142,18 @@ def test_a_folder_that_takes_nothing_is_a_warning(
     (folder / "file").write_text("")
     monkeypatch.setenv("LADE_CACHE", str(folder / "file" / "folder"))
     with pytest.warns(CacheWarning, match="in memory only"):
-        costfile.keeper(model)(measured())
+        costfile.keeper(model)(measured().logs())
 
 
 def test_an_interrupted_write_leaves_the_old_file(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    costfile.keeper(model)(measured())
+    costfile.keeper(model)(measured().logs())
 
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(safefile.os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        costfile.keeper(model)(measured(0.5))
+        costfile.keeper(model)(measured(0.5).logs())
     assert costfile.load(model).logs() == measured().logs()
     assert list(costfile.cost_file(model).parent.iterdir()) == [costfile.cost_file(model)]
 
@@ -161,11 +161,11 @@ def test_an_interrupted_write_leaves_the_old_file(model: PreTrainedModel, monkey
 def test_two_writers_leave_a_whole_file(model: PreTrainedModel) -> None:
     costs = [measured(0.1), measured(0.5)]
     kept = [cost.logs() for cost in costs]
-    costfile.keeper(model)(costs[0])
+    costfile.keeper(model)(costs[0].logs())
 
     def store_often(cost: StepCost) -> None:
         for _ in range(20):
-            costfile.keeper(model)(cost)
+            costfile.keeper(model)(cost.logs())
 
     with ThreadPoolExecutor(2) as writers:
         done = [writers.submit(store_often, cost) for cost in costs]
