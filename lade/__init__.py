@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_MODULES` says the sa
     from lade.stats import GenerationStats, last_stats, log_history, save_log
     from lade.warm import warm_up
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Contrast",
     "DraftModel",

@@ -48,6 +48,15 @@ def imported(statement: ast.stmt) -> list[str]:
     return [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
 
 
+def test_the_version_stands_in_one_place_and_the_changelog_tells_of_it() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in settings["project"]["dynamic"]
+    assert settings["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "lade.__version__"}
+    latest = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert latest is not None
+    assert latest[1] == lade.__version__
+
+
 def test_types_and_weights_are_installed() -> None:
     assert files("lade").joinpath("py.typed").is_file()
     for name in NAMES:
