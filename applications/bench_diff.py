@@ -13,17 +13,16 @@ from rich.table import Table
 from lade.applications.bench.records import RESULTS
 from lade.applications.bench.report.difference import Change, changes, only_in, trials_of
 from lade.applications.bench.report.document import facts
-from lade.applications.bench.report.grid import between
+from lade.applications.bench.report.grid import NO_INTERVAL, between, versus
 from lade.applications.bench.report.results import some_records
 from lade.applications.bench.runfile import RUN, read_run
 from lade.applications.output import JSON, show
 
-WIDTH = 140  # where there is no terminal to ask
 SLOWER = 3  # the exit status of --fail-if-slower
 PASSING = ("date", "machine.date", "harness.", "fingerprint", "tasks.")  # differ, or are told in other words
 CAPTION = (
     "B / A: medians of the prompts' ratios and their 95% intervals; S: new tokens / forwards after the prefill; "
-    "texts: changed of all; scores: gained, lost"
+    f"texts: changed of all; scores: gained, lost; {NO_INTERVAL}"
 )
 
 
@@ -55,7 +54,6 @@ def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
             "table": [asdict(change) | {"verdict": change.verdict} for change in found],
         },
         as_json=as_json,
-        width=WIDTH,
     )
     if fail_if_slower and any(change.slower for change in last_word(found)):
         raise SystemExit(SLOWER)
@@ -94,7 +92,7 @@ def table_of(found: Sequence[Change]) -> Table:
     table = Table(title="B over A", caption=CAPTION)
     for name in ("task", *varied, "method"):
         table.add_column(name, overflow="fold")
-    for name in ("S", "tokens/s", "× plain", "texts", "scores"):
+    for name in ("S", "tokens/s", versus(change.compared_with for change in found), "texts", "scores"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     for change in found:

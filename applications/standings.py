@@ -11,6 +11,7 @@ from rich.table import Table
 
 from lade import preset
 from lade.applications.bench.machine import describe
+from lade.applications.bench.report.grid import NO_INTERVAL, interval
 from lade.applications.bench.task import Task
 from lade.applications.candidates import PLAINLY
 from lade.applications.output import show
@@ -21,6 +22,8 @@ from lade.tuning.autotune import Standing
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+CAPTION = f"chosen: the smallest of those that the fastest does not surely beat; {NO_INTERVAL}"
 
 
 def finish(
@@ -58,7 +61,7 @@ def _remarks(tuning: Tuning, result: Result, task: Task, picture: Path | None) -
 
 
 def table_of(result: Result, title: str) -> Table:
-    table = Table(title=title, caption="chosen: the smallest of those that the fastest does not surely beat")
+    table = Table(title=title, caption=CAPTION)
     table.add_column("candidate", overflow="fold")
     for column in ("T at most", "prompts", "× plain (95%)"):
         table.add_column(column, justify="right")
@@ -70,7 +73,7 @@ def table_of(result: Result, title: str) -> Table:
             candidate.label,
             "∞" if candidate.size == sys.maxsize else str(candidate.size),
             str(len(standing.ratios)),
-            f"{speed.median:.2f} ({speed.low:.2f}–{speed.high:.2f})",
+            f"{speed.median:.2f} ({interval(speed, 2)})",
             verdict(standing, candidate in chosen, result),
         )
     return table
@@ -82,4 +85,6 @@ def verdict(standing: Standing, chosen: bool, result: Result) -> str:
         return "chosen, fastest mode" if overall else "chosen for its mode"
     if not standing.final:
         return "left out"
-    return "faster" if standing.faster else "not surely faster"
+    if standing.speed.below(1):
+        return "surely slower"
+    return "surely faster" if standing.faster else "not surely faster"

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lade.applications.bench.report.style import few, whiskers
 from lade.applications.candidates import AUTO, LOOKAHEAD, Setting
 from lade.tuning.autotune import Standing
-from lade.tuning.interval import Interval
+from lade.tuning.interval import Estimate
 
 SUFFIXES = (".pdf", ".png", ".svg")
 
@@ -52,7 +53,7 @@ def grid_of(measured: Measured) -> Grid | None:
     return Grid(guesses, levels, windows, rows)
 
 
-def curve_of(measured: Measured) -> list[tuple[int, Interval]]:
+def curve_of(measured: Measured) -> list[tuple[int, Estimate]]:
     """Speed by budget, the smallest first."""
     budgets = [(setting.preset["BUDGET"], standing.speed) for setting, standing in measured if setting.mode == AUTO]
     return sorted(budgets, key=lambda point: point[0])
@@ -86,15 +87,17 @@ def _draw_grid(figure: Any, axes: Any, grid: Grid) -> None:
     figure.colorbar(image, ax=axes, label="× plain decoding")
 
 
-def _draw_curve(axes: Any, curve: list[tuple[int, Interval]]) -> None:
+def _draw_curve(axes: Any, curve: list[tuple[int, Estimate]]) -> None:
     budgets = [budget for budget, _ in curve]
     medians = [speed.median for _, speed in curve]
-    below = [speed.median - speed.low for _, speed in curve]
-    above = [speed.high - speed.median for _, speed in curve]
-    axes.errorbar(budgets, medians, yerr=[below, above], marker="o", capsize=3)
+    axes.errorbar(budgets, medians, yerr=whiskers([speed for _, speed in curve]), marker="o", capsize=3)
     axes.axhline(1, color="grey", linestyle="--", linewidth=1, label="plain decoding")
     axes.set_xscale("log", base=2)
     axes.set_xticks(budgets, budgets)
     axes.minorticks_off()
-    axes.set(xlabel="budget, tokens of a forward", ylabel="× plain decoding (95%)", title="auto")
+    axes.set(
+        xlabel=f"budget, tokens of a forward{few([speed for _, speed in curve])}",
+        ylabel="× plain decoding (95%)",
+        title="auto",
+    )
     axes.legend()

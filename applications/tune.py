@@ -20,7 +20,7 @@ from lade.applications.candidates import DEFAULT, settings_of
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.applications.output import JSON
 from lade.applications.surface import SUFFIXES, check_picture
-from lade.tuning.autotune import LEAST
+from lade.tuning.interval import ENOUGH
 from lade.tuning.measurements import MeasurementFile
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ def command(
         texts = read_prompts(prompts, limit)
         out = out or preset.preset_file(Path(model).resolve().name)
         tuning = Tuning(model, prompts, out, settings, plain, options, RunOptions(turns=1, chat=False, **given))
-        check_pairs(len(texts), tuning.run.repeats)
+        check_number(prompts, len(texts))
         if picture is not None:
             check_picture(picture)
         prepare(tuning, overwrite)
         torch.set_num_threads(threads)
         loaded, tokenizer = load_model(model, dtype=dtype, device=device)
         task = make_task(prompts.stem, texts, loaded, tokenizer, tuning.run)
-        check_pairs(len(task.prompts), tuning.run.repeats)
+        check_number(prompts, len(task.prompts))
         known = MeasurementFile(tuning.measurements, head_of(tuning, texts, loaded))
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
@@ -108,9 +108,10 @@ def command(
     finish(tuning, result, loaded, task, picture, as_json)
 
 
-def check_pairs(prompts: int, repeats: int) -> None:
-    if prompts * repeats < LEAST:
-        raise ValueError(f"--repeats {repeats} on {prompts} prompts: at least {LEAST} pairs of runs are needed")
+def check_number(prompts: Path, number: int) -> None:
+    """ValueError where so few prompts were chosen, or fit the model, that no interval tells what is surely faster."""
+    if number < ENOUGH:
+        raise ValueError(f"--prompts {prompts}: must give at least {ENOUGH} prompts that fit the model, got {number}")
 
 
 def prepare(tuning: Tuning, overwrite: bool) -> None:

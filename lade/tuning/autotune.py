@@ -10,11 +10,10 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lade.tuning.interval import Interval, pooled_median
+from lade.tuning.interval import Estimate, pooled_median
 
 FINALISTS = 2
 FIRST_PROMPTS = 2  # of the first round, where there are as many
-LEAST = 5  # fewer ratios prove nothing: chance puts four above 1 once in 16 times
 SEARCH, FINAL = "search", "final"
 
 Key = tuple[str, str, int]  # stage, label, prompt
@@ -56,13 +55,13 @@ class Standing:
 
     candidate: Candidate
     ratios: list[list[float]]
-    speed: Interval
+    speed: Estimate
     final: bool
 
     @property
     def faster(self) -> bool:
-        """Enough was measured, and the whole interval lies above plain decoding."""
-        return sum(map(len, self.ratios)) >= LEAST and self.speed.low > 1
+        """Surely, than plain decoding; few prompts never tell."""
+        return self.speed.above(1)
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _rank(standing: Standing) -> tuple[bool, float, Candidate]:
 def _beats(one: Standing, other: Standing) -> bool:
     """By the quotients of ratios from the same prompts, which the prompts' own differences leave alone."""
     paired = zip(one.ratios, other.ratios, strict=True)
-    return pooled_median([[a / b for a, b in zip(*pair, strict=True)] for pair in paired]).low > 1
+    return pooled_median([[a / b for a, b in zip(*pair, strict=True)] for pair in paired]).above(1)
 
 
 class _Survey:

@@ -6,40 +6,58 @@ from dataclasses import dataclass
 from statistics import median
 
 RESAMPLES = 2000
+ENOUGH = 6  # units: of fewer, all lie on one side of their true median by chance more than once in twenty
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A median (or what else stands for the whole) and its 95% interval."""
+class Estimate:
+    """A median (or what else stands for the whole) and its 95% interval, which fewer than ENOUGH units do not give.
+
+    Attributes:
+        n: units that are resampled, such as prompts.
+    """
 
     median: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+    n: int
+
+    def above(self, value: float) -> bool:
+        """Surely: the whole interval is."""
+        return self.low is not None and self.low > value
+
+    def below(self, value: float) -> bool:
+        """Surely: the whole interval is."""
+        return self.high is not None and self.high < value
 
 
-def pooled_median(groups: Sequence[Sequence[float]], seed: int = 0) -> Interval:
-    """The median of all values. The interval resamples whole groups (prompts); of a single group, its values."""
-    units = groups if len(groups) > 1 else [[value] for value in groups[0]]
+def pooled_median(groups: Sequence[Sequence[float]], seed: int = 0) -> Estimate:
+    """The median of all values; the interval resamples whole groups (prompts)."""
+    found = median(value for group in groups for value in group)
+    if len(groups) < ENOUGH:
+        return Estimate(found, None, None, len(groups))
     generator = random.Random(seed)
     medians = sorted(
-        median(value for unit in generator.choices(units, k=len(units)) for value in unit) for _ in range(RESAMPLES)
+        median(value for unit in generator.choices(groups, k=len(groups)) for value in unit) for _ in range(RESAMPLES)
     )
-    values = [value for group in groups for value in group]
-    return Interval(median(values), medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1])
+    return Estimate(found, medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1], len(groups))
 
 
-def pooled_ratio(groups: Sequence[tuple[float, float]], seed: int = 0) -> Interval:
+def pooled_ratio(groups: Sequence[tuple[float, float]], seed: int = 0) -> Estimate:
     """The sum of the parts over the sum of the wholes; its interval resamples the groups, (part, whole) each.
 
-    A resample without any whole is left out; ValueError where all of them together have none.
+    Groups without a whole are no units, and a resample of them alone is left out. ValueError where none has one.
     """
-    if not sum(whole for _, whole in groups):
+    units = sum(whole > 0 for _, whole in groups)
+    if not units:
         raise ValueError("groups: at least one whole above 0 is needed")
+    value = sum(part for part, _ in groups) / sum(whole for _, whole in groups)
+    if units < ENOUGH:
+        return Estimate(value, None, None, units)
     generator = random.Random(seed)
     found = []
     for _ in range(RESAMPLES):
         parts, wholes = zip(*generator.choices(groups, k=len(groups)), strict=True)
         found += [sum(parts) / sum(wholes)] if sum(wholes) else []
     found.sort()
-    value = sum(part for part, _ in groups) / sum(whole for _, whole in groups)
-    return Interval(value, found[int(0.025 * len(found))], found[max(0, int(0.975 * len(found)) - 1)])
+    return Estimate(value, found[int(0.025 * len(found))], found[max(0, int(0.975 * len(found)) - 1)], units)

@@ -13,9 +13,9 @@ from handmade import drafting, folder_of, record, two_tasks
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.difference import Change, changes, only_in, trials_of
 from lade.applications.bench_diff import command
-from lade.tuning.interval import Interval
+from lade.tuning.interval import Estimate
 
-SAME = Interval(1.0, 1.0, 1.0)
+SAME = Estimate(1.0, 1.0, 1.0, 8)
 
 
 def diff(a: Path, b: Path, *options: str) -> Result:
@@ -57,8 +57,8 @@ def test_a_run_does_not_differ_from_itself(tmp_path: Path) -> None:
         ("hand", "plain"), ("hand", "brand-new"), ("other", "plain"), ("other", "brand-new"),
         (None, "plain"), (None, "brand-new"),
     ]  # fmt: skip
-    one = {"median": 1.0, "low": 1.0, "high": 1.0}
     for row in found["table"]:
+        one = {"median": 1.0, "low": None, "high": None, "n": row["prompts"]}
         assert row["tokens_per_step"] == row["tokens_per_second"] == row["speed_ratio"] == one
         assert row["verdict"] == "no difference"
 
@@ -72,7 +72,7 @@ def test_what_changed_is_b_over_a() -> None:
     found = compared(before, after)
     plain, fast = found["hand", "plain"], found["hand", "fast"]
     assert (plain.tokens_per_step, plain.speed_ratio) == (SAME, SAME)
-    assert plain.tokens_per_second == Interval(2.0, 2.0, 2.0)
+    assert plain.tokens_per_second == Estimate(2.0, 2.0, 2.0, 8)
     assert fast.tokens_per_second is not None
     assert fast.tokens_per_second.median == pytest.approx(3.0)
     assert fast.speed_ratio is not None
@@ -89,7 +89,7 @@ def test_prompts_are_paired_before_anything_is_pooled() -> None:
     after = [record("plain", 0, 10.0), record("plain", 1, 0.5), record("plain", 2, 1.0)]
     change = compared(before, after)["hand", "plain"]
     assert change.tokens_per_second is not None
-    assert change.tokens_per_second == Interval(1.0, 1.0, 2.0)
+    assert change.tokens_per_second == Estimate(1.0, None, None, 3)
     assert change.verdict == "no difference"
 
 
@@ -100,8 +100,8 @@ def test_repeats_and_turns_are_pooled_by_prompt() -> None:
     change = compared([*before, *later], [*after, *later])["hand", "plain"]
     assert (change.prompts, change.turns) == (1, 2)
     assert change.tokens_per_second is not None
-    assert change.tokens_per_second.median == pytest.approx(0.75)  # of 2 / 4 and 1
-    assert (change.tokens_per_second.low, change.tokens_per_second.high) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert change.tokens_per_second == Estimate(pytest.approx(0.75), None, None, 1)  # of 2 / 4 and 1
+    assert change.verdict == "unsure: fewer than 6 prompts"
 
 
 def test_ratios_to_plain_decoding_are_taken_repeat_by_repeat() -> None:
@@ -109,7 +109,7 @@ def test_ratios_to_plain_decoding_are_taken_repeat_by_repeat() -> None:
     before = [record(method, 0, 2.0**repeat, repeat=repeat) for repeat in range(3) for method in ("plain", "fast")]
     after = [*(one for one in before if one.method == "plain"), record("fast", 0, 1.0, repeat=2)]
     change = compared(before, after)["hand", "fast"]
-    assert change.speed_ratio == Interval(4.0, 4.0, 4.0)
+    assert change.speed_ratio == Estimate(4.0, None, None, 1)
 
 
 def test_only_runs_of_the_same_condition_are_compared() -> None:
@@ -255,4 +255,16 @@ def test_the_ratio_is_to_what_a_method_is_compared_with() -> None:
     """Plain decoding became twice as fast, what the method is compared with did not."""
     a = [record("plain", 0, 2.0), record("alone", 0, 4.0), record("fast", 0, 1.0, compared_with="alone")]
     change = compared(a, faster(a, "plain", 2.0))["hand", "fast"]
-    assert change.speed_ratio == SAME
+    assert change.speed_ratio == Estimate(1.0, None, None, 1)
+    assert change.compared_with == "alone"
+
+
+def test_ratios_to_several_baselines_stand_in_no_column_of_one(tmp_path: Path) -> None:
+    a = [record("plain", prompt, 2.0) for prompt in range(6)]
+    a += [record("fast", prompt, 1.0, compared_with="alone") for prompt in range(6)]
+    a += [record("alone", prompt, 4.0, compared_with="alone") for prompt in range(6)]
+    before, after = folder_of(tmp_path / "a", a), folder_of(tmp_path / "b", faster(a, "fast", 0.5))
+    result = diff(before, after)
+    assert "× baseline" in result.stdout
+    assert "fast: tokens/s lower, × alone lower" in result.stdout
+    assert "× plain" not in result.stdout

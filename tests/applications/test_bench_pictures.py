@@ -16,7 +16,7 @@ from lade.applications.bench.report import drawn_options, drawn_speed, drawn_ste
 from lade.applications.bench.report.findings import Findings, find
 from lade.applications.bench.report.results import Results
 from lade.applications.bench.report.style import COLOURS, GREY, looks, panels, png, whiskers
-from lade.tuning.interval import Interval
+from lade.tuning.interval import Estimate
 
 
 def found(records: Sequence[Record]) -> Findings:
@@ -40,11 +40,64 @@ def test_speed_by_task_has_a_bar_for_every_method_and_task() -> None:
     assert_readable(figure)
     assert legend_of(panel) == ["plain", "brand-new"]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["hand", "other"]
-    (bars,) = [container for container in panel.containers if isinstance(container, BarContainer)]
-    assert [bar.get_height() for bar in bars] == pytest.approx([3.0, 0.5])
-    (whisker,) = [container for container in panel.containers if isinstance(container, ErrorbarContainer)]
-    (lines,) = whisker[2]
-    assert [line[:, 1].tolist() for line in lines.get_segments()] == [[pytest.approx(2), pytest.approx(4)], [0.5, 0.5]]
+    assert heights(panel) == pytest.approx([3.0, 0.5])
+
+
+def heights(panel: Any) -> list[float]:
+    containers = [container for container in panel.containers if isinstance(container, BarContainer)]
+    return [bar.get_height() for container in containers for bar in container]
+
+
+def spans(panel: Any) -> list[list[float]]:
+    """Of the whiskers that can be seen, from below to above."""
+    whiskers = [container for container in panel.containers if isinstance(container, ErrorbarContainer)]
+    segments = [segment for whisker in whiskers for part in whisker[2] for segment in part.get_segments()]
+    return [segment[:, 1].tolist() for segment in segments if segment.size]
+
+
+def paired(method: str, ratios: Sequence[float], **changes: Any) -> list[Record]:
+    """A prompt for each ratio to plain decoding."""
+    return [
+        one
+        for prompt, ratio in enumerate(ratios)
+        for one in (record("plain", prompt, 2.0, **changes), record(method, prompt, 2.0 / ratio, **changes))
+    ]
+
+
+def test_whiskers_are_drawn_from_six_prompts_on_and_never_without_width() -> None:
+    records = [
+        *paired("fast", [2.0, 4.0] * 3, task="six"),
+        *paired("fast", [2.0, 4.0], task="few"),
+        *paired("fast", [2.0] * 6, task="alike"),
+    ]
+    (panel,) = drawn_speed.by_task(found(records)).axes
+    assert heights(panel) == pytest.approx([3.0, 3.0, 2.0])
+    assert spans(panel) == [pytest.approx([2.0, 4.0])]
+    assert panel.get_xlabel() == "task (without whiskers: n < 6, no interval)"
+    (panel,) = drawn_speed.by_task(found(records[:12])).axes
+    assert panel.get_xlabel() == "task"
+
+
+def two_baselines(**changes: Any) -> list[Record]:
+    return [
+        record("alone", 0, 4.0, compared_with="alone", **changes),
+        record("faster", 0, 1.0, compared_with="alone", **changes),
+        record("plain", 0, 2.0, **changes),
+        record("fast", 0, 1.0, **changes),
+    ]
+
+
+def test_ratios_to_different_baselines_have_axes_of_their_own() -> None:
+    """And what they are compared with is no bar at 1 but the line there."""
+    plain, alone = drawn_speed.by_task(found(two_baselines())).axes
+    assert (legend_of(plain), heights(plain)) == (["plain", "fast"], [2.0])
+    assert (legend_of(alone), heights(alone)) == (["alone", "faster"], [4.0])
+    assert (plain.get_ylabel(), alone.get_ylabel()) == ("speed, × plain decoding", "speed, × alone")
+    assert (plain.get_title(), alone.get_title()) == ("temperature 0 · batch 1", "temperature 0 · batch 1 · over alone")
+    figure = drawn_speed.against_batch(found([*two_baselines(), *two_baselines(batch=4)]))
+    assert [legend_of(panel) for panel in figure.axes] == [["plain", "fast"], ["alone", "faster"]]
+    assert [panel.get_ylabel() for panel in figure.axes] == ["speed, × plain decoding", "speed, × alone"]
+    assert drawn_speed.by_task(found([record("plain", 0), record("alone", 0, compared_with="alone")])) is None
 
 
 def test_a_method_that_did_not_run_on_a_task_has_no_bar_there() -> None:
@@ -184,11 +237,68 @@ def test_every_condition_has_axes_of_its_own() -> None:
     assert [panel.get_title() for panel in figure.axes] == ["temperature 0 · batch 1", "temperature 1 · batch 1"]
 
 
+@pytest.mark.parametrize("draw", [drawn_speed.by_task, drawn_steps.accepted_lengths, drawn_steps.cost_curve])
+def test_all_axes_of_a_picture_have_one_scale_that_holds_everything(draw: Any) -> None:
+    records = [
+        *(record("plain", 0, 2.0, temperature=t) for t in (0.0, 1.0)),
+        drafting("fast", 0, 1.0, temperature=0.0),
+        drafting("fast", 0, 0.1, temperature=1.0, model_seconds=1.1, widths={64: 4}, accepted_lengths={9: 4}),
+        record("plain", 1, 2.0, temperature=1.0, task="another"),
+    ]
+    first, second = draw(found(records)).axes
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_xlim() == second.get_xlim()
+    for panel in (first, second):
+        assert panel.get_ylim()[0] == 0
+        assert panel.get_ylim()[1] >= panel.dataLim.y1
+        assert all(label.get_visible() for label in panel.get_xticklabels())
+
+
+def test_runtime_has_one_scale_for_all_and_one_for_each_option() -> None:
+    records = [
+        drafting(label, 0, seconds, temperature=t)
+        for t in (0.0, 1.0)
+        for label, seconds in (("a:x=1", 1 + t), ("a:x=3", 2.0), ("b:y=10", 1.0), ("b:y=99", 1.0))
+    ]
+    figure = drawn_options.runtime(found([record("plain", 0), *records]))
+    assert len({panel.get_ylim() for panel in figure.axes}) == 1
+    limits = {panel.get_xlabel(): set() for panel in figure.axes}
+    for panel in figure.axes:
+        limits[panel.get_xlabel()].add(panel.get_xlim())
+    assert {name: len(found) for name, found in limits.items()} == {"x": 1, "y": 1}
+
+
+def test_a_method_keeps_its_colour_from_picture_to_picture() -> None:
+    records = [record("plain", 0), drafting("fast", 0, 1.0)]
+    records += [drafting(f"many:widths={k}-1", 0, 1.0) for k in (1, 2)]
+    findings = found(records)
+    colours = looks(findings.methods)
+    (panel,) = drawn_options.acceptance(findings).axes
+    (panel_of_runtime,) = drawn_steps.accepted_lengths(findings).axes
+    assert panel.containers[0].lines[0].get_color() == colours["many:widths=1-1"].colour
+    assert panel_of_runtime.lines[1].get_color() == colours["many:widths=1-1"].colour
+    assert colours["fast"].colour != colours["many:widths=1-1"].colour
+
+
+def test_no_legend_is_cut_however_many_and_long_its_labels_are() -> None:
+    labels = [f"some method:with many=options:and a number={number:03}" for number in range(40)]
+    records = [drafting(label, 0, 1.0, temperature=t) for label in labels for t in (0.0, 1.0)]
+    figure = drawn_steps.accepted_lengths(found(records))
+    figure.draw_without_rendering()
+    boxes = [panel.get_legend().get_window_extent() for panel in figure.axes]
+    page = figure.bbox
+    for panel, box in zip(figure.axes, boxes, strict=True):
+        assert box.x1 <= page.x1
+        assert page.y0 <= box.y0 < box.y1 <= page.y1
+        assert panel.get_window_extent().width > 3 * figure.dpi
+        assert panel.get_window_extent().x1 <= box.x0
+    assert boxes[1].y1 <= boxes[0].y0
+
+
 def test_methods_look_different_however_many_there_are() -> None:
-    methods = ["plain", *(f"method {number}" for number in range(20))]
+    methods = ["plain", *(f"method {number}" for number in range(60))]
     found = looks(methods)
-    assert len({(look.colour, look.mark) for look in found.values()}) == len(methods)
-    assert len({(look.colour, look.hatch) for look in found.values()}) == len(methods)
+    assert len({look.colour for look in found.values()}) == len(methods)
     assert looks(methods) == found
     assert found["plain"].colour == GREY
     assert [found[method].colour for method in methods[1:8]] == list(COLOURS)
@@ -204,5 +314,5 @@ def test_fewer_tones_leave_the_colours_as_they_are() -> None:
 
 
 def test_whiskers_are_never_negative() -> None:
-    """The interval of few prompts may lie beside their median."""
-    assert whiskers([Interval(2.0, 1.5, 3.0), Interval(2.0, 2.5, 3.0)]) == [[0.5, 0.0], [1.0, 1.0]]
+    """An interval of resampled sums may lie beside the whole's."""
+    assert whiskers([Estimate(2.0, 1.5, 3.0, 6), Estimate(2.0, 2.5, 3.0, 6)]) == [[0.5, 0.0], [1.0, 1.0]]

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from handmade import HEAD, drafting, folder_of, parting, record, two_tasks
 
-from lade.applications.bench.records import as_line
+from lade.applications.bench.records import Record, as_line
 from lade.applications.bench.report import build
 from lade.applications.bench.report.pictures import PICTURES
 from lade.applications.bench_report import command
@@ -83,9 +83,9 @@ class Page(HTMLParser):
 def test_the_table_has_spec_bench_s_layout(folder: Path) -> None:
     table = cells((folder / "report.md").read_text(), "Speed by task")
     assert table["Method"] == ["hand", "other", "#Mean accepted tokens", "Overall"]
-    assert table["plain"] == ["1.00×", "1.00×", "1.09", "1.00× (1.00–1.00)"]
+    assert table["plain"] == ["1.00×", "1.00×", "1.09", "1.00× (n < 6)"]
     # Twice and four times as fast on one task, half as fast on the other; 12 tokens in 4 steps.
-    assert table["brand-new"] == ["3.00×", "0.50×", "3.00", "2.00× (0.50–4.00)"]
+    assert table["brand-new"] == ["3.00×", "0.50×", "3.00", "2.00× (n < 6)"]
 
 
 def test_a_task_with_categories_has_them_as_columns(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_every_figure_of_acceptance_stands_beside_the_repeated_4_grams(folder: P
     rows = [line for line in markdown.splitlines() if line.startswith("| hand | brand-new |")]
     assert "| hand | brand-new | suffix | 40 | 16 | 14 | 87.5% | 25.0% |" in rows
     assert "| hand | brand-new | 83.3% | 75.0% | 25.0% |" in rows  # depths 1 and 2
-    assert "| hand | brand-new | 2 | 3.00 | 25.0% | 8.0 | 16.0 | 3.00× (2.00–4.00) |" in rows
+    assert "| hand | brand-new | 2 | 3.00 | 25.0% | 8.0 | 16.0 | 3.00× (n < 6) |" in rows
     assert "| hand | brand-new | 2/2 (100.0%) | 1/2 (50.0%) | 1 |" in rows  # right answers
 
 
@@ -138,21 +138,68 @@ def test_divergences_are_listed_the_inexplicable_first(tmp_path: Path) -> None:
         "| hand | fast | 0 | 0 | 9 | 0.5 | 2.0 | near-tie |",
     ]
     assert "| hand | fast | 0/2 (0.0%) | 2 | 1 | 4 | 16.0 | – |" in rows
-    assert any("2 of 2 texts part from plain decoding's, 1 of them not at a near-tie" in note for note in report.notes)
+    assert any(
+        "2 of 2 texts part from plain decoding's, 1 of them at a near-tie, 1 elsewhere" in note for note in report.notes
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_prompts_that_ran_several_times_show_their_upper_ends(tmp_path: Path) -> None:
-    records = [record("plain", prompt, 4.0, repeat=repeat) for prompt in (0, 1, 2) for repeat in range(3)]
-    records += [drafting("fast", 0, 4.0 / ratio, repeat=repeat) for repeat, ratio in enumerate((0.5, 0.6, 0.8))]
-    records += [drafting("fast", 1, 4.0 / ratio, repeat=repeat) for repeat, ratio in enumerate((2.0, 2.5, 3.0))]
-    records += [drafting("fast", 2, 4.0 / ratio, repeat=repeat) for repeat, ratio in enumerate((0.9, 1.0, 1.2))]
-    report = build(folder_of(tmp_path, records))
+def test_where_all_partings_are_near_ties_the_note_says_so(tmp_path: Path) -> None:
+    parted = record("fast", 0, parting=parting(0.5, 2.0), identical_to_plain=False)
+    (note,) = [note for note in build(folder_of(tmp_path, [record("plain", 0), parted])).notes if "part from" in note]
+    assert note == "fast: 1 of 1 texts part from plain decoding's, all at near-ties; widest top-2 gap 0.5 (2.0 ulp)"
+
+
+RATIOS = ((0.5, 0.6, 0.8), (2.0, 2.5, 3.0), (0.9, 1.0, 1.2))  # of three prompts
+
+
+def repeated(times: int) -> list[Record]:
+    return [
+        one
+        for prompt, ratios in enumerate(RATIOS)
+        for repeat, ratio in enumerate(ratios * times)
+        for one in (record("plain", prompt, 4.0, repeat=repeat), drafting("fast", prompt, 4.0 / ratio, repeat=repeat))
+    ]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_prompts_that_ran_often_show_their_upper_ends(tmp_path: Path) -> None:
+    report = build(folder_of(tmp_path, repeated(2)))
     row = next(line for line in (tmp_path / "report.md").read_text().splitlines() if "| 0.80× |" in line)
     assert row == "| hand | fast | 3 | 1 | 1 | 0 | 0.60× (0.50–0.80) | 0.80× |"
     fast = json.loads((tmp_path / "summary.json").read_text())["table"][1]
-    assert fast["prompts"]["0"] == {"median": pytest.approx(0.6), "low": pytest.approx(0.5), "high": pytest.approx(0.8)}
+    assert fast["prompts"]["0"] == {
+        "median": pytest.approx(0.6), "low": pytest.approx(0.5), "high": pytest.approx(0.8), "n": 6,
+    }  # fmt: skip
     assert "prompts" not in report.brief[1]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_no_interval_stands_anywhere_where_few_prompts_ran(tmp_path: Path) -> None:
+    """Neither over prompts nor over the runs of one."""
+    result = report_of(folder_of(tmp_path, repeated(1)), "--json")
+    shown = [*(tmp_path / name for name in ("report.md", "report.html", "summary.json")), result.stdout, result.stderr]
+    for text in (part if isinstance(part, str) else part.read_text() for part in shown):
+        assert not re.search(r"\d–\d", text)
+        assert not re.search(r'"(low|high)": [^n]', text)
+    assert "n < 6: no interval" in result.stderr
+    assert "1.00× (n < 6)" in result.stderr
+    assert "### Single prompts" not in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_ratios_to_several_baselines_stand_in_no_column_of_one(tmp_path: Path) -> None:
+    records = [
+        record("plain", 0, 8.0),
+        record("alone", 0, 4.0, compared_with="alone"),
+        drafting("fast", 0, 1.0, compared_with="alone"),
+    ]
+    result = report_of(folder_of(tmp_path, records))
+    assert "× baseline (95%)" in result.stdout
+    assert "fast (over alone)" in result.stdout
+    for text in (result.stdout, (tmp_path / "report.md").read_text()):
+        assert "× plain" not in text
+    assert "× plain (95%)" in report_of(folder_of(tmp_path, two_tasks())).stdout
 
 
 # Page and pictures
@@ -280,12 +327,12 @@ def test_a_finished_run_is_not_called_unfinished(tmp_path: Path) -> None:
     assert report.notes == [
         "static did not run: no device for it",
         "hand: 1 prompts do not fit the model's positions with the new tokens: skipped",
-        "intervals hold less than 95% where fewer than 6 prompts or batches ran: hand",
+        "n < 6: no interval where fewer than 6 prompts or batches ran: hand",
     ]
     enough = folder_of(tmp_path, [record("plain", prompt) for prompt in range(6)])
-    assert not [note for note in build(enough).notes if "intervals" in note]
+    assert not [note for note in build(enough).notes if "no interval" in note]
     batches = folder_of(tmp_path, [record("plain", prompt, batch=2, seed=prompt // 2) for prompt in range(6)])
-    assert [note for note in build(batches).notes if "intervals" in note]
+    assert [note for note in build(batches).notes if "no interval" in note]
 
 
 def bad_files() -> Iterator[tuple[dict[str, Any], str]]:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from lade.applications.bench.methods import METHODS, Method, plain
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition, by_condition
-from lade.applications.bench.report.ratios import calls_of, over_prompts, speed_ratios
+from lade.applications.bench.report.ratios import calls_of, of_prompt, over_prompts, speed_ratios
 from lade.applications.bench.report.rows import speed_of, summarise
-from lade.tuning.interval import Interval
+from lade.tuning.interval import Estimate
 
 
-def over(ratios: dict[int, list[float]]) -> Interval | None:
+def over(ratios: dict[int, list[float]]) -> Estimate | None:
     found = {("hand", prompt): values for prompt, values in ratios.items()}
     return over_prompts(found, {prompt: prompt for prompt in found})
 
@@ -45,22 +45,26 @@ def test_ratios_pair_runs_of_one_prompt_turn_and_repeat() -> None:
 
 def test_a_prompt_counts_once_however_often_it_ran() -> None:
     found = over({0: [1.0, 1.0, 1.0, 1.0, 5.0], 1: [2.0], 2: [3.0]})
-    assert found is not None
-    assert found.median == 2.0  # of 1, 2 and 3; the median of all values would be 1
-    assert (found.low, found.high) == (1.0, 3.0)
+    assert found == Estimate(2.0, None, None, 3)  # of 1, 2 and 3; the median of all values would be 1
+    many = over({0: [1.0] * 9, **{prompt: [float(prompt)] for prompt in range(2, 8)}})
+    assert many is not None
+    assert (many.median, many.low, many.high, many.n) == (4.0, 2.0, 6.0, 7)
 
 
-def test_a_single_prompt_is_resampled_by_its_runs() -> None:
-    assert over({0: [4.0]}) == Interval(4.0, 4.0, 4.0)
-    found = over({0: [1.0, 2.0, 3.0]})
-    assert found is not None
-    assert (found.low, found.median, found.high) == (1.0, 2.0, 3.0)
+def test_one_prompt_says_nothing_of_others_however_often_it_ran() -> None:
+    assert over({0: [4.0]}) == Estimate(4.0, None, None, 1)
+    assert over({0: [1.0, 2.0, 3.0] * 9}) == Estimate(2.0, None, None, 1)
     assert over({}) is None
 
 
+def test_the_runs_of_one_prompt_have_an_interval_of_their_own() -> None:
+    assert of_prompt([1.0, 2.0, 3.0]) == Estimate(2.0, None, None, 3)
+    assert of_prompt([1.0, 2.0, 3.0] * 2) == Estimate(2.0, 1.0, 3.0, 6)
+
+
 def test_prompts_of_a_batch_are_resampled_together() -> None:
-    """Two batches of fifty: a quarter of the draws holds the first alone. A hundred single prompts would be surer."""
-    records = [record("fast", index, 1.0, batch=50, rows=50, seed=index // 50) for index in range(100)]
+    """Ten batches of ten, slow and fast ones: they may all be of one kind. A hundred single prompts would be surer."""
+    records = [record("fast", index, 1.0, batch=10, rows=10, seed=index // 10) for index in range(100)]
     ratios = {("hand", index): [1 + index // 50 + index % 50 / 100] for index in range(100)}  # up to 1.49, from 2.0
     together, apart = (
         over_prompts(ratios, calls_of(records)),
@@ -68,9 +72,12 @@ def test_prompts_of_a_batch_are_resampled_together() -> None:
     )
     assert together is not None
     assert apart is not None
-    assert (together.low, together.high) == (pytest.approx(1.245), pytest.approx(2.245))
+    assert (together.low, together.high) == (pytest.approx(1.25, abs=0.1), pytest.approx(2.25, abs=0.1))
     assert (apart.low, apart.high) == (pytest.approx(1.4, abs=0.05), pytest.approx(2.09, abs=0.05))
-    later = [record("fast", index, 1.0, batch=50, rows=50, seed=9, repeat=1) for index in range(100)]
+    assert (together.n, apart.n) == (10, 100)
+    lone = [record("fast", index, 1.0, batch=100, rows=100, seed=0) for index in range(100)]
+    assert over_prompts(ratios, calls_of(lone)) == Estimate(pytest.approx(1.745), None, None, 1)
+    later = [record("fast", index, 1.0, batch=10, rows=10, seed=9, repeat=1) for index in range(100)]
     assert calls_of(records + later) == calls_of(records)  # its first run names a batch
     assert len(set(calls_of([record("fast", index) for index in range(3)]).values())) == 3
 
@@ -82,16 +89,18 @@ def test_intervals_hold_the_true_median_about_as_often_as_they_say() -> None:
     for _ in range(100):
         found = over({prompt: [generator.gauss(0, 1)] for prompt in range(15)})
         assert found is not None
-        held += found.low <= 0 <= found.high
+        held += not found.above(0) and not found.below(0)
     assert 84 <= held < 100
 
 
 @settings(max_examples=20)
-@given(st.dictionaries(st.integers(0, 20), st.lists(st.floats(0.1, 10), min_size=1, max_size=3), min_size=1))
+@given(st.dictionaries(st.integers(0, 20), st.lists(st.floats(0.1, 10), min_size=1, max_size=3), min_size=6))
 def test_an_interval_lies_among_the_values_and_does_not_change(ratios: dict[int, list[float]]) -> None:
     found = over(ratios)
     assert found is not None
     values = [value for group in ratios.values() for value in group]
+    assert found.low is not None
+    assert found.high is not None
     assert min(values) <= found.low <= found.high <= max(values)
     assert min(values) <= found.median <= max(values)
     assert over(ratios) == found
@@ -112,7 +121,7 @@ def test_rows_pool_sums_and_not_means() -> None:
             ),
         ]
     )  # fmt: skip
-    assert plain.speed_ratio == Interval(1.0, 1.0, 1.0)
+    assert plain.speed_ratio == Estimate(1.0, None, None, 2)
     assert (plain.method, plain.identical) == ("plain", 2)
     assert (fast.runs, fast.identical, fast.fallbacks) == (2, 1, {"a reason": 1})
     assert fast.tokens_per_step == 15 / 6
@@ -217,8 +226,8 @@ def test_baselines_of_the_registry_are_compared_with_too(monkeypatch: pytest.Mon
     records = [record("plain", 0, 4.0), record("compiled:level=2", 0, 2.0), record("fast", 0, 1.0)]
     records += [record("lookahead", 0, 1.0), record("auto:budget=8", 0, 1.0)]  # rows too, but no baselines
     fast, compiled = speed_of("fast", records), speed_of("compiled:level=2", records)
-    assert fast.baseline_ratios == {"compiled:level=2": Interval(2.0, 2.0, 2.0)}
-    assert fast.speed_ratio == Interval(4.0, 4.0, 4.0)
+    assert fast.baseline_ratios == {"compiled:level=2": Estimate(2.0, None, None, 1)}
+    assert fast.speed_ratio == Estimate(4.0, None, None, 1)
     assert compiled.baseline_ratios == {}
 
 
@@ -229,19 +238,26 @@ def test_a_method_is_compared_with_what_decodes_its_distribution() -> None:
         record("fast", 0, 1.0, compared_with="alone", identical_to_plain=False),
     ]
     plain, alone, fast = summarise(records)
-    assert (plain.speed_ratio, alone.speed_ratio) == (Interval(1.0, 1.0, 1.0), Interval(1.0, 1.0, 1.0))
-    assert (fast.speed_ratio, fast.prompts, fast.identical) == (Interval(4.0, 4.0, 4.0), {"0": fast.speed_ratio}, 0)
+    assert (plain.speed_ratio, alone.speed_ratio) == (Estimate(1.0, None, None, 1), Estimate(1.0, None, None, 1))
+    assert (fast.speed_ratio, fast.prompts, fast.identical) == (
+        Estimate(4.0, None, None, 1), {"0": fast.speed_ratio}, 0,
+    )  # fmt: skip
     assert [row.named for row in (plain, alone, fast)] == ["plain", "alone (alone)", "fast (over alone)"]
 
 
 def test_acceptance_rate_and_block_efficiency_are_sums_over_sums() -> None:
-    """One prompt accepts 1 of 10 places, the other 80 of 90: together 81 of 100, and resampled 10% to 89%."""
+    """One prompt accepts 1 of 10 places, the other 80 of 90: together 81 of 100. Of six such, draws lie around."""
     some = {"verified_by_depth": {1: 6, 2: 4}, "accepted_by_depth": {1: 1}, "accepted_lengths": {1: 9, 2: 1}}
     most = {"verified_by_depth": {1: 50, 2: 40}, "accepted_by_depth": {1: 44, 2: 36}, "accepted_lengths": {1: 6, 3: 44}}
     plain, fast = summarise([record("plain", 0), drafting("fast", 0, 1.0, **some), drafting("fast", 1, 1.0, **most)])
     assert (plain.acceptance_rate, plain.block_efficiency) == (None, None)
-    assert fast.acceptance_rate == Interval(0.81, 0.1, pytest.approx(80 / 90))
-    assert fast.block_efficiency == Interval(pytest.approx(149 / 60), 1.1, pytest.approx(138 / 50))
+    assert fast.acceptance_rate == Estimate(0.81, None, None, 2)
+    assert fast.block_efficiency == Estimate(pytest.approx(149 / 60), None, None, 2)
+    (many,) = summarise([drafting("fast", prompt, 1.0, **(some if prompt % 2 else most)) for prompt in range(6)])
+    assert many.acceptance_rate is not None
+    assert (many.acceptance_rate.median, many.acceptance_rate.n) == (0.81, 6)
+    assert not many.acceptance_rate.above(0.81)
+    assert many.acceptance_rate.above(0.1)
 
 
 def test_texts_are_averaged_over_prompts_however_often_one_ran() -> None:

@@ -19,13 +19,20 @@ from lade.applications.surface import Measured, curve_of, grid_of
 from lade.applications.tune import command
 from lade.models.shipped import STORIES
 from lade.tuning.autotune import Standing
-from lade.tuning.interval import Interval
+from lade.tuning.interval import Estimate
 
 pytestmark = pytest.mark.usefixtures("one_thread", "table_folder", "default_settings")
 
 CANDIDATES = "lookahead:level=3:window=2:guesses=2,auto:budget=4"
-PROMPTS = ("Once upon a time, there was", "One day, a little cat found", "Tom had a big red")
-SPEED = {"lookahead:level=3:window=2:guesses=2": 1.2, "auto:budget=4": 1.5, "auto:budget=8": 0.8}
+PROMPTS = (
+    "Once upon a time, there was",
+    "One day, a little cat found",
+    "Tom had a big red",
+    "Lily and Ben went",
+    "The sun was",
+    "A bird sat on",
+)
+SPEED = {"lookahead:level=3:window=2:guesses=2": 1.2, "auto:budget=4": 1.5, "auto:budget=8": 0.8, "auto:budget=2": 1.0}
 
 
 @pytest.fixture
@@ -70,7 +77,7 @@ def test_real_runs_end_in_a_preset_that_decodes(prompts: Path, tmp_path: Path) -
     head, *lines = measured(out.with_name("mine.measurements.jsonl"))
     assert head["max_new_tokens"] == 4
     assert {(line["candidate"], line["prompt"]) for line in lines} == {
-        (label, prompt) for label in CANDIDATES.split(",") for prompt in range(3)
+        (label, prompt) for label in CANDIDATES.split(",") for prompt in range(6)
     }
     assert all(len(line["ratios"]) == 2 and min(line["ratios"]) > 0 for line in lines)
     assert result.stdout.splitlines()[-1] == f"lade.config_lade(PRESET={str(out)!r})"
@@ -103,7 +110,28 @@ def test_the_fastest_of_each_mode_is_kept(prompts: Path, tmp_path: Path, known_s
     assert "1.50 (1.50–1.50)" in rows["auto:budget=4"]
     assert "chosen, fastest mode" in rows["auto:budget=4"]
     assert "chosen for its mode" in rows["lookahead:level=3:window=2:guesses=2"]
-    assert "not surely faster" in rows["auto:budget=8"]
+    assert "surely slower" in rows["auto:budget=8"]
+
+
+def test_what_is_surely_slower_is_called_so(prompts: Path, tmp_path: Path, known_speeds: list[list[str]]) -> None:
+    result = tune(prompts, "--candidates", "auto:budget=8,auto:budget=2", "--out", tmp_path / "mine.json")
+    assert result.exit_code == 0, result.output
+    rows = {label: line for line in result.stdout.splitlines() for label in SPEED if f"{label} " in line}
+    assert "0.80 (0.80–0.80)" in rows["auto:budget=8"]
+    assert "surely slower" in rows["auto:budget=8"]
+    assert "not surely faster" in rows["auto:budget=2"]
+
+
+def test_what_left_after_few_prompts_has_no_interval(
+    prompts: Path, tmp_path: Path, known_speeds: list[list[str]]
+) -> None:
+    candidates = ",".join(f"auto:budget={budget}" for budget in (2, 3, 4, 8, 16))
+    result = tune(prompts, "--candidates", candidates, "--out", tmp_path / "mine.json")
+    assert result.exit_code == 0, result.output
+    row = next(line for line in result.stdout.splitlines() if "auto:budget=8 " in line)
+    assert "0.80 (n < 6)" in row
+    assert "left out" in row
+    assert "n < 6: no interval" in " ".join(result.stdout.split())
 
 
 def test_every_candidate_runs_in_turn_with_plain_decoding(
@@ -112,7 +140,7 @@ def test_every_candidate_runs_in_turn_with_plain_decoding(
     assert tune(prompts, "--candidates", CANDIDATES, "--out", tmp_path / "mine.json").exit_code == 0
     assert all(len(pair) == 2 and "plain" in pair for pair in known_speeds)
     for label in CANDIDATES.split(","):
-        assert [pair.index("plain") for pair in known_speeds if label in pair] == [1, 0, 1]
+        assert [pair.index("plain") for pair in known_speeds if label in pair] == [1, 0, 1, 0, 1, 0]
 
 
 def test_plain_decoding_stays_where_nothing_is_faster(
@@ -163,10 +191,10 @@ def test_the_same_command_goes_on_behind_an_interrupt(
     resumed = tune(prompts, "--candidates", CANDIDATES, "--out", out)
     assert resumed.exit_code == 0, resumed.output
     assert "goes on behind 4 measurements" in resumed.stderr
-    assert len(known_speeds) == 6
+    assert len(known_speeds) == 12
     again = tune(prompts, "--candidates", CANDIDATES, "--out", out, "--json")
     assert again.exit_code == 0
-    assert len(known_speeds) == 6  # nothing is left to measure
+    assert len(known_speeds) == 12  # nothing is left to measure
     assert json.loads(again.stdout) == json.loads(out.read_text())
     assert f"lade.config_lade(PRESET={str(out)!r})" in again.stderr
 
@@ -219,7 +247,7 @@ def test_a_preset_names_its_mode_and_what_was_measured() -> None:
         (("--candidates", "auto:budget=0"), "budget=0"),
         (("--candidates", "lookahead:window=0"), "window=0"),
         (("--candidates", "auto:budget=5000"), "budget=5000"),
-        (("--n", "2"), "--repeats 2 on 2 prompts: at least 5 pairs"),
+        (("--n", "5", "--repeats", "9"), "must give at least 6 prompts that fit the model, got 5"),
         (("--prompts", "missing.jsonl"), "missing.jsonl: cannot be read"),
         (("--out", "mine.txt"), "mine.txt: allowed are files that end in .json"),
         (("--picture", "mine.gif"), "mine.gif: allowed are files that end in .pdf, .png, .svg"),
@@ -303,7 +331,7 @@ def surface() -> Measured:
         ",".join([*labels[:3], *labels[4:], *(f"auto:budget={b}" for b in (8, 2, 4))]), MethodOptions()
     )
     return [
-        (setting, Standing(setting.candidate, [[speed]], Interval(speed, speed - 0.1, speed + 0.2), final=False))
+        (setting, Standing(setting.candidate, [[speed]], Estimate(speed, speed - 0.1, speed + 0.2, 6), final=False))
         for setting, speed in zip(settings, (1.0, 1.1, 1.2, 1.4, 1.5, 1.6, 1.7, 1.5, 1.1, 1.3), strict=True)
     ]
 

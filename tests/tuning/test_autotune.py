@@ -20,7 +20,6 @@ from lade.tuning.autotune import (
     rounds,
     search,
 )
-from lade.tuning.interval import pooled_median
 from lade.tuning.measurements import MeasurementFile
 
 PROMPTS = 12
@@ -66,6 +65,8 @@ def test_the_best_setting_of_a_noisy_surface_is_found(seed: int) -> None:
     outcome = search(BUDGETS, Bench(hill, seed=seed), PROMPTS)
     assert best_of(outcome) == "budget=16"
     assert outcome.best is not None
+    assert outcome.best.speed.low is not None
+    assert outcome.best.speed.high is not None
     assert outcome.best.speed.low < 1.6 < outcome.best.speed.high * 1.05
     assert outcome.standings[0] is outcome.best
     assert {standing.candidate for standing in outcome.standings} == set(BUDGETS)
@@ -116,8 +117,8 @@ def test_settings_as_fast_as_each_other_leave_in_order_of_size() -> None:
     assert best_of(search(BUDGETS[::-1], lambda candidate, prompt: [1.5], PROMPTS)) == "budget=1"
 
 
-@pytest.mark.parametrize(("prompts", "repeats", "enough"), [(1, 4, False), (2, 2, False), (1, 5, True), (5, 1, True)])
-def test_a_few_pairs_prove_nothing(prompts: int, repeats: int, enough: bool) -> None:
+@pytest.mark.parametrize(("prompts", "repeats", "enough"), [(1, 9, False), (5, 1, False), (5, 9, False), (6, 1, True)])
+def test_a_few_prompts_prove_nothing(prompts: int, repeats: int, enough: bool) -> None:
     outcome = search(BUDGETS[:1], lambda candidate, prompt: [1.5] * repeats, prompts)
     assert (outcome.best is not None) is enough
 
@@ -242,12 +243,3 @@ def test_files_that_hold_something_else_are_refused(content: bytes, message: str
         MeasurementFile(path, HEAD)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == content
-
-
-# The interval
-
-
-def test_the_interval_resamples_groups_whole() -> None:
-    alike = pooled_median([[1.0] * 9, [2.0] * 9])
-    assert (alike.low, alike.high) == (1.0, 2.0)
-    assert pooled_median([[1.0, 2.0, 3.0]]).median == 2.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lade.applications.bench.report.grid import Grid, between, share
+from lade.applications.bench.report.grid import NO_INTERVAL, Grid, between, share
 from lade.applications.bench.report.rows import Row
 
 DEPTHS = 10  # columns of the grid by depth
@@ -12,7 +12,7 @@ def rates(rows: Iterable[Row]) -> Grid:
     return Grid(
         "Acceptance rate and block efficiency",
         "α: places with drafts at which one of them was accepted; τ: tokens that a step emitted, the model's own "
-        "included. Both with 95% intervals over prompts.",
+        f"included. Both with 95% intervals over prompts; {NO_INTERVAL}.",
         ("Task", "Method", "α", "τ", "repeated 4-grams"),
         tuple(
             (

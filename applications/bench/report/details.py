@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.acceptance import depths, rates, sources
-from lade.applications.bench.report.grid import NONE, Grid, mebibytes, ratio_between, seconds
+from lade.applications.bench.report.grid import FEW, NO_INTERVAL, NONE, Grid, mebibytes, ratio_between, seconds, versus
 from lade.applications.bench.report.rows import Row
 from lade.applications.bench.report.same_text import audit, partings, scores
 from lade.applications.bench.report.texts import texts
@@ -33,8 +33,12 @@ def figures(rows: Sequence[Row]) -> Grid:
         "Tokens per step and speed",
         "S: new tokens / forwards after the prefill; T: tokens of a row in such a forward; repeated 4-grams: their "
         "share in the new tokens, since text that runs in circles is easily guessed; ratios with 95% intervals, to "
-        "plain decoding or to what stands behind the method.",
-        ("Task", "Method", "runs", "S", "repeated 4-grams", "T", "tokens/s", "× plain", *(f"× {o}" for o in others)),
+        f"plain decoding or to what stands behind the method; {NO_INTERVAL}.",
+        (
+            *("Task", "Method", "runs", "S", "repeated 4-grams", "T", "tokens/s"),
+            versus(row.compared_with for row in rows),
+            *(f"× {label}" for label in others),
+        ),
         tuple(
             (
                 row.task,
@@ -90,12 +94,13 @@ def times(rows: Sequence[Row]) -> Grid:
 
 
 def single_prompts(rows: Iterable[Row]) -> Grid:
-    """Only of runs that repeat: one run of a prompt has no interval."""
-    repeated = [row for row in rows if any(speed.low < speed.high for speed in row.prompts.values())]
+    """Only of prompts that ran often enough for an interval of their own."""
+    repeated = [row for row in rows if any(speed.low is not None for speed in row.prompts.values())]
     return Grid(
         "Single prompts",
-        "Ratios to plain decoding, prompt by prompt, each with the 95% interval over its runs; surely slower: the "
-        "upper end is below 1. summary.json has every prompt's.",
+        "Ratios to plain decoding, or to what stands behind the method, prompt by prompt, each with the 95% interval "
+        f"over its runs; {FEW}: no interval, since it ran fewer times; surely slower: the upper end is below 1. "
+        "summary.json has every prompt's.",
         (
             "Task",
             "Method",
@@ -115,11 +120,11 @@ def _single(row: Row) -> tuple[str, ...]:
     slowest = min(row.prompts, key=lambda name: row.prompts[name].median)
     return (
         row.task,
-        row.method,
+        row.named,
         str(len(row.prompts)),
-        str(sum(speed.low > 1 for speed in row.prompts.values())),
-        str(sum(speed.high < 1 for speed in row.prompts.values())),
+        str(sum(speed.above(1) for speed in row.prompts.values())),
+        str(sum(speed.below(1) for speed in row.prompts.values())),
         slowest,
         ratio_between(row.prompts[slowest]),
-        f"{min(speed.high for speed in row.prompts.values()):.2f}×",
+        f"{min(speed.high for speed in row.prompts.values() if speed.high is not None):.2f}×",
     )

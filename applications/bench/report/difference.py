@@ -8,8 +8,8 @@ from statistics import median
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition, condition_of
-from lade.applications.bench.report.ratios import ENOUGH, PromptKey, calls_of, over_prompts
-from lade.tuning.interval import Interval
+from lade.applications.bench.report.ratios import PromptKey, calls_of, over_prompts
+from lade.tuning.interval import ENOUGH, Estimate
 
 SHOWN = 5  # prompts that a line names
 
@@ -57,15 +57,16 @@ class Change:
 
     task: str | None  # None: all of them
     method: str
+    compared_with: str
     temperature: float
     batch: int
     context: int | None
     prompts: int
     turns: int
     units: int  # that are resampled: prompts, or whole batches of them
-    tokens_per_step: Interval | None
-    tokens_per_second: Interval | None
-    speed_ratio: Interval | None  # of the ratios to plain decoding
+    tokens_per_step: Estimate | None
+    tokens_per_second: Estimate | None
+    speed_ratio: Estimate | None  # of the ratios to what the method is compared with
     texts_changed: int  # turns
     scores_gained: int
     scores_lost: int
@@ -77,18 +78,20 @@ class Change:
         Plain decoding itself is transformers', and never blamed.
         """
         decisive = self.speed_ratio or self.tokens_per_second
-        return self.method != PLAIN and self.units >= ENOUGH and decisive is not None and decisive.high < 1
+        return self.method != PLAIN and decisive is not None and decisive.below(1)
 
     @property
     def verdict(self) -> str:
         """What is surely different: an interval of enough prompts that leaves out 1."""
-        named = {"S": self.tokens_per_step, "tokens/s": self.tokens_per_second, "× plain": self.speed_ratio}
+        ratio = f"× {self.compared_with}"
+        named = {"S": self.tokens_per_step, "tokens/s": self.tokens_per_second, ratio: self.speed_ratio}
+        told = {name: estimate for name, estimate in named.items() if estimate is not None}
         sure = [
-            f"{name} {'higher' if interval.low > 1 else 'lower'}"
-            for name, interval in named.items()
-            if interval is not None and not interval.low <= 1 <= interval.high
+            f"{name} {'higher' if estimate.above(1) else 'lower'}"
+            for name, estimate in told.items()
+            if estimate.above(1) or estimate.below(1)
         ]
-        if sure and self.units < ENOUGH:
+        if not sure and any(estimate.low is None and estimate.median != 1 for estimate in told.values()):
             return f"unsure: fewer than {ENOUGH} {'prompts' if self.units == self.prompts else 'batches'}"
         return ", ".join(sure) or "no difference"
 
@@ -125,6 +128,7 @@ def change(task: str | None, condition: Condition, method: str, pairs: Pairs) ->
     return Change(
         task=task,
         method=method,
+        compared_with=next(record.compared_with for a, _ in pairs.values() for record in a.own.values()),
         **vars(condition),
         prompts=len({trial.prompt for trial in pairs}),
         turns=len(pairs),
@@ -138,7 +142,7 @@ def change(task: str | None, condition: Condition, method: str, pairs: Pairs) ->
     )
 
 
-def paired(pairs: Pairs, value: Callable[[Runs], float | None]) -> Interval | None:
+def paired(pairs: Pairs, value: Callable[[Runs], float | None]) -> Estimate | None:
     """The median of B / A over prompts; None where no pair has both."""
     ratios: dict[PromptKey, list[float]] = defaultdict(list)
     for trial, (a, b) in pairs.items():

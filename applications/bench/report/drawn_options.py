@@ -11,7 +11,7 @@ from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.findings import Findings
 from lade.applications.bench.report.rows import Speed
-from lade.applications.bench.report.style import GREY, legend, looks, panels, whiskers
+from lade.applications.bench.report.style import GREY, few, from_zero, legends, looks, panels, whiskers
 
 TREE = "widths"  # the option that says how many candidates stand after each node
 
@@ -58,20 +58,24 @@ def runtime(findings: Findings) -> Any | None:
     wanted = [(c, option) for c in findings.records for option in dict.fromkeys(line.option for line in lines)]
     if not wanted:
         return None
-    look = looks([line.name for line in lines])
-    figure, axes = panels([f"{option} · {condition}" for condition, option in wanted], 7.5, 3.4)
+    look, first = looks(findings.methods), dict[str, Any]()
+    figure, axes = panels([f"{option} · {condition}" for condition, option in wanted], 7.5, 3.4, sharex=False)
     for panel, (condition, option) in zip(axes, wanted, strict=True):
+        if option in first:
+            panel.sharex(first[option])
+        first.setdefault(option, panel)
         speeds = findings.overall[condition]
         for line in lines:
             points = {value: cost(speeds[label]) for value, label in line.labels.items() if label in speeds}
             if line.option == option and points:
-                style = {"color": look[line.name].colour, "marker": look[line.name].mark, "label": line.name}
+                own = look[next(iter(line.labels.values()))]
+                style = {"color": own.colour, "marker": own.mark, "label": line.name}
                 panel.plot(list(points), list(points.values()), **style)
         if PLAIN in speeds:
             panel.axhline(cost(speeds[PLAIN]), color=GREY, linestyle="--", linewidth=1, label=PLAIN)
-        panel.set(xlabel=option, ylabel="ms per new token", ylim=(0, None))
-        legend(panel)
-    return figure
+        panel.set(xlabel=option, ylabel="ms per new token")
+    from_zero(axes)
+    return legends(figure)
 
 
 def cost(speed: Speed) -> float:
@@ -85,19 +89,18 @@ def acceptance(findings: Findings) -> Any | None:
     conditions = [c for c in findings.records if len(_rated(trees, findings, c)) > 1]
     if not conditions:
         return None
-    names = dict.fromkeys(_family(label) for label in trees)
-    look = looks(list(names))
+    names = {_family(label): label for label in reversed(trees)}  # its first one
+    look = looks(findings.methods)
     figure, axes = panels([str(condition) for condition in conditions], 7.5, 3.4)
     for panel, condition in zip(axes, conditions, strict=True):
         rated = _rated(trees, findings, condition)
-        for name in names:
+        for name, leading in reversed(names.items()):
             points = sorted((*widths_of(label), rated[label]) for label in rated if _family(label) == name)
-            _tree_line(panel, name, look[name], points)
+            _tree_line(panel, name, look[leading], points)
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        panel.set(xlabel="k, candidates after the root", ylabel="acceptance rate α")
+        panel.set(xlabel=f"k, candidates after the root{few(list(rated.values()))}", ylabel="acceptance rate α")
         panel.xaxis.get_major_locator().set_params(integer=True)
-        legend(panel)
-    return figure
+    return legends(figure)
 
 
 def _tree_line(panel: Any, name: str, look: Any, points: list[Any]) -> None:

@@ -1,34 +1,55 @@
-"""Draws ratios to plain decoding: by task, and against what else a run varied. Knows findings; needs matplotlib."""
+"""Draws speed ratios: by task, and against what else a run varied. Knows findings; needs matplotlib.
 
-from collections.abc import Sequence
+Ratios to different baselines never share axes.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.rows import Row
-from lade.applications.bench.report.style import Look, legend, looks, panels, whiskers
-from lade.tuning.interval import Interval
-
-RATIO = "speed, × plain decoding"
+from lade.applications.bench.report.rows import Row, Speed
+from lade.applications.bench.report.style import Look, few, legends, looks, panels, whiskers
+from lade.tuning.interval import Estimate
 
 
-def by_task(findings: Findings) -> Any:
-    """A group of bars for every task; one pair of axes for every condition."""
-    look = looks(findings.methods)
-    figure, axes = panels([str(condition) for condition in findings.records], 9, 3.4)
-    for panel, condition in zip(axes, findings.records, strict=True):
-        rows = findings.of(condition)
-        tasks = list(dict.fromkeys(row.task for row in rows))
-        methods = list(dict.fromkeys(row.method for row in rows if row.method != PLAIN))
+def by_task(findings: Findings) -> Any | None:
+    """A group of bars for every task; axes for every condition and baseline. None where nothing was compared."""
+    groups = [(c, baseline) for c in findings.records for baseline in baselines(findings.of(c))]
+    if not groups:
+        return None
+    look, tasks = looks(findings.methods), list(dict.fromkeys(row.task for row in findings.rows))
+    figure, axes = panels([titled(str(condition), baseline) for condition, baseline in groups], 9, 3.4)
+    for panel, (condition, baseline) in zip(axes, groups, strict=True):
+        rows = [row for row in findings.of(condition) if compares(row, baseline)]
+        methods = list(dict.fromkeys(row.method for row in rows))
         for place, method in enumerate(methods):
             offset, width = (place - (len(methods) - 1) / 2) * 0.8 / len(methods), 0.8 / len(methods)
             _bars(panel, look[method], [row for row in rows if row.method == method], tasks, offset, width)
-        panel.axhline(1, color="black", linestyle="--", linewidth=1, label=PLAIN)
+        panel.axhline(1, color="black", linestyle="--", linewidth=1, label=baseline)
         panel.set_xticks(range(len(tasks)), tasks)
-        panel.set(xlabel="task", ylabel=RATIO, xlim=(-0.6, len(tasks) - 0.4))
-        legend(panel)
-    return figure
+        estimates = [row.speed_ratio for row in rows if row.speed_ratio is not None]
+        panel.set(xlabel=f"task{few(estimates)}", ylabel=ratio_to(baseline), xlim=(-0.6, len(tasks) - 0.4))
+    return legends(figure)
+
+
+def baselines(speeds: Sequence[Speed]) -> list[str]:
+    """What other methods of these were compared with, plain decoding first."""
+    found = dict.fromkeys(speed.compared_with for speed in speeds if compares(speed, speed.compared_with))
+    return sorted(found, key=lambda baseline: baseline != PLAIN)
+
+
+def compares(speed: Speed, baseline: str) -> bool:
+    return speed.compared_with == baseline != speed.method
+
+
+def titled(title: str, baseline: str) -> str:
+    return title if baseline == PLAIN else f"{title} · over {baseline}"
+
+
+def ratio_to(baseline: str) -> str:
+    return f"speed, × {baseline}{' decoding' if baseline == PLAIN else ''}"
 
 
 def _bars(panel: Any, look: Look, rows: Sequence[Row], tasks: list[str], offset: float, width: float) -> None:
@@ -58,40 +79,54 @@ def against_batch(findings: Findings) -> Any | None:
 
 def _against(name: str, label: str, findings: Findings) -> Any | None:
     """A line for every method over all tasks; None where no two conditions differ in only this."""
-    groups: dict[str, list[Condition]] = {}
-    for condition in findings.records:
-        if getattr(condition, name) is not None:
-            groups.setdefault(condition.named(without=name), []).append(condition)
-    groups = {rest: members for rest, members in groups.items() if len(members) > 1}
+    groups = _groups(name, findings)
     if not groups:
         return None
     look = looks(findings.methods)
-    figure, axes = panels(list(groups), 7.5, 3.4)
-    for panel, members in zip(axes, groups.values(), strict=True):
-        for method in findings.methods:
-            _line(panel, look[method], method, name, members, findings)
-        values = [getattr(condition, name) for condition in members]
+    figure, axes = panels([titled(rest, baseline) for rest, baseline in groups], 7.5, 3.4)
+    for panel, ((_, baseline), members) in zip(axes, groups.items(), strict=True):
+        drawn = {method: _points(method, baseline, name, members, findings) for method in findings.methods}
+        for method, points in drawn.items():
+            _line(panel, look[method], method, points)
+        panel.axhline(1, color="black", linestyle="--", linewidth=1, label=baseline)
+        values = sorted({getattr(condition, name) for every in groups.values() for condition in every})
         panel.set_xscale("log", base=2)
         panel.set_xticks(values, [f"{value:,}" for value in values])
         panel.minorticks_off()
-        panel.set(xlabel=label, ylabel=RATIO)
-        legend(panel)
-    return figure
+        estimates = [estimate for points in drawn.values() for estimate in points.values()]
+        panel.set(xlabel=f"{label}{few(estimates)}", ylabel=ratio_to(baseline))
+    return legends(figure)
 
 
-def _line(panel: Any, look: Look, method: str, name: str, members: list[Condition], findings: Findings) -> None:
-    points: dict[int, Interval] = {}
+def _groups(name: str, findings: Findings) -> dict[tuple[str, str], list[Condition]]:
+    """Conditions that differ in only this, by what they share and the baseline: where there are several."""
+    found: dict[tuple[str, str], list[Condition]] = {}
+    for condition in findings.records:
+        if getattr(condition, name) is not None:
+            for baseline in baselines(findings.of(condition)):
+                found.setdefault((condition.named(without=name), baseline), []).append(condition)
+    return {group: members for group, members in found.items() if len(members) > 1}
+
+
+def _points(
+    method: str, baseline: str, name: str, members: Sequence[Condition], findings: Findings
+) -> dict[int, Estimate]:
+    points: dict[int, Estimate] = {}
     for condition in members:
         speed = findings.overall[condition].get(method)
-        if speed is not None and speed.speed_ratio is not None:
+        if speed is not None and speed.speed_ratio is not None and compares(speed, baseline):
             points[getattr(condition, name)] = speed.speed_ratio
-    panel.errorbar(
-        list(points),
-        [ratio.median for ratio in points.values()],
-        yerr=whiskers(list(points.values())),
-        color=look.colour,
-        marker=look.mark,
-        linestyle="--" if method == PLAIN else "-",
-        capsize=3,
-        label=method,
-    )
+    return points
+
+
+def _line(panel: Any, look: Look, method: str, points: Mapping[int, Estimate]) -> None:
+    if points:
+        panel.errorbar(
+            list(points),
+            [ratio.median for ratio in points.values()],
+            yerr=whiskers(list(points.values())),
+            color=look.colour,
+            marker=look.mark,
+            capsize=3,
+            label=method,
+        )

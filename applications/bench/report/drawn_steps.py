@@ -10,7 +10,7 @@ from lade.applications.bench.records import Record
 from lade.applications.bench.report.findings import Findings
 from lade.applications.bench.report.pooling import forwards, pooled
 from lade.applications.bench.report.rows import Row, baselines, by
-from lade.applications.bench.report.style import Look, legend, looks, panels
+from lade.applications.bench.report.style import Look, from_zero, legends, looks, panels
 
 OUTLYING = 3  # times the highest median of costs: what lies above is not drawn
 
@@ -33,10 +33,10 @@ def accepted_lengths(findings: Findings) -> Any | None:
             style = {"color": look[method].colour, "marker": look[method].mark, "label": label}
             panel.plot(range(1, len(shares) + 1), shares, **style)
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        panel.set(xlabel="tokens emitted by a step", ylabel="share of steps", ylim=(0, None))
+        panel.set(xlabel="tokens emitted by a step", ylabel="share of steps")
         panel.xaxis.get_major_locator().set_params(integer=True)
-        legend(panel)
-    return figure
+    from_zero(axes)
+    return legends(figure)
 
 
 def tells(row: Row) -> bool:
@@ -60,26 +60,33 @@ def cost_curve(findings: Findings) -> Any | None:
     if not timed:
         return None
     figure, axes = panels([str(condition) for condition in timed], 7.5, 3.4)
-    for panel, records in zip(axes, timed.values(), strict=True):
+    curves = [curve_of(records) for records in timed.values()]
+    highest = OUTLYING * max((cost for curve in curves for _, cost in curve), default=math.inf)
+    for panel, records, curve in zip(axes, timed.values(), curves, strict=True):
         _costs(panel, records, looks(findings.methods))
-        legend(panel)
-    return figure
+        if curve:
+            panel.plot(*zip(*curve, strict=True), color="black", linewidth=1, label="medians")
+    from_zero(axes)
+    for panel, records in zip(axes, timed.values(), strict=True):
+        _cut(panel, [mean_forward(record)[1] for record in records], highest)
+    widths = [mean_forward(record)[0] for records in timed.values() for record in records]
+    axes[0].set_xlim(min(widths) / 1.2, max(widths) * 1.2)
+    return legends(figure)
+
+
+def curve_of(records: Sequence[Record]) -> list[tuple[float, float]]:
+    """The medians of all but the baselines' runs."""
+    apart = baselines(records)
+    return medians([mean_forward(record) for record in records if record.method not in apart])
 
 
 def _costs(panel: Any, records: Sequence[Record], look: Mapping[str, Look]) -> None:
-    apart = baselines(records)
     for method, own in by(records, lambda record: record.method).items():
         style = {"edgecolors": look[method].colour, "marker": look[method].mark, "facecolors": "none", "s": 18}
         panel.scatter(*zip(*map(mean_forward, own), strict=True), label=method, **style)
-    curve = medians([mean_forward(record) for record in records if record.method not in apart])
-    widths, costs = zip(*map(mean_forward, records), strict=True)
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    panel.set(xlabel="tokens of a row in a forward", ylabel="ms per forward", ylim=(0, None))
-    panel.set_xlim(min(widths) / 1.2, max(widths) * 1.2)
-    if curve:
-        panel.plot(*zip(*curve, strict=True), color="black", linewidth=1, label="medians")
-        _cut(panel, costs, OUTLYING * max(cost for _, cost in curve))
+    panel.set(xlabel="tokens of a row in a forward", ylabel="ms per forward")
 
 
 def _cut(panel: Any, costs: Sequence[float], highest: float) -> None:

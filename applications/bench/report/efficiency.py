@@ -9,7 +9,7 @@ from typing import Any
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.ratios import Call, PromptKey, calls_of
-from lade.tuning.interval import Interval, pooled_ratio
+from lade.tuning.interval import Estimate, pooled_ratio
 
 Parts = Callable[[Record], tuple[float, float]]  # a part, and the whole it is of
 
@@ -35,7 +35,7 @@ def emitted(record: Record) -> tuple[float, float]:
     return sum(length * steps for length, steps in lengths.items()), sum(lengths.values())
 
 
-def over_calls(records: Iterable[Record], calls: Mapping[PromptKey, Call], parts: Parts) -> Interval | None:
+def over_calls(records: Iterable[Record], calls: Mapping[PromptKey, Call], parts: Parts) -> Estimate | None:
     """Sums over sums; prompts are resampled, those of a batch together. None where there is no whole."""
     sums: dict[Call, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for record in records:

@@ -1,10 +1,13 @@
 """A table as text, before anything says how it looks: the page, the Markdown file and the tests read the same cells."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lade.tuning.interval import Interval
+from lade.tuning.interval import ENOUGH, Estimate
 
 NONE = "–"
+FEW = f"n < {ENOUGH}"
+NO_INTERVAL = f"{FEW}: no interval, since fewer prompts or batches ran"
 
 
 @dataclass(frozen=True)
@@ -18,17 +21,30 @@ class Grid:
     labels: int = 1
 
 
-def ratio(interval: Interval | None) -> str:
-    return NONE if interval is None else f"{interval.median:.2f}×"
+def ratio(estimate: Estimate | None) -> str:
+    return NONE if estimate is None else f"{estimate.median:.2f}×"
 
 
-def ratio_between(interval: Interval | None) -> str:
-    return NONE if interval is None else f"{interval.median:.2f}× ({interval.low:.2f}–{interval.high:.2f})"
+def ratio_between(estimate: Estimate | None) -> str:
+    return NONE if estimate is None else f"{estimate.median:.2f}× ({interval(estimate, 2)})"
 
 
-def between(interval: Interval | None) -> str:
+def between(estimate: Estimate | None) -> str:
     """A ratio without its sign, finer: for what hardly differs."""
-    return NONE if interval is None else f"{interval.median:.3f} ({interval.low:.3f}–{interval.high:.3f})"
+    return NONE if estimate is None else f"{estimate.median:.3f} ({interval(estimate, 3)})"
+
+
+def interval(estimate: Estimate, places: int) -> str:
+    """From so few units that there is none, that."""
+    if estimate.low is None or estimate.high is None:
+        return FEW
+    return f"{estimate.low:.{places}f}–{estimate.high:.{places}f}"
+
+
+def versus(baselines: Iterable[str]) -> str:
+    """The head of a column of speed ratios to these baselines."""
+    found = set(baselines)
+    return f"× {found.pop()}" if len(found) == 1 else "× baseline"
 
 
 def share(part: float, whole: float) -> str:

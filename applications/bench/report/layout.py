@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.grid import NONE, Grid, ratio, ratio_between
+from lade.applications.bench.report.grid import NO_INTERVAL, NONE, Grid, ratio, ratio_between
 from lade.applications.bench.report.rows import Speed, by, speeds
 
 NOTE = (
     "Speed-ups over plain decoding in the same process (×, medians over prompts); #Mean accepted tokens: new tokens / "
     "forwards after the prefill; a method that decodes another distribution is compared with what stands behind it "
-    "instead; Overall: all prompts together, with the 95% interval by bootstrap over prompts."
+    "instead; Overall: all prompts together, with the 95% interval by bootstrap over prompts; "
+    f"{NO_INTERVAL}."
 )
 
 

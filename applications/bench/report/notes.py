@@ -54,11 +54,16 @@ def fallbacks(rows: Sequence[Row]) -> list[str]:
 
 def partings(rows: Sequence[Row]) -> list[str]:
     return [
-        f"{subject(row, rows)}: {row.divergences} of {row.runs} texts part from plain decoding's, {row.unexplained} of "
-        f"them not at a near-tie; widest top-2 gap {row.widest_gap:.2g} ({row.widest_gap_ulps:.1f} ulp)"
+        f"{subject(row, rows)}: {row.divergences} of {row.runs} texts part from plain decoding's, {_where(row)}; "
+        f"widest top-2 gap {row.widest_gap:.2g} ({row.widest_gap_ulps:.1f} ulp)"
         for row in rows
         if row.divergences
     ]
+
+
+def _where(row: Row) -> str:
+    explained = row.divergences - row.unexplained
+    return f"{explained} of them at a near-tie, {row.unexplained} elsewhere" if row.unexplained else "all at near-ties"
 
 
 def scores(rows: Sequence[Row]) -> list[str]:

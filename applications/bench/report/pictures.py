@@ -19,9 +19,9 @@ class Picture:
 
 
 PICTURES = (
-    Picture("speed.png", "Speed by task; whiskers are 95% intervals over prompts.", drawn_speed.by_task),
-    Picture("context.png", "Speed against context, all tasks together.", drawn_speed.against_context),
-    Picture("batch.png", "Speed against batch, all tasks together.", drawn_speed.against_batch),
+    Picture("speed.png", "Speed by task; whiskers: 95% intervals over prompts.", drawn_speed.by_task),
+    Picture("context.png", "Speed against context, all tasks together; whiskers: 95%.", drawn_speed.against_context),
+    Picture("batch.png", "Speed against batch, all tasks together; whiskers: 95%.", drawn_speed.against_batch),
     Picture("options.png", "Runtime against options that were varied, all tasks together.", drawn_options.runtime),
     Picture("candidates.png", "Acceptance rate against candidates; whiskers: 95%.", drawn_options.acceptance),
     Picture("accepted.png", "Tokens emitted by a step.", drawn_steps.accepted_lengths),

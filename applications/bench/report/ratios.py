@@ -5,12 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from lade.applications.bench.records import Record
-from lade.tuning.interval import Interval, pooled_median
+from lade.tuning.interval import Estimate, pooled_median
 
 PromptKey = tuple[str, str | int]  # task and prompt id
 Call = tuple[str, str | int]  # of a batch: task and the seed of its first run, which no other batch of the task has
-
-ENOUGH = 6  # prompts: of fewer, all lie on one side of their true median by chance more than once in twenty
 
 
 def speed_ratios(records: Iterable[Record], method: str, baseline: str) -> dict[PromptKey, list[float]]:
@@ -38,21 +36,19 @@ def calls_of(records: Iterable[Record]) -> dict[PromptKey, Call]:
     return found
 
 
-def over_prompts(ratios: Mapping[PromptKey, Sequence[float]], calls: Mapping[PromptKey, Call]) -> Interval | None:
+def over_prompts(ratios: Mapping[PromptKey, Sequence[float]], calls: Mapping[PromptKey, Call]) -> Estimate | None:
     """The median of the prompts' medians and its 95% interval: prompts resampled, those of a batch together.
 
-    None without a ratio. A single prompt has no other to be resampled with: its turns and repeats are.
+    None without a ratio.
     """
     if not ratios:
         return None
-    if len(ratios) == 1:
-        return of_prompt(*ratios.values())
     groups: dict[Call, list[float]] = defaultdict(list)
     for prompt, values in ratios.items():
         groups[calls[prompt]].append(median(values))
     return pooled_median(list(groups.values()))
 
 
-def of_prompt(values: Sequence[float]) -> Interval:
+def of_prompt(values: Sequence[float]) -> Estimate:
     """One prompt's median over its turns and repeats, which are resampled."""
-    return pooled_median([values]) if len(values) > 1 else Interval(values[0], values[0], values[0])
+    return pooled_median([[value] for value in values])

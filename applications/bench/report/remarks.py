@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from math import prod
 
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.ratios import ENOUGH, calls_of
+from lade.applications.bench.report.grid import FEW
+from lade.applications.bench.report.ratios import calls_of
 from lade.applications.bench.report.rows import by
+from lade.tuning.interval import ENOUGH
 
 
 def remarks(findings: Findings) -> Iterator[str]:
@@ -24,7 +26,7 @@ def remarks(findings: Findings) -> Iterator[str]:
         if len(set(calls_of(members).values())) < ENOUGH
     }
     if few:
-        yield f"intervals hold less than 95% where fewer than {ENOUGH} prompts or batches ran: {', '.join(few)}"
+        yield f"{FEW}: no interval where fewer than {ENOUGH} prompts or batches ran: {', '.join(few)}"
     yield from unfinished(findings)
 
 

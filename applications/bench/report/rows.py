@@ -13,7 +13,7 @@ from lade.applications.bench.report.conditions import Condition, by_condition
 from lade.applications.bench.report.efficiency import efficiency
 from lade.applications.bench.report.pooling import audit, drafts, plain_forward, rates, scores, texts, times
 from lade.applications.bench.report.ratios import calls_of, of_prompt, over_prompts, speed_ratios
-from lade.tuning.interval import Interval
+from lade.tuning.interval import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +25,10 @@ class Speed:
     tokens_per_step: float  # the mean accepted tokens
     tokens_per_second: float  # of all rows of a batch together
     compared_with: str  # plain decoding, unless the method decodes another distribution
-    speed_ratio: Interval | None  # to that one; None where no run of it stands beside
-    baseline_ratios: dict[str, Interval]  # to every other baseline that ran
-    acceptance_rate: Interval | None  # alpha: places with drafts at which one was accepted; None without drafts
-    block_efficiency: Interval | None  # tau: tokens that a step emitted
+    speed_ratio: Estimate | None  # to that one; None where no run of it stands beside
+    baseline_ratios: dict[str, Estimate]  # to every other baseline that ran
+    acceptance_rate: Estimate | None  # alpha: places with drafts at which one was accepted; None without drafts
+    block_efficiency: Estimate | None  # tau: tokens that a step emitted
 
     @property
     def named(self) -> str:
@@ -75,7 +75,7 @@ class Row(Speed):
     score_changes: int  # answers that are right in only one of the two
     warm_seconds: float | None  # what the warm table cost once, where the method used it
     fallbacks: dict[str, int]  # reason: runs that decoded plainly
-    prompts: dict[str, Interval]  # speed ratio of each
+    prompts: dict[str, Estimate]  # speed ratio of each
 
     @property
     def condition(self) -> Condition:

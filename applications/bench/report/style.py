@@ -3,17 +3,22 @@
 Knows no figure and no method by name but plain decoding.
 """
 
+import math
 from collections.abc import Sequence
+from colorsys import hsv_to_rgb
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 from lade.applications.bench.methods import PLAIN
-from lade.tuning.interval import Interval
+from lade.applications.bench.report.grid import FEW
+from lade.tuning.interval import Estimate
 
 # Okabe and Ito's colours, which people who confuse some colours tell apart; yellow, pale on white, comes last.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")  # one more than colours: the pair repeats late
+MORE = ("#332288", "#882255", "#999933", "#117733", "#8C510A", "#B2DF8A", "#FF7F9F")  # behind them: dark, then pale
+GOLDEN = 0.618034  # of the circle of hues: further ones lie far apart however many there are
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "//", "..", "xx")
 GREY = "#6E6E6E"
 DPI = 130
@@ -28,44 +33,79 @@ class Look:
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """By place in the run; plain decoding is grey."""
+    """By place in the run, no two of one colour; plain decoding is grey."""
     others = [method for method in methods if method != PLAIN]
     found = {
-        method: Look(
-            COLOURS[place % len(COLOURS)],
-            MARKS[place % len(MARKS)],
-            HATCHES[place // len(COLOURS) % len(HATCHES)],
-        )
+        method: Look(colour(place), MARKS[place % len(MARKS)], HATCHES[place // len(COLOURS) % len(HATCHES)])
         for place, method in enumerate(others)
     }
     return found | {PLAIN: Look(GREY, "o", "")}
 
 
-def panels(titles: Sequence[str], width: float, height: float) -> tuple[Any, list[Any]]:
-    """A figure with one pair of axes below the other, each under its title. Needs matplotlib."""
+def colour(place: int) -> str:
+    known = (*COLOURS, *MORE)
+    if place < len(known):
+        return known[place]
+    red, green, blue = hsv_to_rgb(place * GOLDEN % 1, 0.85, 0.75)
+    return f"#{round(red * 255):02X}{round(green * 255):02X}{round(blue * 255):02X}"
+
+
+def panels(titles: Sequence[str], width: float, height: float, sharex: bool = True) -> tuple[Any, list[Any]]:
+    """A figure with one pair of axes below the other, each under its title, to one scale. Needs matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height * len(titles)), layout="constrained")
-    axes = [row[0] for row in figure.subplots(len(titles), 1, squeeze=False)]
+    axes = [row[0] for row in figure.subplots(len(titles), 1, squeeze=False, sharex=sharex, sharey=True)]
     for panel, title in zip(axes, titles, strict=True):
         panel.set_title(title, fontsize=10)
         panel.grid(axis="y", linewidth=0.5, alpha=0.5)
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelbottom=True)
     return figure, axes
 
 
-def legend(panel: Any) -> None:
-    """Beside the axes: methods are many and their labels long."""
-    panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, frameon=False)
+def from_zero(axes: Sequence[Any]) -> None:
+    """Once all is drawn: what is drawn behind it would not widen the axes."""
+    axes[0].set_ylim(bottom=0)
 
 
-def whiskers(intervals: Sequence[Interval]) -> list[list[float]]:
-    """Lengths below and above the medians, as matplotlib's `yerr`."""
-    return [
-        [max(0.0, interval.median - interval.low) for interval in intervals],
-        [max(0.0, interval.high - interval.median) for interval in intervals],
+def legends(figure: Any) -> Any:
+    """Beside the axes: methods are many and their labels long. The figure grows by what they take."""
+    found = [
+        panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, frameon=False) for panel in figure.axes
     ]
+    for legend in found:
+        legend.set_in_layout(False)  # the axes as they are without it
+    figure.draw_without_rendering()
+    boxes = [legend.get_window_extent() for legend in found]
+    missing = max(box.height for box in boxes) - min(panel.get_window_extent().height for panel in figure.axes)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(
+        width + max(box.width for box in boxes) / figure.dpi, height + max(0.0, missing) / figure.dpi * len(found)
+    )
+    for legend in found:
+        legend.set_in_layout(True)
+    return figure
+
+
+def whiskers(estimates: Sequence[Estimate]) -> list[list[float]]:
+    """Lengths below and above the medians, as matplotlib's `yerr`; an interval of no width has no whiskers."""
+    return [
+        [_length(estimate, estimate.median, estimate.low) for estimate in estimates],
+        [_length(estimate, estimate.high, estimate.median) for estimate in estimates],
+    ]
+
+
+def _length(estimate: Estimate, high: float | None, low: float | None) -> float:
+    if high is None or low is None or estimate.low == estimate.high:
+        return math.nan
+    return max(0.0, high - low)
+
+
+def few(estimates: Sequence[Estimate]) -> str:
+    """What stands behind the name of an axis where some of them have no interval."""
+    return f" (without whiskers: {FEW}, no interval)" if any(estimate.low is None for estimate in estimates) else ""
 
 
 def png(figure: Any) -> bytes:
@@ -73,6 +113,6 @@ def png(figure: Any) -> bytes:
     from PIL import Image
 
     drawn, small = BytesIO(), BytesIO()
-    figure.savefig(drawn, format="png", dpi=DPI)
+    figure.savefig(drawn, format="png", dpi=DPI, bbox_inches="tight", pad_inches=0.1)
     Image.open(drawn).convert("RGB").quantize(TONES, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
     return small.getvalue()

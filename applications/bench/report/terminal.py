@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from lade.applications.bench.report.grid import NONE, ratio_between
+from lade.applications.bench.report.grid import NO_INTERVAL, NONE, ratio_between, versus
 from lade.applications.bench.report.rows import Row
 
 CAPTION = (
     "S new tokens / forwards after the prefill; T tokens in such a forward; α places with drafts at which one was "
-    "accepted; τ tokens that a step emitted; warm: its table's cost, once"
+    "accepted; τ tokens that a step emitted; warm: its table's cost, once; "
+    f"{NO_INTERVAL}"
 )
 SHORT = {"temperature": "temp"}
 
@@ -29,7 +30,7 @@ def table_of(rows: Sequence[Row], title: str) -> Table:
         "α",
         "τ",
         "tokens/s",
-        "× plain (95%)",
+        f"{versus(row.compared_with for row in rows)} (95%)",
         *(f"× {label}" for label in others),
         "host",
         "warm",
