@@ -61,8 +61,8 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     model = unwrapped(model)
     with _computing.of(model):
         table = cached(model, tokenizer=tokenizer)
-        if table is None or table.tokens.shape[1] < top:
-            table = _computed(model, top, _vocabulary_hash(tokenizer), progress)
+        if table is None or table.kept < top:
+            table = _renewed(model, top, _vocabulary_hash(tokenizer), progress)
     return table
 
 
@@ -77,15 +77,26 @@ def cached(model: Any, *, tokenizer: Any = None) -> WarmTable | None:
         known = _known.get(model)
     if known is not None and _agree(known.tokenizer, vocabulary) and known.state == weights_state(model):
         return known.table
+    filed = _filed(model)
+    return _remembered(model, filed) if filed is not None and _agree(filed.tokenizer, vocabulary) else None
+
+
+def _filed(model: Any) -> _Known | None:
+    """What the cache folder has for this very model."""
     path = find(model)
     if path is None:
         return None
     state = weights_state(model)
     loaded = load(path, model)
-    if loaded is None or not _agree(loaded[1], vocabulary):
-        return None
-    _remember(model, state, *loaded)
-    return loaded[0]
+    return None if loaded is None else _Known(state, loaded[1], loaded[0])
+
+
+def _renewed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
+    """The file's table, where another process left one with as many tokens; else a new one, never smaller than it."""
+    filed = _filed(model)
+    if filed is not None and filed.table.kept >= top and _agree(filed.tokenizer, tokenizer):
+        return _remembered(model, filed)
+    return _computed(model, top if filed is None else max(top, filed.table.kept), tokenizer, progress)
 
 
 def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
@@ -96,9 +107,11 @@ def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -
     state = weights_state(model)
     if table_file(model) != path:
         raise RuntimeError("model: its weights changed while the warm table was computed, so it was not kept")
+    filed = _filed(model)  # another process may have been faster
+    if filed is not None and filed.table.kept > table.kept and _agree(filed.tokenizer, tokenizer):
+        return _remembered(model, filed)
     store(path, table, tokenizer)
-    _remember(model, state, table, tokenizer)
-    return table
+    return _remembered(model, _Known(state, tokenizer, table))
 
 
 def _vocabulary_hash(tokenizer: Any) -> str:
@@ -114,6 +127,7 @@ def _agree(one: str, other: str) -> bool:
     return not one or not other or one == other
 
 
-def _remember(model: Any, state: tuple[Any, ...], table: WarmTable, tokenizer: str) -> None:
+def _remembered(model: Any, known: _Known) -> WarmTable:
     with _lock:
-        _known[model] = _Known(state, tokenizer, table)
+        _known[model] = known
+    return known.table

@@ -42,6 +42,11 @@ class WarmTable:
     seconds: float
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def kept(self) -> int:
+        """Tokens per entry: a table with more serves whoever asks for fewer."""
+        return self.tokens.shape[1]
+
     def entry(self, token: int) -> tuple[list[int], list[float]]:
         """Tokens and probabilities after `token`, nothing for one outside the vocabulary; not to be changed."""
         found = self._entries.get(token)

@@ -183,6 +183,32 @@ def test_a_table_with_fewer_tokens_is_replaced(forwards: list[int]) -> None:
     assert cached(fresh()).tokens.shape[1] == 8
 
 
+def test_a_table_with_more_tokens_is_never_replaced_by_a_smaller_one(
+    forwards: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where this process knows only a smaller one, nor for another vocabulary, nor by whoever ends later."""
+    model, other = fresh(), fresh()
+    assert warm_up(model, top=2).kept == 2
+    warm_up(other, top=16)  # as another process would
+    assert forwards == [64, 64]
+    assert warm_up(model, top=4).kept == 16
+    assert forwards == [64, 64]
+    assert warm_up(fresh(), top=4, tokenizer=Vocabulary("a")).kept == 16
+    assert warm_up(fresh(), top=4, tokenizer=Vocabulary("b")).kept == 16
+    assert cached(fresh()).kept == 16
+
+    def slow(model: PreTrainedModel, top: int, **more: Any) -> warmtable.WarmTable:
+        found = compute(model, top, **more)
+        with monkeypatch.context() as patch:
+            patch.setattr("lade.warm.compute", compute)
+            warm_up(fresh(), top=16)
+        return found
+
+    table_file(model).unlink()
+    monkeypatch.setattr("lade.warm.compute", slow)
+    assert warm_up(fresh(), top=4).kept == cached(fresh()).kept == 16
+
+
 def test_weights_are_read_only_where_a_table_of_this_configuration_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up(fresh(next(family for family in BRANCHABLE if family.name == "gpt2")))
     monkeypatch.setattr(warmfile, "fingerprint", lambda model: pytest.fail("the weights were read"))
