@@ -3,7 +3,6 @@
 Both ways run in turn in one process, so that their times can be compared. The models that ship need no download.
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from rich.text import Text
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
+from lade.applications.exits import Command, switch
 from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, configure_lade, default_device, load_model
 from lade.audit import parting
 from lade.models.pretrained.figures import repeated_share
@@ -25,6 +25,7 @@ from lade.models.shipped import TARGET, prompt_for
 
 WIDE = 120  # columns of a table that is no terminal's
 SWITCHES = ("USE_LADE", "LOAD_LADE")  # environment variables
+COMPARE = "with USE_LADE=1 and LOAD_LADE=1 both ways are run and compared"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
     return {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--model", callback=MODEL, help=f"A model that ships, a folder or a hub name.  [default: {TARGET}]")
 @click.option("--prompt", help="Text to go on from.  [default: one that suits the model]")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=256, show_default=True)
@@ -176,13 +177,13 @@ def main(
     """Go on from a prompt; with USE_LADE=1 LOAD_LADE=1 both plainly and with lookahead, and compare the two."""
     if prompt == "":
         raise click.BadParameter("the prompt is empty: at least one character is needed", param_hint="--prompt")
+    both = both_asked_for()
     drafting = {"MODE": mode, "LEVEL": level, "WINDOW_SIZE": window_size, "GUESS_SET_SIZE": guess_set_size}
     configure_lade(**drafting)
     network, tokenizer = load_model(model, dtype=dtype, device=device)
     prompt = prompt or prompt_for(model)
     inputs = encode(network, tokenizer, prompt, max_new_tokens)
     job = Job(network, inputs, seed, {"max_new_tokens": max_new_tokens} | sampling(**sampler), drafting)
-    both = both_asked_for()
     if both and mode != "lookahead":
         warm_up(network, tokenizer)
     ways = {"plain": job.plain, "lookahead": job.lookahead} if both else {"plain": job.plain}
@@ -198,11 +199,11 @@ def main(
 
 def both_asked_for() -> bool:
     """Whether both ways are to be run; where not all is said that this needs, it is told."""
-    values = {name: os.environ.get(name) for name in SWITCHES}
-    missing = [name for name, value in values.items() if value != "1"]
-    if missing and any(value not in (None, "", "0") for value in values.values()):
-        found = (name + "=1 is missing" + (f" (it is {values[name]!r})" if values[name] else "") for name in missing)
-        click.echo(f"{', '.join(found)}: with USE_LADE=1 and LOAD_LADE=1 both ways are run and compared", err=True)
+    missing = [name for name in SWITCHES if not switch(name)]
+    if len(missing) == 1:
+        click.echo(
+            f"{missing[0]}=1 is missing: with {'=1 and '.join(SWITCHES)}=1 both ways are run and compared", err=True
+        )
     return not missing
 
 

@@ -16,6 +16,7 @@ from lade.applications.bench.report.document import facts
 from lade.applications.bench.report.grid import NO_INTERVAL, between, versus
 from lade.applications.bench.report.results import some_records
 from lade.applications.bench.runfile import RUN, read_run
+from lade.applications.exits import Command, usage
 from lade.applications.output import JSON, show
 
 SLOWER = 3  # the exit status of --fail-if-slower
@@ -26,7 +27,7 @@ CAPTION = (
 )
 
 
-@click.command("bench-diff")
+@click.command("bench-diff", cls=Command)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--fail-if-slower", is_flag=True, help=f"Exit with {SLOWER} where a method is surely slower in B.")
@@ -34,11 +35,9 @@ CAPTION = (
 def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
     """Compare the results A and B of two runs of a bench, prompt by prompt. Each is a results.jsonl or its folder."""
     paths = [path / RESULTS if path.is_dir() else path for path in (a, b)]
-    try:
+    with usage("A B"):
         one, other = (trials_of(some_records(path)) for path in paths)
         notes = differing(*(path.with_name(RUN) for path in paths))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     found = changes(one, other)
     absent = {"only in A": only_in(one, other), "only in B": only_in(other, one)}
     lines = [*notes, *(f"{name}: {what}" for name, missing in absent.items() for what in missing), verdict(found)]

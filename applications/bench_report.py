@@ -5,10 +5,11 @@ from pathlib import Path
 import click
 
 from lade.applications.bench.report import build
+from lade.applications.exits import Command, failing, usage
 from lade.applications.output import JSON
 
 
-@click.command("bench-report")
+@click.command("bench-report", cls=Command)
 @click.argument("folder", type=click.Path(path_type=Path))
 @JSON
 def command(folder: Path, as_json: bool) -> None:
@@ -16,8 +17,6 @@ def command(folder: Path, as_json: bool) -> None:
 
     A bench that was interrupted has a report too, of what it recorded.
     """
-    try:
+    with failing(OSError), usage("FOLDER", ValueError):
         report = build(folder)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     report.show(as_json)

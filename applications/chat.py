@@ -4,7 +4,6 @@ Knows the terminal; the conversation itself is in chatbot.py.
 """
 
 import io
-import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,9 @@ from typing import Any
 import click
 
 import lade
+from lade.applications.aliases import renamed
 from lade.applications.chatbot import Chatbot, MessageTooLongError, prompt_format
+from lade.applications.exits import Command, switch
 from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, QUANT, configure_lade, default_device, load_model
 
 Callback = Callable[..., Any]
@@ -26,7 +27,12 @@ def kept_for_compatibility(name: str, told: str, reason: str, **attributes: Any)
         if value != param.default:
             raise click.BadParameter(f"{value!r}: allowed is {param.default!r}, {reason}", ctx, param)
 
-    return click.option(name, help=told, expose_value=False, callback=check, **attributes)
+    return renamed(name, spelt_before(name), help=told, expose_value=False, callback=check, **attributes)
+
+
+def spelt_before(name: str) -> str:
+    """As the original spelt it: `--use_ds` for `--use-ds`."""
+    return f"--{name.removeprefix('--').replace('-', '_')}"
 
 
 def messages(chat: bool) -> Iterator[str]:
@@ -71,9 +77,16 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
             click.echo(reply.summary())
 
 
-@click.command()
-@click.option("--model_path", callback=MODEL, help="Folder or hub name.  [default: the small story model that ships]")
-@click.option(
+@click.command(cls=Command)
+@renamed(
+    "--model",
+    "--model_path",
+    name="model_path",
+    callback=MODEL,
+    help="Folder or hub name.  [default: the small story model that ships]",
+)
+@renamed(
+    "--model-type",
     "--model_type",
     type=click.Choice(["auto", "llama"]),
     default="auto",
@@ -84,17 +97,24 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
 @click.option("--debug", is_flag=True, help="After each reply: tokens, steps, tokens per step, tokens/s.")
 @click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
 @click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
-@click.option("--max_new_tokens", type=click.IntRange(min=1), default=128, show_default=True, help="Per reply.")
-@click.option("--cache_dir", default="", help="Where downloads from the hub are kept.")
+@renamed(
+    "--max-new-tokens",
+    "--max_new_tokens",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Per reply.",
+)
+@renamed("--cache-dir", "--cache_dir", default="", help="Where downloads from the hub are kept.")
 @click.option("--mode", type=MODE, help="auto: sizes are limits; lookahead: exactly these.  [default: auto]")
 @click.option("--level", type=int, help="N, tokens of an n-gram.  [default: 5]")
-@click.option("--window_size", type=int, help="W, columns of the window.  [default: 7]")
-@click.option("--guess_set_size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
+@renamed("--window-size", "--window_size", type=int, help="W, columns of the window.  [default: 7]")
+@renamed("--guess-set-size", "--guess_set_size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
 @click.option("--quant", type=QUANT, help="Hold the weights in few bits.  [default: the checkpoint's own]")
 @kept_for_compatibility(
-    "--use_ds", "Refused: there is no DeepSpeed here.", "DeepSpeed is not supported", is_flag=True, default=False
+    "--use-ds", "Refused: there is no DeepSpeed here.", "DeepSpeed is not supported", is_flag=True, default=False
 )
-@kept_for_compatibility("--local_rank", "Only 0: one process decodes.", "one process decodes", type=int, default=0)
+@kept_for_compatibility("--local-rank", "Only 0: one process decodes.", "one process decodes", type=int, default=0)
 def command(
     *,
     model_path: str | None,
@@ -115,8 +135,8 @@ def command(
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # bytes or characters that the terminal cannot take end no chat
             stream.reconfigure(errors="replace")
-    lookahead = os.environ.get("USE_LADE") == "1"
     configure_lade(MODE=mode, LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
+    lookahead, color = switch("USE_LADE"), switch("COLOR_PRINT")
     model, tokenizer = load_model(
         model_path, dtype=dtype, device=device, cache_dir=cache_dir or None, quant=quant or None
     )
@@ -128,7 +148,7 @@ def command(
         prompt_format(model_type, tokenizer),
         max_new_tokens,
         write,
-        color=os.environ.get("COLOR_PRINT") == "1",
+        color=color,
         lookahead=lookahead,
     )
     converse(bot, chat=chat, debug=debug)

@@ -7,6 +7,8 @@ from importlib import import_module
 
 import click
 
+from lade.applications.exits import Group
+
 COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench": ("lade.applications.bench.command", "Measure ways of decoding side by side."),
     "bench-diff": ("lade.applications.bench_diff", "Compare two runs of a bench, prompt by prompt."),
@@ -20,8 +22,11 @@ COMMANDS = {  # name: (module that holds it as `command`, what it does)
 }
 
 
-class LazyGroup(click.Group):
-    """Lists its commands from the table, so that `lade --help` loads no model library."""
+class LazyGroup(Group):
+    """Lists its commands from the table, so that `lade --help` loads no model library.
+
+    How they all end stands in `lade.applications.exits`.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

@@ -13,8 +13,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lade.applications.aliases import renamed
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.prompts import read_prompts
+from lade.applications.exits import Command, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.atomic import put_in_place
 from lade.progress import progress_bar
@@ -23,12 +25,20 @@ if TYPE_CHECKING:
     from lade.applications.likelihood import Standing
 
 
-@click.command("likelihood")
+@click.command("likelihood", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.option("--draft", required=True, callback=MODEL, help="A smaller model with MODEL's tokenizer.")
 @click.option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`.")
 @click.option("--max-new-tokens", default=64, show_default=True, type=click.IntRange(min=1))
-@click.option("--tokens", default=5, show_default=True, type=click.IntRange(min=1), help="Drafted per step.")
+@renamed(
+    "--draft-tokens",
+    "--tokens",
+    name="tokens",
+    default=5,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Drafted per step.",
+)
 @click.option("--n", "limit", type=click.IntRange(min=1), help="Only so many prompts.")
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
 @click.option("--seed", default=0, show_default=True, type=int)
@@ -55,16 +65,15 @@ def command(
 
     from lade.applications.likelihood import compare, report, standings, ways
 
-    try:
+    with usage("--prompts"):
         texts = read_prompts(prompts, limit)
-        if out is not None and not out.resolve().parent.is_dir():
-            raise ValueError(f"--out {out}: there is no folder {out.resolve().parent}")
-        torch.set_num_threads(threads)
-        target, tokenizer = load_model(model, dtype=dtype, device=device)
-        writer, _ = load_model(draft, dtype=dtype, device=device)
+    with usage("--out"):
+        check_folder(out)
+    torch.set_num_threads(threads)
+    target, tokenizer = load_model(model, dtype=dtype, device=device)
+    writer, _ = load_model(draft, dtype=dtype, device=device)
+    with usage("--draft"):
         writers = ways(target, writer, given["tokens"], arguments(given))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     ids = [(text.id, tokenizer(text.text, return_tensors="pt").input_ids.to(target.device)) for text in texts]
     with progress_bar("runs") as progress:
         runs = compare(target, ids, writers, given["seed"], progress)
@@ -74,6 +83,12 @@ def command(
         about = given | {"model": model, "draft": draft, "threads": threads, "machine": describe(target.device)}
         put_in_place(out, (json.dumps(report(runs, about), indent=2) + "\n").encode())
         console.print(str(out))
+
+
+def check_folder(out: Path | None) -> None:
+    """ValueError where the report could not be written."""
+    if out is not None and not out.resolve().parent.is_dir():
+        raise ValueError(f"there is no folder {out.resolve().parent}")
 
 
 def arguments(given: dict[str, Any]) -> dict[str, Any]:

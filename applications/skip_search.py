@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import lade
+from lade.applications.aliases import renamed
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.prompts import read_prompts
+from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.drafters.lengths import LENGTHS
 from lade.progress import progress_bar
@@ -26,8 +28,6 @@ from lade.tuning.skipsearch import Measure, Outcome, first_sets, open_study, req
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
-
-INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,31 @@ class Drafting:
         return {"do_sample": True, "temperature": self.temperature, "top_k": 0}
 
 
-@click.command("skip-search")
+@click.command("skip-search", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The set found, as JSON.")
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Sets to try.")
 @click.option("--max-new-tokens", default=64, show_default=True, type=click.IntRange(min=2))
 @click.option("--n", "limit", default=4, show_default=True, type=click.IntRange(min=1), help="Only so many prompts.")
-@click.option("--tokens", default=8, show_default=True, type=click.IntRange(min=1), help="The most drafted per step.")
-@click.option("--adapt", default="confidence", show_default=True, type=click.Choice(list(LENGTHS)))
+@renamed(
+    "--draft-tokens",
+    "--tokens",
+    name="tokens",
+    default=8,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="The most drafted per step.",
+)
+@renamed(
+    "--draft-adapt",
+    "--adapt",
+    name="adapt",
+    default="confidence",
+    show_default=True,
+    type=click.Choice(list(LENGTHS)),
+    help="How that number adapts.",
+)
 @click.option("--threshold", default=0.6, show_default=True, type=click.FloatRange(0, 1))
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
 @click.option("--seed", default=0, show_default=True, type=int)
@@ -89,30 +105,28 @@ def command(
     from lade.fingerprint import fingerprint
 
     drafting, journal = Drafting(**given), out.with_suffix(".journal")
-    try:
+    with failing():
         require_optuna()
+    with usage("--prompts"):
         texts = read_prompts(prompts, limit)
+    with usage():
         prepare(out, journal, overwrite)
-        torch.set_num_threads(threads)
-        loaded, tokenizer = load_model(model, dtype=dtype, device=device)
-        ids = [tokenizer(text.text, return_tensors="pt").input_ids.to(loaded.device) for text in texts]
-        head = {
-            "model": fingerprint(loaded),
-            "prompts": [text.text for text in texts],
-            "options": given | {"threads": threads},
-            "machine": describe(loaded.device)["cpu"],
-            "device": describe(loaded.device)["device"],
-        }
+    torch.set_num_threads(threads)
+    loaded, tokenizer = load_model(model, dtype=dtype, device=device)
+    ids = [tokenizer(text.text, return_tensors="pt").input_ids.to(loaded.device) for text in texts]
+    head = {
+        "model": fingerprint(loaded),
+        "prompts": [text.text for text in texts],
+        "options": given | {"threads": threads},
+        "machine": describe(loaded.device)["cpu"],
+        "device": describe(loaded.device)["device"],
+    }
+    with usage():
         study = open_study(journal, head, drafting.seed)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-    try:
+    with interruptible(lambda: f"{journal} holds {len(study.trials)} trials; the same command goes on from there"):
         with progress_bar("trials") as progress:
             outcome = run(study, loaded, ids, drafting, trials, progress)
-    except KeyboardInterrupt:
-        click.echo(f"interrupted; {journal} holds {len(study.trials)} trials; run it again to go on", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    tell(outcome, loaded, ids, drafting, out, model)
+        tell(outcome, loaded, ids, drafting, out, model)
 
 
 def prepare(out: Path, journal: Path, overwrite: bool) -> None:

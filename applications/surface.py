@@ -26,7 +26,7 @@ class Grid:
 
 
 def check_picture(path: Path) -> None:
-    """ValueError, before anything is measured, where no picture could be drawn there."""
+    """Before anything is measured: ValueError where no picture could be drawn there, ImportError without matplotlib."""
     if path.suffix not in SUFFIXES:
         raise ValueError(f"--picture {path}: allowed are files that end in {', '.join(SUFFIXES)}")
     if not path.resolve().parent.is_dir():
@@ -34,7 +34,7 @@ def check_picture(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401 - an optional extra
     except ImportError as error:
-        raise ValueError(f"--picture {path}: needs matplotlib; pip install 'lade[plot]'") from error
+        raise ImportError(f"--picture {path}: needs matplotlib; pip install 'lade[plot]'") from error
 
 
 def grid_of(measured: Measured) -> Grid | None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lade import preset
+from lade.applications.aliases import renamed
 from lade.applications.bench.machine import available_cores
 from lade.applications.bench.methods import MethodOptions
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.candidates import DEFAULT, settings_of
+from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.applications.output import JSON
 from lade.applications.surface import SUFFIXES, check_picture
@@ -26,16 +28,14 @@ from lade.tuning.measurements import MeasurementFile
 if TYPE_CHECKING:
     from lade.applications.tuning import Tuning
 
-INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
-
-@click.command("tune")
+@click.command("tune", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`.")
-@click.option(
+@renamed(
     "--candidates",
     "--draft-free",
-    "specs",
+    name="specs",
     default=DEFAULT,
     help="With commas between them: lookahead:level=5:window=15:guesses=15,auto:budget=16.  [default: a grid]",
 )
@@ -79,33 +79,30 @@ def command(
     from lade.applications.standings import finish
     from lade.applications.tuning import Tuning, head_of, tune
 
-    try:
-        options = MethodOptions(pool_from_prompt=pool_from_prompt, warm=warm, adapt=False)
+    options = MethodOptions(pool_from_prompt=pool_from_prompt, warm=warm, adapt=False)
+    with usage("--candidates"):
         plain, settings = settings_of(specs, options)
+    with usage("--prompts"):
         texts = read_prompts(prompts, limit)
+    with usage():
         out = out or preset.preset_file(Path(model).resolve().name)
         tuning = Tuning(model, prompts, out, settings, plain, options, RunOptions(turns=1, chat=False, **given))
         check_number(prompts, len(texts))
         if picture is not None:
-            check_picture(picture)
+            with failing(ImportError):
+                check_picture(picture)
         prepare(tuning, overwrite)
-        torch.set_num_threads(threads)
-        loaded, tokenizer = load_model(model, dtype=dtype, device=device)
+    torch.set_num_threads(threads)
+    loaded, tokenizer = load_model(model, dtype=dtype, device=device)
+    with usage():
         task = make_task(prompts.stem, texts, loaded, tokenizer, tuning.run)
         check_number(prompts, len(task.prompts))
         known = MeasurementFile(tuning.measurements, head_of(tuning, texts, loaded))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
     if known:
         click.echo(f"{tuning.measurements}: goes on behind {len(known)} measurements", err=True)
-    try:
+    with interruptible(lambda: f"{tuning.measurements} holds {len(known)} measurements; the same command goes on"):
         result = tune(tuning, loaded, task, known)
-    except KeyboardInterrupt:
-        click.echo(
-            f"interrupted; {tuning.measurements} holds {len(known)} measurements; run it again to go on", err=True
-        )
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    finish(tuning, result, loaded, task, picture, as_json)
+        finish(tuning, result, loaded, task, picture, as_json)
 
 
 def check_number(prompts: Path, number: int) -> None:

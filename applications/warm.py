@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, QUANT, default_device, load_model
 from lade.cachefolder import cache_folder
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from lade.warm import WarmTable
 
 
-@click.command("warm")
+@click.command("warm", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.option("--top", default=16, show_default=True, type=click.IntRange(min=1), help="Tokens kept per entry.")
 @click.option("--dtype", type=DTYPE, help="A table holds for one dtype.  [default: the checkpoint's own]")
@@ -30,12 +31,16 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
 
     The table lies in the folder LADE_CACHE, else in lade's folder of the user's cache; a changed model needs a new one.
     """
+
     from lade import warm
 
     prepare()
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
     known = warm.cached(loaded, tokenizer=tokenizer)
-    table = warm_up(loaded, tokenizer, top)
+    with usage("--top"):
+        warm.check(loaded, top)
+    with interruptible(lambda: "what was computed is kept; the same command goes on from there"):
+        table = warm_up(loaded, tokenizer, top)
     path = warm.table_file(loaded)
     if not path.exists():
         raise click.ClickException(f"{path}: could not be written")
@@ -62,7 +67,5 @@ def prepare() -> None:
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> WarmTable:
     from lade import warm
 
-    try:
+    with failing(OSError, ValueError, RuntimeError):
         return warm.warm_up(model, top=top, tokenizer=tokenizer)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lade.applications.options import MODEL, load_model
+from lade.applications.exits import Command
+from lade.applications.options import DTYPE, MODEL, load_model
 from lade.models.load import model_source
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ def size_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@click.command("widen")
+@click.command("widen", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.argument("out", type=click.Path(path_type=Path), required=False)
 @click.option("--shape", type=click.Choice(list(SHAPES)), help="Named sizes.")
 @size_options
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the model's own.")
+@click.option("--dtype", type=DTYPE, help="[default: the model's own]")
 def command(model: str, out: Path | None, shape: str | None, dtype: str | None, **given: int | None) -> None:
     """Widen MODEL, a trained LLaMA, to a bigger shape: same text, bigger cost. Its logits are checked.
 
@@ -98,6 +99,9 @@ def command(model: str, out: Path | None, shape: str | None, dtype: str | None, 
     original, tokenizer = load_model(model, dtype=dtype, device="cpu")
     try:
         wide = widen(original, **sizes_for(shape, given))
+    except ValueError as error:
+        raise click.UsageError(named(str(error))) from error
+    try:
         label = label_of(model, wide, logit_difference(original, wide))
     except ValueError as error:
         raise click.ClickException(f"{error}; nothing was written") from error
@@ -113,9 +117,14 @@ def prepare(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.ClickException(f"OUT={out}: cannot be made ({error.strerror})") from error
+        raise click.UsageError(f"OUT={out}: cannot be made ({error.strerror})") from error
     if any(out.iterdir()):
-        raise click.ClickException(f"OUT={out}: a new or empty folder is needed")
+        raise click.UsageError(f"OUT={out}: a new or empty folder is needed")
+
+
+def named(error: str) -> str:
+    """The error with the option that it is about, where it is about one."""
+    return next((f"{name}: {error}" for name, size in OPTIONS.items() if error.startswith(f"{size}=")), error)
 
 
 def sizes_for(shape: str | None, given: dict[str, int | None]) -> dict[str, int]:

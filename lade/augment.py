@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from transformers import GenerationMixin
 from lade.arguments import check_model
 from lade.config import LookaheadConfig, check_config, check_switch, default_config, forget_settings
 from lade.contrast import Contrast, check_contrast
+from lade.environment import lenient_switch
 from lade.locks import fork_safe_lock
 from lade.methods import Method, check_method
 from lade.reference import check_mode, check_reference
@@ -57,7 +57,8 @@ _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("lade_scopes", default=())
 def augment_all() -> None:
     """Let every transformers model decode with lookahead, by the settings of `config_lade`; again changes nothing.
 
-    USE_LADE=0 in the environment switches it off call by call.
+    USE_LADE=0 (or false, no, off) in the environment switches it off call by call; a value that says neither on nor off
+    is taken as on, with one warning.
     """
     global _augmented
     with _lock:
@@ -189,7 +190,7 @@ def _settings_for(model: Any) -> Given | None:
     scope = _innermost(model)
     if scope is not None:
         return scope.given
-    return Given(default_config()) if _augmented and os.environ.get("USE_LADE", "1") != "0" else None
+    return Given(default_config()) if _augmented and lenient_switch("USE_LADE", default=True) else None
 
 
 def _innermost(model: Any) -> Scope | None:

@@ -21,7 +21,7 @@ from lade.warmfile import CacheWarning, find, load, store, table_file
 from lade.warmtable import Progress, WarmTable, check, compute
 from lade.wrappers import unwrapped
 
-__all__ = ["CacheWarning", "WarmTable", "cached", "compute", "table_file", "warm_up"]
+__all__ = ["CacheWarning", "WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)

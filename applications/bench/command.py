@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lade.applications.aliases import renamed
 from lade.applications.bench.contenders import DEFAULT, Contender, contenders, unready
 from lade.applications.bench.machine import available_cores
 from lade.applications.bench.methods import METHODS, MethodOptions
@@ -22,20 +23,21 @@ from lade.applications.bench.scoring.sandbox import SandboxError
 from lade.applications.bench.sources import DEFAULT_SUITES, Source, from_file, from_suites
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
+from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import DEVICE, default_device
 from lade.applications.output import JSON
 from lade.models import load
-from lade.models.load import as_device, model_source
+from lade.models.load import DTYPES, as_device, model_source
 from lade.models.quant import QUANTS, check_quant
 
 if TYPE_CHECKING:
     from lade.applications.bench.bench import Bench, Ready
 
+ERRORS = (ImportError, OSError, ValueError, SandboxError)  # a process that fails is an OSError
 USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
-INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
 
-@click.command("bench")
+@click.command("bench", cls=Command)
 @click.argument("model")
 @click.option("--suite", help=f"With commas between them: {', '.join(SUITES)}.  [default: {DEFAULT_SUITES}]")
 @click.option(
@@ -50,7 +52,7 @@ INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=f"Folder for {RESULTS} and its report.")
 @click.option("--overwrite", is_flag=True, help="Begin anew, where OUT holds a run; else the same run goes on.")
-@click.option("--n", "--limit", "limit", type=click.IntRange(min=1), help="Only so many prompts of each suite.")
+@renamed("--n", "--limit", name="limit", type=click.IntRange(min=1), help="Only so many prompts of each suite.")
 @click.option("--offset", default=0, show_default=True, type=click.IntRange(min=0), help="Leave out the first prompts.")
 @grid_options
 @run_options
@@ -58,7 +60,7 @@ INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 @click.option("--execute", is_flag=True, help="Run generated code, limited and apart, where answers are scored by it.")
 @click.option("--quant", type=click.Choice(list(QUANTS)), help="Hold the model's weights in few bits.")
 @click.option("--reference-model", help="Asked how likely it finds every text.  [default: MODEL]")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the model's own.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Default: the model's own.")
 @click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
@@ -100,18 +102,20 @@ def command(
     options = MethodOptions(**_taken(given, MethodOptions))
     run = RunOptions(**_taken(given, RunOptions))
     loading = {name: given[name] for name in ("dtype", "device", "attn_implementation", "quant")}
-    try:
+    with usage("--methods"):
         wanted = contenders(specs, options)
+    with usage("MODEL"):
+        model_source(model)
+    with usage(None, *ERRORS):
         check_models(options, wanted, reference_model, loading)
         sources = [] if memory else _sources(suite, prompts, limit, offset, execute)
         make_folder(out)
-        torch.set_num_threads(threads)
-        grid = Grid(temperature, batch, context or (None,))
-        left_out = unready(specs, options)
-        bench = Bench(model, wanted, left_out, sources, out, options, run, grid, loading, execute, reference_model)
+    torch.set_num_threads(threads)
+    grid = Grid(temperature, batch, context or (None,))
+    left_out = unready(specs, options)
+    bench = Bench(model, wanted, left_out, sources, out, options, run, grid, loading, execute, reference_model)
+    with failing(*ERRORS):
         report = bench_memory(bench, (context or (None,))[0], overwrite) if memory else bench_speed(bench, overwrite)
-    except (ImportError, OSError, ValueError, SandboxError) as error:  # a process that fails is an OSError
-        raise click.ClickException(str(error)) from error
     report.show(as_json)
 
 
@@ -129,9 +133,10 @@ def check_models(
     if options.draft is not None and not any(contender.method.drafts for contender in wanted):
         using = ", ".join(method.name for method in METHODS.values() if method.drafts)
         raise ValueError(f"--draft {options.draft}: none of the methods asked for uses it; {using} do")
-    for name in (options.draft, reference_model):
+    for option, name in (("--draft", options.draft), ("--reference-model", reference_model)):
         if name is not None:
-            model_source(name)
+            with usage(option):
+                model_source(name)
     for quant in (loading["quant"], options.draft_quant):
         if quant is not None:
             check_quant(quant, as_device(loading["device"]))
@@ -144,7 +149,8 @@ def _taken(given: dict[str, Any], kind: type) -> dict[str, Any]:
 
 def _sources(suite: str | None, prompts: Path | None, limit: int | None, offset: int, execute: bool) -> list[Source]:
     if prompts is not None:
-        return from_file(prompts, limit, offset)
+        with usage("--prompts"):
+            return from_file(prompts, limit, offset)
     return from_suites(suite if suite is not None else DEFAULT_SUITES, limit, offset, execute)
 
 
@@ -153,17 +159,16 @@ def bench_speed(bench: Bench, overwrite: bool) -> Report:
     from lade.applications.bench.bench import make_ready
     from lade.applications.bench.session import begin, measure
 
-    ready = make_ready(bench, *load(bench.model, **bench.loading))
-    trials = begin(ready, overwrite)
+    model, tokenizer = load(bench.model, **bench.loading)
+    with usage(None, ValueError):
+        ready = make_ready(bench, model, tokenizer)
+        trials = begin(ready, overwrite)
     for line in remarks(ready, len(trials)):
         click.echo(line, err=True)
-    try:
+    with interruptible(lambda: f"the same command goes on where {bench.out / RESULTS} ends"):
         if trials:
             measure(ready, trials)
-    except KeyboardInterrupt:
-        click.echo(f"interrupted; the same command goes on where {bench.out / RESULTS} ends", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
-    return build(bench.out)
+        return build(bench.out)
 
 
 def remarks(ready: Ready, left: int) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from lade.applications.aliases import renamed
 from lade.applications.bench.references import REFERENCES
 from lade.drafters.lengths import LENGTHS
 from lade.models.quant import QUANTS
@@ -39,6 +40,12 @@ def eos_ids(context: click.Context, parameter: click.Parameter, value: str | Non
     return tuple(int(part) for part in parts)
 
 
+def guesses(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
+    if value is not None and value != -1 and value < 1:
+        raise click.BadParameter(f"must be at least 1, or -1 for all, got {value}")
+    return value
+
+
 def together(*options: Callable[..., Any]) -> Callable[..., Any]:
     """One decorator for several options, shown in this order."""
 
@@ -51,26 +58,39 @@ def together(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 
 method_options = together(
-    click.option(
-        "--level",
-        "--ngram",
-        "level",
-        default=5,
+    renamed("--level", "--ngram", default=5, show_default=True, type=click.IntRange(min=2), help="N; auto: at most."),
+    renamed(
+        "--window-size",
+        "--window",
+        name="window",
+        default=7,
         show_default=True,
-        type=click.IntRange(min=2),
-        help="N; auto: at most.",
+        type=click.IntRange(min=1),
+        help="W; auto: at most.",
     ),
-    click.option("--window", default=7, show_default=True, type=click.IntRange(min=1), help="W; auto: at most."),
-    click.option("--guesses", type=int, help="G, -1 for all; auto: at most; default W."),
+    renamed(
+        "--guess-set-size",
+        "--guesses",
+        name="guesses",
+        callback=guesses,
+        type=int,
+        help="G, -1 for all; auto: at most; default W.",
+    ),
     click.option("--pool-from-prompt", is_flag=True, help="Pool the n-grams of the prompt too."),
-    click.option("--lookup-tokens", default=10, show_default=True, type=int, help="Draft length of prompt_lookup."),
-    click.option("--budget", type=int, help="Most tokens of a forward; default: the method's own."),
+    click.option(
+        "--lookup-tokens",
+        default=10,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Draft length of prompt_lookup.",
+    ),
+    click.option("--budget", type=click.IntRange(min=1), help="Most tokens of a forward; default: the method's own."),
     click.option("--warm", is_flag=True, help="Draft from the warm table, made before the runs where it is missing."),
     click.option("--adapt/--no-adapt", default=True, help="Choose every forward's size anew, up to the budget."),
     click.option("--reference", type=click.Choice(list(REFERENCES)), help="A text that the output may repeat."),
     click.option("--draft", help="A second model with MODEL's tokenizer: drafts, or is the amateur of contrastive."),
     click.option("--draft-quant", type=click.Choice(list(QUANTS)), help="Hold its weights in few bits."),
-    click.option("--draft-tokens", "--gamma", "draft_tokens", type=click.IntRange(min=1), help="Drafted per step."),
+    renamed("--draft-tokens", "--gamma", type=click.IntRange(min=1), help="Drafted per step."),
     click.option("--draft-adapt", type=click.Choice(list(LENGTHS)), help="How that number adapts."),
     click.option("--threshold", type=click.FloatRange(0, 1), help="Of confidence, where it adapts by that."),
     click.option("--widths", default="4-2-2", show_default=True, help="multi_candidate: candidates by depth."),

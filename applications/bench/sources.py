@@ -42,9 +42,9 @@ def from_suites(names: str, limit: int | None, offset: int, execute: bool) -> li
         raise ValueError(f"--suite {names!r}: at least one name is needed, known are {', '.join(SUITES)}")
     for name in wanted:
         if name not in SUITES:
-            raise ValueError(f"unknown suite {name!r}: known are {', '.join(SUITES)}")
+            raise ValueError(f"--suite {names}: unknown suite {name!r}: known are {', '.join(SUITES)}")
         if wanted.count(name) > 1:
-            raise ValueError(f"suite {name!r} stands twice")
+            raise ValueError(f"--suite {names}: suite {name!r} stands twice")
     if execute and any(SUITES[name].executes for name in wanted):
         _check_sandbox()
     return [_suite(name, limit, offset, execute) for name in wanted]

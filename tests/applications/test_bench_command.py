@@ -97,7 +97,7 @@ def test_results_are_replaced_only_when_asked(prompts: Path, tmp_path: Path) -> 
     (tmp_path / "results.jsonl").write_text("kept")
     arguments = ("--prompts", prompts, "--methods", "plain", "--limit", 1, "--max-new-tokens", 2, "--out", tmp_path)
     refused = bench(*arguments)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "holds results.jsonl already; give another folder or --overwrite" in refused.stderr
     assert (tmp_path / "results.jsonl").read_text() == "kept"
     assert bench(*arguments, "--overwrite").exit_code == 0
@@ -153,8 +153,8 @@ def test_every_source_is_accounted_for(prompts: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--methods", "plain,warp"), "unknown method 'warp': known are plain, static, lookahead, auto"),
-        (("--methods", "lookahead", "--guesses", "0"), "guesses=0"),
-        (("--methods", "auto", "--budget", "0"), "budget=0"),
+        (("--methods", "lookahead", "--guess-set-size", "0"), "--guess-set-size"),
+        (("--methods", "auto", "--budget", "0"), "--budget"),
         (("--reference", "near"), "'near' is not one of 'equal', 'useless'"),
         (("--offset", "-1"), "--offset"),
         (("--offset", "2"), "stories.jsonl: holds 2 prompts, none behind the first 2"),
@@ -176,7 +176,7 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
     prompts: Path, tmp_path: Path, arguments: tuple[str, str], message: str
 ) -> None:
     result = bench("--prompts", prompts, "--out", tmp_path / "out", *arguments, model="no/such/model")
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert message in result.stderr
     assert "no/such/model" not in result.stderr
     assert not (tmp_path / "out").exists()
@@ -184,13 +184,13 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
 
 def test_folders_that_cannot_take_results_are_refused(prompts: Path) -> None:
     result = bench("--prompts", prompts, "--out", prompts / "below", model="no/such/model")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "below: cannot be made" in result.stderr
 
 
 def test_models_that_are_not_there_are_named(prompts: Path, tmp_path: Path) -> None:
     result = bench("--prompts", prompts, "--out", tmp_path / "out", model=tmp_path / "nowhere")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "nowhere" in result.stderr
 
 
@@ -208,7 +208,7 @@ def test_what_the_model_cannot_do_is_refused_before_the_first_run(
     prompts: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     result = bench("--prompts", prompts, "--out", tmp_path / "out", "--max-new-tokens", 12, *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert not any((tmp_path / "out").iterdir())
 
@@ -345,7 +345,7 @@ def test_another_run_is_not_mixed_in(prompts: Path, tmp_path: Path) -> None:
     assert bench(*arguments, "--max-new-tokens", 3).exit_code == 0
     kept = (tmp_path / "results.jsonl").read_bytes()
     other = bench(*arguments, "--max-new-tokens", 4, "--batch", "2")
-    assert other.exit_code == 1
+    assert other.exit_code == 2
     assert "holds another run: options.max_new_tokens is 3, not 4; options.batch is [1], not [2]" in other.stderr
     more = bench(*arguments[:2], "--methods", "lookahead", "--out", tmp_path, "--max-new-tokens", 3)
     assert "methods is ['plain'], not ['plain', 'lookahead']; tasks.stories.prompts is 1, not 2" in more.stderr

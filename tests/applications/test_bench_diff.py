@@ -246,7 +246,7 @@ def test_bad_files_are_named(name: str, content: str | None, message: str, tmp_p
     else:
         (b / name).write_text(content)
     result = diff(a, b)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert str(b) in result.stderr
 

@@ -369,7 +369,7 @@ def test_what_cannot_be_used_is_named_and_nothing_is_written(
             (tmp_path / name).write_text(content)
     before = sorted(path.name for path in tmp_path.iterdir())
     result = report_of(tmp_path)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert str(tmp_path) in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before

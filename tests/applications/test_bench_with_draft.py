@@ -285,7 +285,7 @@ def test_what_cannot_run_is_refused_before_the_first_run(
     places["BINARY"].write_bytes(b"\xff\xfe\x00")
     out = tmp_path / "out"
     result = bench(prompts, out, *(places.get(argument, argument) for argument in arguments))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert not out.exists() or not any(out.iterdir())
 

@@ -71,5 +71,5 @@ def test_bad_input_is_named(prompts: Path, tmp_path: Path) -> None:
     base = (STORIES, "--draft", STORIES, "--prompts")
     assert "missing.jsonl" in run(*base, tmp_path / "missing.jsonl").stderr
     assert "there is no folder" in run(*base, prompts, "--out", tmp_path / "no" / "report.json").stderr
-    assert "Invalid value for '--tokens'" in run(*base, prompts, "--tokens", 0).stderr
+    assert "Invalid value for '--draft-tokens'" in run(*base, prompts, "--tokens", 0).stderr
     assert "nowhere" in run(STORIES, "--draft", tmp_path / "nowhere", "--prompts", prompts).stderr

@@ -45,7 +45,7 @@ def test_wrong_arguments_are_named_before_any_work(prompts: Path, tmp_path: Path
     assert "allowed are files that end in .json" in search(prompts, tmp_path / "set.txt").stderr
     assert "missing.jsonl" in search(tmp_path / "missing.jsonl", tmp_path / "set.json").stderr
     assert "Invalid value for '--trials'" in search(prompts, tmp_path / "set.json", "--trials", 0).stderr
-    assert "Invalid value for '--adapt'" in search(prompts, tmp_path / "set.json", "--adapt", "often").stderr
+    assert "Invalid value for '--draft-adapt'" in search(prompts, tmp_path / "set.json", "--adapt", "often").stderr
     (tmp_path / "set.json").write_text("{}")
     assert "is there already" in search(prompts, tmp_path / "set.json").stderr
     assert not (tmp_path / "set.journal").exists()
@@ -54,6 +54,6 @@ def test_wrong_arguments_are_named_before_any_work(prompts: Path, tmp_path: Path
 def test_a_journal_of_other_options_is_refused(prompts: Path, tmp_path: Path) -> None:
     assert search(prompts, tmp_path / "set.json", "--trials", 1).exit_code == 0
     result = search(prompts, tmp_path / "set.json", "--trials", 1, "--tokens", 3)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "holds trials with options" in result.stderr
     assert search(prompts, tmp_path / "set.json", "--trials", 1, "--tokens", 3, "--overwrite").exit_code == 0

@@ -220,7 +220,7 @@ def test_measurements_of_another_run_are_refused(
         changes = ()
     before = (tmp_path / "mine.measurements.jsonl").read_bytes()
     refused = tune(prompts, *arguments, *changes)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "mine.measurements.jsonl: was measured with" in refused.stderr
     assert name in refused.stderr
     assert (tmp_path / "mine.measurements.jsonl").read_bytes() == before
@@ -261,7 +261,7 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lade.applications.tune.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     result = tune(prompts, *arguments)
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == 2
     assert message in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stories.jsonl"]
 
@@ -270,7 +270,7 @@ def test_a_file_that_is_no_tuning_s_is_not_replaced(prompts: Path, tmp_path: Pat
     out = tmp_path / "config.json"
     out.write_text("kept")
     result = tune(prompts, "--out", out)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "config.json: is there already" in result.stderr
     assert out.read_text() == "kept"
 

@@ -54,7 +54,7 @@ def test_wrong_arguments_are_named_before_any_work(tmp_path: Path, table_folder:
     assert "Invalid value for '--device'" in run(STORIES, "--device", "abacus").stderr
     assert not table_folder.exists()
     result = run(STORIES, "--top", 513)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "top=513: allowed is an integer from 1 to 512" in result.stderr
 
 
