@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lade.arguments import check_path
 from lade.config import check_switch
+from lade.models.hub import on_hand
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
 from lade.shown import invalid, shown
@@ -58,6 +59,8 @@ def load(
         check_path("cache_dir", cache_dir)
     if quant is not None:
         check_quant(quant, place)
+    if not Path(source).is_dir():
+        source = on_hand(source, cache_dir)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)

@@ -24,6 +24,7 @@ from lade.models.pretrained.tokenizer import load_tokenizer, train_tokenizer
 from lade.models.pretrained.withheld import Withheld, evaluation_texts
 
 HELD_OUT = 0.01  # of the groups
+DATA = ("gsm8k/", "mbpp/", "human_eval/")  # folders of the data sets
 SAMPLE = 40_000_000  # characters that the tokenizer is trained on
 FOLDER = click.Path(path_type=Path, file_okay=False)
 PRESENT = click.Path(path_type=Path, file_okay=False, exists=True)
@@ -106,9 +107,16 @@ def listing(found: Sequence[Origin], sides: dict[str, list[Document]]) -> list[d
     ]
 
 
+def checked_data(context: click.Context, parameter: click.Parameter, data: Path | None) -> Path | None:
+    """Without one of them no exercise would get in, and no evaluation text would be kept out."""
+    if data is not None and not any((data / name).is_dir() for name in DATA):
+        raise click.BadParameter(f"the folder must hold at least one of {', '.join(DATA)}, got {str(data)!r}")
+    return data
+
+
 @click.command()
 @click.option("--out", type=FOLDER, required=True, help="Folder to write.")
-@click.option("--data", type=FOLDER, help="Folder with gsm8k/, mbpp/, human_eval/.")
+@click.option("--data", type=PRESENT, callback=checked_data, help=f"Folder with {', '.join(DATA)}.")
 @click.option(
     "--site-packages",
     type=PRESENT,

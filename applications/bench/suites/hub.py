@@ -1,14 +1,11 @@
 """Rows from the Hugging Face hub, read as a stream so that no whole data set is downloaded. Knows no suite."""
 
-import ssl
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from types import ModuleType
 
 from lade.applications.bench.suites.sources import AbsentError, MakePrompt, Row
+from lade.models.hub import ask
 
-SECONDS = 5.0  # for the hub's first answer
 ROWS = 1000  # of a large data set so many are enough
 
 
@@ -35,7 +32,7 @@ class Hub:
             raise AbsentError(f"{where} is not asked for, since HF_HUB_OFFLINE is set")
         datasets = _datasets(where)
         try:
-            _knock(constants.ENDPOINT)
+            ask()  # `load_dataset` would try for half a minute
             stream = datasets.load_dataset(
                 self.dataset, self.config, split=self.split, revision=self.revision, streaming=True
             )
@@ -50,14 +47,3 @@ def _datasets(where: str) -> ModuleType:
     except ImportError as error:
         raise AbsentError(f"{where} needs the package {error.name}, which is not installed") from error
     return datasets
-
-
-def _knock(endpoint: str) -> None:
-    """OSError where nothing answers soon: `load_dataset` would try for half a minute."""
-    try:
-        urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=SECONDS).close()
-    except urllib.error.HTTPError as answer:
-        answer.close()
-    except urllib.error.URLError as error:
-        if not isinstance(error.reason, ssl.SSLError):  # somebody is there; the hub's client has its own certificates
-            raise

@@ -108,6 +108,20 @@ def test_what_is_absent_is_said(installed: Path, tmp_path: Path) -> None:
     assert f"{MBPP} is left out" in output
 
 
+def test_a_data_folder_that_is_not_there_is_refused_before_anything_is_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "origins", lambda folders: pytest.fail("something was gathered"))
+    (tmp_path / "empty").mkdir()
+    for folder, message in (("nowhere", "does not exist"), ("empty", "must hold at least one of")):
+        arguments = ["--out", str(tmp_path / "out"), "--data", str(tmp_path / folder)]
+        result = CliRunner().invoke(corpus.main, arguments)
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert folder in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_split_never_leaks(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus.split, "__defaults__", (0.3,))
     build(tmp_path / "out", "--site-packages", str(installed))
