@@ -261,10 +261,13 @@ def test_an_exception_inside_generate(model: PreTrainedModel) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, CONFIG), "model=NoneType"),
-        (("gpt2", CONFIG), "model=str"),
-        ((tiny_model(BY_NAME["llama"], "sdpa"), {"window": 7}), "config=.*window.*LookaheadConfig"),
-        ((tiny_model(BY_NAME["llama"], "sdpa"), 7), "config=7.*LookaheadConfig"),
+        ((None, CONFIG), "model must be a transformers model that can generate, got None"),
+        (("gpt2", CONFIG), "model must be a transformers model that can generate, got 'gpt2'"),
+        (
+            (tiny_model(BY_NAME["llama"], "sdpa"), {"window": 7}),
+            "config must be a lade.LookaheadConfig or None, got {'window': 7}",
+        ),
+        ((tiny_model(BY_NAME["llama"], "sdpa"), 7), "config must be a lade.LookaheadConfig or None, got 7"),
     ],
 )
 def test_bad_scopes_are_refused_before_anything_is_patched(arguments: tuple[Any, Any], message: str) -> None:
