@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from lade.importing import IMPORTING
+
 if TYPE_CHECKING:  # what editors and type checkers read; `_MODULES` says the same
     from lade import models as models
     from lade.api import decoding_method, generate
@@ -86,7 +88,8 @@ if not TYPE_CHECKING:  # else every name would be there for type checkers
     def __getattr__(name: str) -> Any:
         """A public name from its module, or a module of the package; remembered where others find it."""
         if name in _MODULES:
-            found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+            with IMPORTING:
+                found = globals()[name] = getattr(import_module(_MODULES[name]), name)
             return found
         if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

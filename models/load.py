@@ -10,8 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lade
 from lade.arguments import check_path
 from lade.config import check_switch
+from lade.importing import IMPORTING
 from lade.models.hub import on_hand
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
@@ -61,7 +63,8 @@ def load(
         check_quant(quant, place)
     if not Path(source).is_dir():
         source = on_hand(source, cache_dir)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    with IMPORTING:
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
@@ -72,9 +75,7 @@ def load(
     _name_pad_token(model)
     model = model.eval()
     if warm:
-        from lade.warm import warm_up
-
-        warm_up(model, tokenizer=tokenizer)
+        lade.warm_up(model, tokenizer=tokenizer)
     return model, tokenizer
 
 
@@ -82,7 +83,9 @@ def _quantised(
     source: str, quant: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]
 ) -> PreTrainedModel:
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with IMPORTING:
+        from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(source, cache_dir=how["cache_dir"])
     dtype = dtype or config.get_text_config().dtype or torch.float32

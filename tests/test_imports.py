@@ -1,10 +1,12 @@
 """What importing `lade` and asking its command for help load, and the names that are then there."""
 
 import ast
+import graphlib
 import importlib
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -53,6 +55,69 @@ def test_every_public_name_is_there_whatever_was_used_before() -> None:
     assert not [name for name in lade.__all__ if find_spec(f"lade.{name}")]
     check = f"import lade; assert all(callable(getattr(lade, name)) for name in {lade.__all__[::-1]})"
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+FIRST_USE = """
+import threading
+import torch
+import lade
+
+before, failed, start = torch.get_rng_state(), [], threading.Barrier(len(lade.__all__) + 1)
+def use(name):
+    with torch.inference_mode(), torch.device("meta"):
+        start.wait()
+        try:
+            getattr(lade, name)
+        except BaseException as error:
+            failed.append(f"{name}: {error!r}")
+def load():
+    start.wait()
+    failed.extend([] if lade.models.load("stories260K") else ["load"])
+threads = [threading.Thread(target=use, args=(name,)) for name in lade.__all__] + [threading.Thread(target=load)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert not failed, failed
+assert torch.equal(before, torch.get_rng_state())
+model, tokenizer = lade.models.load("stories260K")
+inputs = tokenizer("Once upon a time", return_tensors="pt")
+settings = {"do_sample": False, "max_new_tokens": 20}
+assert lade.generate(model, **inputs, **settings).tolist() == model.generate(**inputs, **settings).tolist()
+"""
+
+
+def test_the_first_use_may_be_anywhere() -> None:
+    """In many threads at once, inside scopes of torch; none of it stays in a module, and no random number is taken."""
+    result = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_no_module_waits_for_itself() -> None:
+    """Imports make no circle, in which threads that import at once would meet modules that are half there."""
+    graphlib.TopologicalSorter(imports_of_all_modules()).prepare()
+
+
+def imports_of_all_modules() -> dict[str, set[str]]:
+    """Of every module those that it imports at its top; packages above it are there before it."""
+    paths = {
+        ".".join([name, *path.relative_to(ROOT / folder).with_suffix("").parts]).removesuffix(".__init__"): path
+        for name, folder in (("lade", "lade"), ("lade.models", "models"), ("lade.applications", "applications"))
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    found: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        named = {name for statement in ast.parse(path.read_text()).body for name in imported(statement)}
+        found[module] = {name for name in named & set(paths) if not f"{module}.".startswith(f"{name}.")}
+    return found
+
+
+def imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        yield statement.module or ""
+        yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
 
 
 def test_what_type_checkers_read_is_what_is_imported() -> None:
