@@ -29,8 +29,8 @@ def put_in_place(path: Path, content: bytes) -> None:
 def _replace(temporary: Path, path: Path) -> None:
     for _ in range(ATTEMPTS - 1):
         try:
-            os.replace(temporary, path)
+            temporary.replace(path)
             return
         except PermissionError:
             time.sleep(PAUSE)
-    os.replace(temporary, path)
+    temporary.replace(path)

@@ -18,7 +18,8 @@ from lade.locks import ModelLocks, fork_safe_lock
 from lade.progress import progress_bar
 from lade.shown import invalid
 from lade.warmfile import CacheWarning, find, load, store, table_file
-from lade.warmtable import Progress, WarmTable, check, compute
+from lade.warmpart import PartFile
+from lade.warmtable import Plan, Progress, WarmTable, check, compute, new_part, plan_of
 from lade.wrappers import unwrapped
 
 __all__ = ["CacheWarning", "WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
@@ -101,9 +102,10 @@ def _renewed(model: Any, top: int, tokenizer: str, progress: Progress | None) ->
 
 def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
     """A new table, kept in memory and on disk."""
-    path = table_file(model)
+    path, plan = table_file(model), plan_of(model, top)
+    kept = PartFile(model, plan)
     with contextlib.nullcontext(progress) if progress is not None else progress_bar("warm table") as told:
-        table = compute(model, top, progress=told)
+        table = _gone_on(model, plan, kept, told)
     state = weights_state(model)
     if table_file(model) != path:
         raise RuntimeError("model: its weights changed while the warm table was computed, so it was not kept")
@@ -112,6 +114,24 @@ def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -
         return _remembered(model, filed)
     store(path, table, tokenizer)
     return _remembered(model, _Known(state, tokenizer, table))
+
+
+def _gone_on(model: Any, plan: Plan, kept: PartFile, told: Progress) -> WarmTable:
+    """Computed from where an interrupted computation ended; an interrupt of this one keeps what there is."""
+    part, state = kept.load() or new_part(plan), weights_state(model)
+
+    def progress(done: int, total: int) -> None:
+        kept.save_now_and_then(part, done, total)
+        told(done, total)
+
+    try:
+        table = compute(model, plan.top, progress=progress, part=part)
+    except BaseException:
+        if weights_state(model) == state:
+            kept.save(part)
+        raise
+    kept.remove()
+    return table
 
 
 def _vocabulary_hash(tokenizer: Any) -> str:

@@ -18,7 +18,7 @@ from lade.config import check_integer
 from lade.topk import exactly_likeliest
 from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts, smoothed
-from lade.warmtexts import ROWS, length_for, rows_for, write_texts
+from lade.warmtexts import ROWS, TextsPart, length_for, rows_for, write_texts
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
@@ -57,30 +57,86 @@ class WarmTable:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a table is computed: the top k of V entries, `entries` in one forward; some texts side by side."""
+
+    vocabulary: int
+    top: int
+    entries: int
+    length: int
+    side_by_side: int
+    rows: int = ROWS
+
+
+def plan_of(model: Any, top: int, batch_tokens: int | None = None) -> Plan:
+    size = readable(model)
+    entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
+    length = length_for(model.config.get_text_config(decoder=True))
+    return Plan(size, top, entries, length, min(entries, rows_for(model, length)))
+
+
+@dataclass(slots=True, eq=False)
+class WarmPart:
+    """A table that is not all computed yet. It is whole at every moment: an interrupt may come anywhere.
+
+    Attributes:
+        tokens, probabilities: [V, k]; the first `entries` rows count.
+        seconds: what it cost before `start`, a moment of the clock.
+    """
+
+    tokens: torch.Tensor
+    probabilities: torch.Tensor
+    entries: int = 0
+    texts: TextsPart = field(default_factory=TextsPart)
+    seconds: float = 0.0
+    start: float = field(default_factory=time.perf_counter)
+
+    @property
+    def done(self) -> int:
+        """Tokens that went through the model."""
+        return self.entries + self.texts.tokens
+
+    @property
+    def cost(self) -> float:
+        """Seconds up to now."""
+        return self.seconds + time.perf_counter() - self.start
+
+
+def new_part(plan: Plan) -> WarmPart:
+    shape = plan.vocabulary, plan.top
+    return WarmPart(torch.empty(shape, dtype=torch.int32), torch.empty(shape))
+
+
 @torch.no_grad()
-def compute(model: Any, top: int = 16, batch_tokens: int | None = None, progress: Progress | None = None) -> WarmTable:
+def compute(
+    model: Any,
+    top: int = 16,
+    batch_tokens: int | None = None,
+    progress: Progress | None = None,
+    part: WarmPart | None = None,
+) -> WarmTable:
     """Ask the model for the `top` tokens after every vocabulary entry alone, and along texts that it writes.
 
     Args:
         batch_tokens: entries in one forward; default: as many as keep the logits small.
         progress: called with how many tokens went through the model, and of how many.
+        part: what was computed earlier, by the same plan; it is kept up to date.
 
     Raises:
         ValueError: names the argument.
     """
     check(model, top)
-    size = readable(model)
-    entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
-    check_integer("batch_tokens", entries, "an integer of at least 1", lambda value: value >= 1)
-    length = length_for(model.config.get_text_config(decoder=True))
-    side_by_side = min(entries, rows_for(model, length))
-    start = time.perf_counter()
-    told = _Told(progress, size + ROWS * length)
+    if batch_tokens is not None:
+        check_integer("batch_tokens", batch_tokens, "an integer of at least 1", lambda value: value >= 1)
+    plan = plan_of(model, top, batch_tokens)
+    part = part or new_part(plan)
+    told = _Told(progress, plan.vocabulary + plan.rows * plan.length, part.done)
     with _evaluating(model):
-        tokens, probabilities = _entries(model, size, top, entries, told)
-        texts = write_texts(model, top, ROWS, length, side_by_side, told.more)
-    contexts = smoothed(texts, tokens, probabilities)
-    return WarmTable(tokens, probabilities, contexts, time.perf_counter() - start)
+        _entries(model, plan, part, told)
+        texts = write_texts(model, top, plan.rows, plan.length, plan.side_by_side, told.more, part.texts)
+    contexts = smoothed(texts, part.tokens, part.probabilities)
+    return WarmTable(part.tokens, part.probabilities, contexts, part.cost)
 
 
 @dataclass(slots=True)
@@ -97,17 +153,15 @@ class _Told:
             self.progress(self.done, self.total)
 
 
-def _entries(model: Any, size: int, top: int, rows: int, told: _Told) -> tuple[torch.Tensor, torch.Tensor]:
-    """[V, top] tokens and probabilities after each vocabulary entry, `rows` of them in a forward."""
-    tokens = torch.empty(size, top, dtype=torch.int32)
-    probabilities = torch.empty(size, top)
-    for first in range(0, size, rows):
-        last = min(first + rows, size)
+def _entries(model: Any, plan: Plan, part: WarmPart, told: _Told) -> None:
+    """Tokens and probabilities after each vocabulary entry that the part lacks."""
+    for first in range(part.entries, plan.vocabulary, plan.entries):
+        last = min(first + plan.entries, plan.vocabulary)
         ids = torch.arange(first, last, device=model.device)[:, None]  # [rows, 1]
-        indices, best = _best(model, ids, top)
-        tokens[first:last], probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
+        indices, best = _best(model, ids, plan.top)
+        part.tokens[first:last], part.probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
+        part.entries = last
         told.more(last - first)
-    return tokens, probabilities
 
 
 def _best(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
