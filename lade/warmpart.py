@@ -120,7 +120,7 @@ def _texts(tensors: Tensors, plan: Plan, device: torch.device) -> TextsPart:
         if ended is None:
             raise ValueError("its texts are not those of the plan")
         _written(tensors, WHOLE, (rows, plan.length), plan)
-        part.whole = list(zip(*(tensors[name].split(sizes[:ended]) for name in WHOLE), strict=True))
+        part.whole = list(zip(*(torch.split(tensors[name], sizes[:ended]) for name in WHOLE), strict=True))
     part.at = (0, None, _state(tensors.get("generator"), device))
     if STEPS[0] in tensors and len(part.whole) < len(sizes):
         _resume(part, tensors, sizes[len(part.whole)], plan)

@@ -160,7 +160,7 @@ def _read(model: Any, texts: torch.Tensor, seen: torch.Tensor) -> Any:
     """The cache behind texts [r, s] that were written earlier, a few places in a forward."""
     places = max(1, LOGITS // (len(texts) * writable(model)))
     cache = None
-    for ids in texts.long().to(model.device).split(places, dim=1):
+    for ids in torch.split(texts.long().to(model.device), places, dim=1):
         behind = ids.shape[1] + (0 if cache is None else cache.get_seq_length())
         mask = seen[:, :behind]
         outputs = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, return_dict=True)

@@ -97,7 +97,7 @@ def cost(folder: Path) -> Path:
     known = StepCost()
     for width in (1, 8, 32):
         known.observe(width, 100, 1, 0.01 * width)
-    costfile.keeper(model())(known)
+    costfile.keeper(model())(known.logs())
     return costfile.cost_file(model())
 
 
@@ -539,7 +539,7 @@ def test_generate_goes_on_without_a_cache_folder(kind: str, tmp_path: Path, monk
     assert quiet(lambda: warm.cached(model())) is True
     cost_read = soon(lambda: quiet(lambda: costfile.load(model())))
     assert cost_read is (kind in ("absent", "file", "in a file", "pipe"))
-    assert soon(lambda: quiet(lambda: costfile.keeper(model())(StepCost()))) is (kind == "absent")
+    assert soon(lambda: quiet(lambda: costfile.keeper(model())({}))) is (kind == "absent")
 
 
 def test_the_readers_are_all_here() -> None:
