@@ -21,6 +21,7 @@ from lade import temperature
 from lade.attention.dense import layer_kinds
 from lade.cache import DummyLayer
 from lade.patches import overridden
+from lade.precision import is_spread
 from lade.purity import ROW_PURE, ROW_PURE_CRITERIA
 
 ATTENTION = ("eager", "sdpa")
@@ -119,13 +120,9 @@ def _devices(call: Call) -> str | None:
     if getattr(call.model, "_device_mesh", None) is not None or (getattr(call.model, "_tp_size", None) or 1) > 1:
         return "the model is spread over several processes (tp_plan)"
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and any(map(_is_spread, call.model.parameters())):
+    if distributed.is_available() and distributed.is_initialized() and any(map(is_spread, call.model.parameters())):
         return "the model's weights are spread over several processes"
     return None
-
-
-def _is_spread(weight: torch.Tensor) -> bool:
-    return hasattr(weight, "device_mesh")  # torch's DTensor, whose module need not be there
 
 
 def _loop(call: Call) -> str | None:

@@ -17,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lade.locks import ModelLocks
+from lade.precision import is_spread
 
 CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which a core's cache holds
 SAMPLES = 4  # elements of each weight that are looked at, to notice writes that leave no version behind
@@ -43,7 +44,7 @@ def fingerprint(model: Any) -> str:
     misses only a write through `.data` that spares those elements.
 
     Raises:
-        ValueError: weights without data (the meta device, offloading).
+        ValueError: weights without data (the meta device, offloading), or spread over several processes.
     """
     with _locks.of(model):
         state = weights_state(model)
@@ -130,6 +131,8 @@ def _weights(model: Any) -> Iterator[torch.Tensor]:
 
 def _plain(tensor: Any) -> Iterator[torch.Tensor]:
     """The tensors with data that a quantised or otherwise wrapped one consists of."""
+    if is_spread(tensor):
+        raise ValueError("model must hold whole weights, got some spread over several processes")
     if is_traceable_wrapper_subclass(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from _plain(getattr(tensor, name))

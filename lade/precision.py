@@ -21,3 +21,8 @@ def is_quantised(model: Any) -> bool:
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return any(not weight.is_floating_point() or is_traceable_wrapper_subclass(weight) for weight in model.parameters())
+
+
+def is_spread(weight: torch.Tensor) -> bool:
+    """Whether processes hold parts of it (torch's DTensor, whose module need not be there)."""
+    return hasattr(weight, "device_mesh")
