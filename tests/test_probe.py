@@ -17,7 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 import lade
 from lade import probe
 from lade.attention.dense import layer_kinds
-from lade.probe import probed_reason
+from lade.probe import distance, probed_reason
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 3}
@@ -144,3 +144,50 @@ def test_few_learned_positions(positions: int) -> None:
     sizes = {"vocab_size": 50, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
     model = GPT2LMHeadModel(GPT2Config(**sizes, n_positions=positions)).eval()
     assert probed_reason(model, layer_kinds(model.config), positions) is None
+
+
+class Forbidding(LlamaForCausalLM):
+    """Its head says of some tokens that they never come."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().forward(*args, **kwargs)
+        output.logits[..., 3::7] = -torch.inf
+        return output
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("config", [lade.LookaheadConfig(mode="lookahead"), lade.LookaheadConfig(mode="auto")])
+def test_infinite_logits_are_no_difference(config: lade.LookaheadConfig, dtype: torch.dtype) -> None:
+    sound = tiny_model(LLAMA, "sdpa")
+    model = Forbidding(copy.deepcopy(sound.config)).eval()
+    model.load_state_dict(sound.state_dict())
+    model.generation_config = copy.deepcopy(sound.generation_config)
+    model.to(dtype)
+    assert probed_reason(model, layer_kinds(model.config), None) is None
+    if dtype == torch.float32:
+        for asked in ({"do_sample": False}, {"do_sample": True}):
+            torch.manual_seed(0)
+            expected = model.generate(**words(9), **asked, max_new_tokens=32)
+            torch.manual_seed(0)
+            assert lade.generate(model, **words(9), **asked, max_new_tokens=32, config=config).tolist() == (
+                expected.tolist()
+            )
+            assert lade.last_stats().fallback is None
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("found", "reference", "far"),
+    [
+        ([1.0, -INF], [1.5, -INF], 0.5),
+        ([INF, -INF], [INF, -INF], 0.0),
+        ([1.0, 2.0], [1.0, -INF], INF),
+        ([1.0, INF], [1.0, -INF], INF),
+        ([1.0, NAN], [1.0, 2.0], INF),
+        ([1.0, 2.0], [NAN, 2.0], INF),
+    ],
+)
+def test_distances(found: list[float], reference: list[float], far: float) -> None:
+    assert distance(torch.tensor(found), torch.tensor(reference)) == far

@@ -70,7 +70,7 @@ def test_weights_that_are_spread() -> None:
 
     with (
         pytest.warns(lade.FallbackWarning, match="weights are spread over several processes"),
-        pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor"),
+        pytest.raises(RuntimeError, match="mixed torch"),
     ):  # plain decoding's own error: nothing here lets a DTensor meet a tensor
         lade.generate(model, **words(9), **GREEDY, config=lade.LookaheadConfig(mode="auto"))
 
