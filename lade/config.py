@@ -19,6 +19,7 @@ from lade.locks import fork_safe_lock
 from lade.shown import invalid, shown
 
 MODES = ("auto", "lookahead")
+NGRAM = 5  # N, where none is given
 # Of a row's forward, whose mask grows with the square: 64 MiB in float32 here, at 17 times what 7/20/20 carries.
 MOST_TOKENS = 4096
 BOUNDS = {  # field: (least, most)
@@ -37,8 +38,8 @@ class LookaheadConfig:
 
     Attributes:
         mode: `"auto"`, the default, uses every source of drafts there is; window, ngram and guesses are upper limits of
-            its window, which takes at most a quarter of the budget. `"lookahead"` is the paper's algorithm (arXiv
-            2402.02057) with exactly these.
+            its window, whose n-grams have 5 tokens at most and which takes at most a quarter of the budget.
+            `"lookahead"` is the paper's algorithm (arXiv 2402.02057) with exactly these.
         window: W, columns of the Jacobi window, 1 to 4,096. Default 7.
         ngram: N, tokens of an n-gram, 2 to 256, far behind what a window can foresee. Default 5.
         guesses: G, n-grams verified per step and kept per key; 1 to 4,096, or -1 for all. Default W.
@@ -99,10 +100,11 @@ class LookaheadConfig:
         """These settings with every default filled in."""
         mode = self.mode or "auto"
         window = 7 if self.window is None else self.window
+        ngram = NGRAM if self.ngram is None else self.ngram
         return Settings(
             mode=mode,
             window=window,
-            ngram=5 if self.ngram is None else self.ngram,
+            ngram=min(ngram, NGRAM) if mode == "auto" else ngram,  # longer ones would leave room for fewer columns
             guesses=window if self.guesses is None else self.guesses,
             budget=self.budget,
             adapt=bool(self.adapt),

@@ -336,6 +336,17 @@ def test_given_sizes_limit_auto_s_window(limits: dict[str, int], identity: Ident
         assert 0 < getattr(limited, name) <= limit < getattr(free, name)
 
 
+def test_limits_beyond_auto_s_own_sizes_cost_nothing() -> None:
+    """7/20/20 is a line that people copy; six levels would leave the window fewer columns."""
+    model, found = tiny_model(BY_NAME["llama"], "sdpa"), []
+    for limits in ({}, {"ngram": 7, "window": 20, "guesses": 20}):
+        with largest_window() as largest:
+            config = lade.LookaheadConfig(adapt=False, **limits)
+            lade.generate(model, **words(9), config=config, do_sample=False, max_new_tokens=NEW_TOKENS)
+        found.append((largest.window, largest.ngram))
+    assert found == [(3, 5), (3, 5)]
+
+
 @ADAPT
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_no_forward_of_the_blend_is_wider_than_the_budget(budget: int, adapt: bool, whims: None) -> None:

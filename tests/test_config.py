@@ -59,6 +59,11 @@ def test_the_paper_s_algorithm_is_asked_for_and_takes_exactly_these(given: dict[
     assert config_lade(**names | {"MODE": "lookahead"}).settled() == settled
 
 
+def test_a_longer_ngram_than_auto_s_own_changes_nothing_there() -> None:
+    assert LookaheadConfig(ngram=256).settled() == LookaheadConfig().settled()
+    assert LookaheadConfig(mode="lookahead", ngram=7).settled().ngram == 7
+
+
 def test_a_given_mode_stands() -> None:
     assert LookaheadConfig(mode="auto", window=3).settled().mode == "auto"
     assert LookaheadConfig(mode="lookahead").settled().mode == "lookahead"
