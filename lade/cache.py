@@ -63,6 +63,10 @@ class TreeCache(Cache):
         for lane in self.lanes.values():
             lane.prepare(rows, nodes, computed)
 
+    def discard(self, rows: Sequence[int]) -> None:
+        for lane in self.lanes.values():
+            lane.discard(rows)
+
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         for lane in self.lanes.values():
             lane.keep(paths)

@@ -53,6 +53,13 @@ class ContrastiveTarget:
         """One forward of each model for the drafts of the first n rows; it counts as one."""
         return self._outputs(self.expert.forward(drafts), self.amateur.forward(drafts))
 
+    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
+        return outputs.nan_roots(slots)
+
+    def discard(self, slots: Sequence[int]) -> None:
+        self.expert.discard(slots)
+        self.amateur.discard(slots)
+
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         self.expert.keep(paths)
         self.amateur.keep(paths)

@@ -37,6 +37,14 @@ class Target(Protocol):
         """One forward for the drafts of the first n rows."""
         ...
 
+    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
+        """Those of the rows whose logits after the root hold NaN."""
+        ...
+
+    def discard(self, slots: Sequence[int]) -> None:
+        """Nothing of what the last forward wrote in these rows is left."""
+        ...
+
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         """The cache holds exactly the accepted prefix afterwards; the next roots stand behind it."""
         ...
@@ -77,16 +85,34 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
         depths = [target.depth_limit(slot, request.limit - request.emitted) for slot, request in enumerate(active)]
         room = target.room(len(active))
         for request in active:
-            request.room = room
+            request.room = min(request.room, room)
         with target.clock.drafting():
             drafts = [draft.within(target.vocabulary) for draft in drafter.draft(active, depths)]
-        outputs = target.forward(drafts)
+        drafts, outputs = forward(active, drafts, target)
         verdicts = verify(active, drafts, outputs, emission)
         target.keep([verdict.path for verdict in verdicts])
         for request, draft, verdict in zip(active, drafts, verdicts, strict=True):
             target.clock.tallies[request.row].add(draft, verdict)
         drafter.observe(active, drafts, verdicts, outputs)
         active = retire(active, target)
+
+
+def forward(active: Sequence[Request], drafts: list[Draft], target: Target) -> tuple[list[Draft], Outputs]:
+    """One forward, and where a drafted token spoiled a row a second one: of every row's root alone.
+
+    No mask hides keys or values that are NaN or infinite: all logits of such a tree are NaN, and plain decoding may
+    never come to the token. A row that this happened to drafts nothing any more.
+    """
+    outputs = target.forward(drafts)
+    drafted = [slot for slot, draft in enumerate(drafts) if len(draft) > 1]
+    spoiled = target.spoiled(drafted, outputs) if drafted else []
+    if not spoiled:
+        return drafts, outputs
+    target.discard(spoiled)
+    for slot in spoiled:
+        active[slot].room = 1
+    drafts = roots(active)
+    return drafts, target.forward(drafts)
 
 
 def verify(requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs, emission: Emission) -> list[Verdict]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lade.noise import Noise, choose
+from lade.noise import Noise, checked, choose, draw
 from lade.purity import processors_of_row
 from lade.request import Request
 from lade.stream import Stream
@@ -94,7 +94,7 @@ class AtOnce:
         if self.noise is None:
             return scores.argmax(-1).tolist()
         self.noise.forget(min(request.emitted for request in self.all if not request.finished))
-        return choose(scores.softmax(-1), self._noise_at(self.noise, requests, drafts, outputs))
+        return draw(scores.softmax(-1), self._noise_at(self.noise, requests, drafts, outputs))
 
     def _noise_at(
         self, noise: Noise, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
@@ -110,7 +110,7 @@ class AtOnce:
     def choose(self, slot: int, node: int) -> int:
         if self.choices is None:
             return self.outputs.greedy(slot, node)
-        return self.choices[slot][self.outputs.columns[node]]
+        return checked(self.choices[slot][self.outputs.columns[node]])  # nodes that are not visited need no law
 
     def emit(self, slot: int, token: int) -> bool:
         request = self.active[slot]

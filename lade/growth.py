@@ -26,7 +26,9 @@ def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
     width = max(map(len, texts)) - 1
     device = target.device
     padding = [width - len(text) + 1 for text in texts]
-    ids = torch.tensor([[0] * pad + list(text[:-1]) for pad, text in zip(padding, texts, strict=True)], device=device)
+    ids = torch.tensor(
+        [list(text[:1]) * pad + list(text[:-1]) for pad, text in zip(padding, texts, strict=True)], device=device
+    )
     mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding], device=device)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     inputs = {"attention_mask": mask, "position_ids": positions, "use_cache": True}
@@ -65,7 +67,9 @@ def _inputs(
     tokens, own, depths, visible = [], [], [], []
     for tree, (first, end) in zip(trees, spans, strict=True):
         padding = [0] * (nodes - end + first)
-        tokens.append([token if token < target.vocabulary else 0 for token in tree.tokens[first:end]] + padding)
+        root = tree.tokens[0]  # stands for what cannot be read, as it is surely harmless
+        readable = [token if token < target.vocabulary else root for token in tree.tokens[first:end]]
+        tokens.append(readable + [root] * len(padding))
         own.append(tree.depths[first:end] + padding)
         depths.append(tree.depths[:end] + [0] * (columns - end))
         visible.append(_ancestors(tuple(tree.parents[:end]), columns)[first : first + nodes])

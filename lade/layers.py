@@ -163,6 +163,12 @@ class Lane:
                 active[row].narrow(1, offset, nodes).copy_(states[row])
         return active.narrow(2, 0, self.extent)
 
+    def discard(self, rows: Sequence[int]) -> None:
+        """Clear what stands behind these rows' tokens."""
+        for row in rows:
+            for buffer in self._buffers():
+                buffer[row, :, self.held(row) :].zero_()
+
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
         """Row b keeps the nodes `paths[b]` (ascending, the root first) and forgets the rest of its tree."""
         for row, path in enumerate(paths):

@@ -52,22 +52,34 @@ class Noise:
 
 
 def choose(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
-    """One draw per row: [R, V] probabilities, [R, V] noise.
+    """`draw`, where all rows are chosen from."""
+    return [checked(token) for token in draw(probabilities, noise)]
 
-    Raises:
-        RuntimeError: a row is no distribution, as `torch.multinomial` would say.
+
+def checked(token: int) -> int:
     """
+    Raises:
+        RuntimeError: what it was drawn from is no distribution, as `torch.multinomial` would say.
+    """
+    if token < 0:
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    return token
+
+
+def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
+    """One draw per row: [R, V] probabilities, [R, V] noise; -1 where a row is no distribution."""
     values, indices = (probabilities / noise).max(-1)
     drawn = torch.stack([values.double(), indices.double()]).tolist()
-    if not all(value > 0 for value in drawn[0]) and not _distributions(probabilities):
-        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
-    return [int(index) for index in drawn[1]]
+    return [
+        int(index) if value > 0 or _is_distribution(row) else -1
+        for value, index, row in zip(*drawn, probabilities, strict=True)
+    ]
 
 
-def _distributions(probabilities: torch.Tensor) -> bool:
-    """Whether all rows are: where noise in half precision is 0, what was chosen does not tell."""
+def _is_distribution(probabilities: torch.Tensor) -> bool:
+    """Asked where what was drawn does not tell: noise in half precision may be 0."""
     fine = (probabilities >= 0) & (probabilities < torch.inf)
-    return bool(fine.all() and (probabilities.sum(-1) > 0).all())
+    return bool(fine.all() and probabilities.sum() > 0)
 
 
 def _get_state(device: torch.device) -> torch.Tensor:

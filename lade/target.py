@@ -57,6 +57,11 @@ class Outputs:
             self._greedy = self._most_likely()
         return self._greedy[slot][self.columns[node]]
 
+    def nan_roots(self, slots: Sequence[int]) -> list[int]:
+        """Those of the rows whose logits after the root hold NaN."""
+        found = self.logits[:, self.columns[0]].amax(-1).isnan().tolist()  # the largest is NaN where one is
+        return [slot for slot in slots if found[slot]]
+
     def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
         if self._top is None:
             self._top = self._likeliest()
@@ -176,8 +181,16 @@ class HFTarget:
         columns = {node: column for column, node in enumerate(queries)}
         return Outputs(logits, columns, self.sharpness, self.vocabulary)
 
+    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
+        return outputs.nan_roots(slots)
+
+    def discard(self, slots: Sequence[int]) -> None:
+        """Nothing of what the last forward wrote in these rows is left: a masked NaN would spread."""
+        self.cache.discard(slots)
+
     def _inputs(self, drafts: Sequence[Draft], nodes: int) -> dict[str, Any]:
-        tokens = [draft.tokens + [0] * (nodes - len(draft)) for draft in drafts]
+        # Filled up with the root, whose keys and values are as they are anyway: another token's may be NaN.
+        tokens = [draft.tokens + draft.tokens[:1] * (nodes - len(draft)) for draft in drafts]
         depths = [draft.depths + [0] * (nodes - len(draft)) for draft in drafts]
         positions = [[root + depth for depth in row] for root, row in zip(self.positions, depths, strict=False)]
         visible = [ancestor_matrix(draft.parents, nodes) for draft in drafts]

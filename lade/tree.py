@@ -41,10 +41,11 @@ class Draft:
 
     def within(self, vocabulary: int) -> Draft:
         """This draft for a model that reads the ids below `vocabulary`: others are nobody's children, so no walk comes
-        to their nodes, and carry token 0. A root that cannot be read is left to the model's own error."""
+        to their nodes, and carry the root's token. A root that cannot be read is left to the model's own error."""
         if max(self.tokens) < vocabulary:
             return self
-        tokens = [self.tokens[0], *(token if token < vocabulary else 0 for token in self.tokens[1:])]
+        root, *others = self.tokens
+        tokens = [root, *(token if token < vocabulary else root for token in others)]
         children = {(node, token): child for (node, token), child in self.children.items() if token < vocabulary}
         return replace(self, tokens=tokens, children=children)
 

@@ -86,6 +86,12 @@ class Target:
     def room(self, rows: int) -> int:
         return 1 << 30
 
+    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
+        return []
+
+    def discard(self, slots: Sequence[int]) -> None:
+        raise AssertionError("nothing was spoiled")
+
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
         for text, draft in zip(self.texts, drafts, strict=False):
             assert draft.tokens[0] == self.table(text), "a draft stands in another request's row"

@@ -148,13 +148,13 @@ def test_the_last_token_may_have_no_embedding() -> None:
 
 
 def test_a_draft_within_a_vocabulary() -> None:
-    builder = TreeBuilder(9)
+    builder = TreeBuilder(3)
     builder.add_path(0, [1, 7, 2], "a")
     builder.add_path(0, [7, 1], "b")
     draft = builder.build()
     assert draft.within(10) is draft
     within = draft.within(7)
-    assert within.tokens == [9, 1, 0, 2, 0, 1]
+    assert within.tokens == [3, 1, 3, 2, 3, 1]
     assert (within.parents, within.queries) == (draft.parents, draft.queries)
     assert within.children == {(0, 1): 1, (2, 2): 3, (4, 1): 5}
 

@@ -203,9 +203,11 @@ class BlendDrafter:
     def _move_window(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Pool the window's n-grams, move it on, and end a column where its nodes earn less than others would."""
         window, ngrams = state.window, state.mixture.ngrams
-        if window is None or ngrams is None or not window.outputs:
+        if window is None or ngrams is None:
             return
-        new = [predictions.greedy(slot, node) for node in window.outputs]
+        new = [predictions.greedy(slot, node) for node in window.outputs if node < len(draft)]
+        if not new:
+            return
         for gram in window.grams(draft.tokens[0], new):
             ngrams.add(gram)
         earned = sum(draft.sources[node] == "window" for node in verdict.path)

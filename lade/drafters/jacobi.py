@@ -63,7 +63,7 @@ class JacobiDrafter:
     ) -> None:
         for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
             state: _State = request.state
-            new = [predictions.greedy(slot, node) for node in state.window.outputs]
+            new = [predictions.greedy(slot, node) for node in state.window.outputs if node < len(draft)]
             for gram in state.window.grams(draft.tokens[0], new):
                 state.pool.add(gram)
             if self.settings.pool_from_prompt:

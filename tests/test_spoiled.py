@@ -1,0 +1,169 @@
+"""Tokens whose keys or values are NaN or infinite: plain decoding never comes to one that a draft may hold."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from families import BY_NAME
+from tiny import tiny_model, words
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+
+import lade
+from lade.drafters.base import roots
+from lade.request import Request
+from lade.tree import Draft, TreeBuilder
+
+NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "gpt_oss", "qwen3_moe")
+NEW_TOKENS = 30
+GREEDY = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
+
+
+def spoilt(name: str, value: float, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
+    """The model and a token that its plain texts lack, whose embedding is not finite."""
+    model = copy.deepcopy(tiny_model(BY_NAME[name], attention, dtype))
+    texts = [model.generate(**words(*lengths), **GREEDY) for lengths in ((9,), (9, 4, 6))]
+    seen = {token for text in texts for row in text.tolist() for token in row}
+    probed = {(7919 * index + 13) % 64 for index in range(15)}  # a model whose probe meets it decodes plainly
+    token = next(token for token in range(9, 64) if token not in seen | probed)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[token] = value
+    return model, token
+
+
+class Spoiling:
+    """Drafts a chain that begins with the token, in some rows and from some emitted index on, beside another one."""
+
+    def __init__(self, token: int, rows: Sequence[int], first: int) -> None:
+        self.token, self.rows, self.first = token, rows, first
+        self.drafted: list[tuple[int, int]] = []  # row, nodes
+
+    def start(self, request: Request) -> None:
+        pass
+
+    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        drafts = []
+        for request, depth in zip(requests, depths, strict=True):
+            builder = TreeBuilder(request.tokens[-1])
+            if depth > 1 and request.room > 4:
+                spoils = request.row in self.rows and request.emitted >= self.first
+                builder.add_path(0, [self.token if spoils else 5, 7], "made")
+                builder.add_path(0, [6, 8], "made")
+            drafts.append(builder.build())
+            self.drafted.append((request.row, len(drafts[-1])))
+        return drafts
+
+    def observe(self, *step: Any) -> None:
+        pass
+
+    def end(self) -> dict[str, int]:
+        return {}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoiling]:
+    """Makes the drafter that all calls of the test use."""
+
+    def make(*args: Any) -> Spoiling:
+        drafter = Spoiling(*args)
+        monkeypatch.setattr("lade.decoding.drafter_for", lambda *_: drafter)
+        return drafter
+
+    return make
+
+
+def assert_plain(model: PreTrainedModel, lengths: tuple[int, ...], **kwargs: Any) -> None:
+    kwargs = words(*lengths) | GREEDY | {"return_dict_in_generate": True} | kwargs
+    torch.manual_seed(1)
+    theirs = model.generate(**kwargs)
+    torch.manual_seed(1)
+    ours = lade.generate(model, **kwargs)
+    assert lade.last_stats().fallback is None
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    for own, stock in zip(ours.past_key_values.layers, theirs.past_key_values.layers, strict=True):
+        assert_close(own.keys, stock.keys, rtol=1e-4, atol=1e-4)
+        assert_close(own.values, stock.values, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_drafted_token_that_is_not_finite(
+    name: str, value: float, attention: str, made: Callable[..., Spoiling]
+) -> None:
+    """The text and the cache are plain decoding's; the row that drafted it drafts no more, the others go on."""
+    if attention not in BY_NAME[name].attention:
+        pytest.skip("transformers has no such attention for it")
+    model, token = spoilt(name, value, attention)
+    drafter = made(token, (0,), 3)
+    assert_plain(model, (9,))
+    widths = [nodes for _, nodes in drafter.drafted]
+    assert 1 <= widths.count(5) <= 3
+    assert widths == sorted(widths, reverse=True)  # behind the spoiled one nothing is drafted
+    assert lade.last_stats().steps == len(drafter.drafted) + 1
+    drafter = made(token, (1,), 5)
+    assert_plain(model, (9, 4, 6))
+    wide = Counter(row for row, nodes in drafter.drafted if nodes > 1)
+    assert wide[1] < min(wide[0], wide[2])
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_samples_beside_a_token_that_is_not_finite(name: str, made: Callable[..., Spoiling]) -> None:
+    model, token = spoilt(name, torch.nan)
+    sampling = {"do_sample": True, "suppress_tokens": [token]}
+    for first, lengths in ((0, (9,)), (4, (9, 4, 6))):
+        made(token, (0,), first)
+        assert_plain(model, lengths, **sampling)
+        assert_plain(model, lengths, **sampling, output_scores=True)
+
+
+@pytest.mark.parametrize("mode", ["auto", "lookahead"])
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_drafters_that_come_upon_it(name: str, mode: str) -> None:
+    """The prompt holds the token where nothing sees it any more, or a reference does: real drafters draft it."""
+    model, token = spoilt(name, torch.nan)
+    kwargs = words(9, 4) | GREEDY
+    theirs = model.generate(**kwargs)
+    text = theirs[0, 9:].tolist()
+    reference = [*text[:6], token, *text[6:]] if mode == "auto" else None
+    config = lade.LookaheadConfig(mode=mode, **({} if reference else {"ngram": 4, "window": 5, "seed": token}))
+    more = {"reference": reference} if reference else {}
+    ours = lade.generate(model, **kwargs, config=config, **more)
+    assert lade.last_stats().fallback is None
+    assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_filling_of_narrower_trees(name: str, made: Callable[..., Spoiling]) -> None:
+    """Rows with smaller trees are filled up: with nothing that could spoil them, whatever token 0 is."""
+    model = copy.deepcopy(tiny_model(BY_NAME[name]))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[0] = torch.nan
+    model.get_output_embeddings().weight.data[0] = -100 * model.get_output_embeddings().weight.data[1:].mean(0)
+    drafter = made(5, (), 0)
+    narrow = drafter.draft
+
+    def draft(requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        return [
+            made if request.row else roots([request])[0]
+            for request, made in zip(requests, narrow(requests, depths), strict=True)
+        ]
+
+    drafter.draft = draft
+    assert_plain(model, (9, 9, 9), suppress_tokens=[0])
+    assert {nodes for _, nodes in drafter.drafted} >= {5}
+
+
+def test_a_model_that_says_nan_itself(made: Callable[..., Spoiling]) -> None:
+    """Plain decoding comes to the token: its own NaN is the text's, and no step is taken twice for ever."""
+    model, token = spoilt("llama", torch.nan)
+    batch = words(9)
+    batch["input_ids"][0, 4] = token
+    drafter = made(5, (), 0)
+    ours = lade.generate(model, **batch, **GREEDY)
+    assert ours.tolist() == model.generate(**batch, **GREEDY).tolist()
+    assert [nodes for _, nodes in drafter.drafted].count(5) == 1
