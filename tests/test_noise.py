@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lade.noise import Noise, choose
+from lade.noise import Noise, checked, choose, draw
 
 SHAPES = [(1, 1), (1, 5), (1, 512), (3, 16), (3, 33), (2, 50_257)]
 STEPS = 7
@@ -118,3 +118,13 @@ def test_noise_of_zero(p: list[float], token: int) -> None:
     noise[0, token] = 0
     probabilities = torch.tensor([p])
     assert choose(probabilities, noise) == (probabilities / noise).argmax(-1).tolist() == [token]
+
+
+def test_only_what_is_asked_for_must_be_a_distribution() -> None:
+    """Nodes of a tree that the walk does not come to may say NaN."""
+    p = torch.tensor([[0.2, 0.3, 0.5], [float("nan")] * 3, [0.0, 0.0, 1.0]])
+    drawn = draw(p, torch.ones(3, 3))
+    assert drawn == [2, -1, 2]
+    assert [checked(token) for token in drawn[::2]] == [2, 2]
+    with pytest.raises(RuntimeError, match="probability tensor"):
+        checked(drawn[1])

@@ -167,3 +167,23 @@ def test_a_model_that_says_nan_itself(made: Callable[..., Spoiling]) -> None:
     ours = lade.generate(model, **batch, **GREEDY)
     assert ours.tolist() == model.generate(**batch, **GREEDY).tolist()
     assert [nodes for _, nodes in drafter.drafted].count(5) == 1
+
+
+@pytest.mark.parametrize("kind", [lade.DraftModel, lade.MultiCandidate])
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+def test_a_drafting_model_that_says_nan(name: str, kind: Any) -> None:
+    """It draws its drafts from its own logits: after a token that is not finite there, from no law at all."""
+    model, draft = tiny_model(BY_NAME[name]), copy.deepcopy(tiny_model(BY_NAME[name]))
+    probed = {(7919 * index + 13) % 64 for index in range(15)}
+    batch = words(9, 4)
+    with torch.no_grad():
+        for token in set(range(3, 64)) - probed - set(batch["input_ids"].flatten().tolist()):
+            draft.get_input_embeddings().weight[token] = torch.nan
+    for more in ({}, {"output_scores": True, "return_dict_in_generate": True}):
+        torch.manual_seed(2)
+        lade.generate(model, **batch, do_sample=True, max_new_tokens=30, method=kind(draft), **more)
+        stats = lade.last_stats()
+        assert stats.fallback is None
+        assert stats.new_tokens == 60
+    theirs = model.generate(**batch, **GREEDY)
+    assert lade.generate(model, **batch, **GREEDY, method=kind(draft)).tolist() == theirs.tolist()

@@ -69,6 +69,8 @@ class Drawn:
 
     def choose(self, logits: torch.Tensor, width: int, confidence: bool) -> Chosen:
         scores = logits.to(torch.float32, copy=True)
+        # Behind a token that is not finite a model says NaN: any law will do there, as long as it is one.
+        scores.masked_fill_(scores.isnan(), 0.0)
         laws = self.warpers(torch.zeros(len(scores), 1, dtype=torch.long, device=scores.device), scores).softmax(-1)
         tokens = self._draw(laws, width)
         sure = laws.gather(1, tokens.clamp(min=0)).max(-1).values.tolist() if confidence else []
