@@ -104,12 +104,12 @@ def command(
     loading = {name: given[name] for name in ("dtype", "device", "attn_implementation", "quant")}
     with usage("--methods"):
         wanted = contenders(specs, options)
-    with usage("MODEL"):
-        model_source(model)
     with usage(None, *ERRORS):
         check_models(options, wanted, reference_model, loading)
         sources = [] if memory else _sources(suite, prompts, limit, offset, execute)
         make_folder(out)
+    with usage("MODEL"):
+        model_source(model)
     torch.set_num_threads(threads)
     grid = Grid(temperature, batch, context or (None,))
     left_out = unready(specs, options)

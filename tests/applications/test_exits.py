@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("table_folder", "default_settings")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the command is started: some prompts, a broken file, nothing else."""
     prompts = "".join(
-        json.dumps({"prompt": f"{name} had a big"}) + "\n" for name in ("Tom", "Ann", "Tim", "Sue", "Sam")
+        json.dumps({"prompt": f"{name} had a big"}) + "\n" for name in ("Tom", "Ann", "Tim", "Sue", "Sam", "Kim")
     )
     (tmp_path / "prompts.jsonl").write_text(prompts)
     (tmp_path / "broken.jsonl").write_bytes(b"\xff\xfe")
@@ -151,7 +151,7 @@ def interrupt(*_: object, **__: object) -> Any:
 
 PLACES = [  # a command line, what of it is interrupted, and what the last line says
     (BENCH, "lade.applications.bench.command.load", exits.AGAIN),
-    (f"{BENCH} --memory", "lade.applications.bench.command.bench_memory", exits.AGAIN),
+    (f"{BENCH} --memory", "lade.applications.bench.memory_report.bench_memory", exits.AGAIN),
     (BENCH, "lade.applications.bench.session.run_trials", "the same command goes on where out"),
     (
         f"{BENCH} --n 1 --max-new-tokens 2 --methods plain",
@@ -164,15 +164,15 @@ PLACES = [  # a command line, what of it is interrupted, and what the last line 
     ("chat --max-new-tokens 4", "lade.applications.chatbot.Chatbot.answer", exits.AGAIN),
     ("chat --chat", "builtins.input", exits.AGAIN),
     (LIKELIHOOD, "lade.applications.likelihood_command.load_model", exits.AGAIN),
-    (LIKELIHOOD, "lade.applications.likelihood_command.compare", exits.AGAIN),
+    (LIKELIHOOD, "lade.applications.likelihood.compare", exits.AGAIN),
     (SKIP, "lade.applications.skip_search.load_model", exits.AGAIN),
     (SKIP, "lade.applications.skip_search.run", "skip.journal holds 0 trials; the same command goes on"),
     (TUNE, "lade.applications.tune.load_model", exits.AGAIN),
-    (TUNE, "lade.applications.tune.tune", "holds 0 measurements; the same command goes on"),
+    (TUNE, "lade.applications.tuning.tune", "holds 0 measurements; the same command goes on"),
     ("warm STORIES", "lade.applications.warm.load_model", exits.AGAIN),
     ("warm STORIES", "lade.warm.compute", "the same command goes on"),
     ("widen STORIES", "lade.applications.widen.load_model", exits.AGAIN),
-    ("widen STORIES", "lade.applications.widen.widen", exits.AGAIN),
+    ("widen STORIES", "lade.models.widen.widen", exits.AGAIN),
     ("minimal --model STORIES", "transformers.AutoTokenizer.from_pretrained", exits.AGAIN),
     ("minimal --model STORIES --repeats 1", "transformers.GenerationMixin.generate", exits.AGAIN),
     ("minimal --device cpu", "torch.zeros", exits.AGAIN),  # while the options are read
