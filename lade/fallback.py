@@ -25,6 +25,7 @@ from lade.precision import is_spread
 from lade.purity import ROW_PURE, ROW_PURE_CRITERIA
 
 ATTENTION = ("eager", "sdpa")
+SAMPLING = ("cpu", "cuda")
 CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, DummyLayer}
 KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
 
@@ -74,7 +75,8 @@ def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | 
     """
     checks: tuple[Callable[[Call], str | None], ...] = (
         _mode,
-        _devices,
+        _processes,
+        _sampling,
         _loop,
         lambda call: refusal(call.model),
         _attention,
@@ -115,13 +117,21 @@ def _mode(call: Call) -> str | None:
     return next((reason for reason, holds in reasons.items() if holds), None)
 
 
-def _devices(call: Call) -> str | None:
+def _processes(call: Call) -> str | None:
     """Processes that share a model must forward the same drafts, and each chooses their sizes by its own clock."""
     if getattr(call.model, "_device_mesh", None) is not None or (getattr(call.model, "_tp_size", None) or 1) > 1:
         return "the model is spread over several processes (tp_plan)"
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and any(map(is_spread, call.model.parameters())):
         return "the model's weights are spread over several processes"
+    return None
+
+
+def _sampling(call: Call) -> str | None:
+    """How other devices draw, and what state their generators have, is not known (MPS)."""
+    device = call.input_ids.device.type
+    if call.generation_config.do_sample and device not in SAMPLING:
+        return f"sampling on a device of type {device!r} (its draws are known on {' and '.join(SAMPLING)})"
     return None
 
 

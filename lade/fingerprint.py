@@ -20,6 +20,7 @@ from lade.locks import ModelLocks
 from lade.precision import is_spread
 
 CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which a core's cache holds
+EXACT = ("cpu", "cuda")  # where 64-bit integers are known to wrap around; weights elsewhere are copied to be summed
 SAMPLES = 4  # elements of each weight that are looked at, to notice writes that leave no version behind
 # Entries of a configuration that change no prediction, besides private ones and the ids of special tokens.
 IRRELEVANT = {"architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "return_dict"}
@@ -90,6 +91,8 @@ def _hash(model: Any) -> str:
         for tensor in _plain(value) if isinstance(value, torch.Tensor) else ():
             if tensor.device.type == "meta":
                 raise ValueError("model: its weights hold no data (they are on the meta device or offloaded)")
+            if tensor.device.type not in EXACT:
+                tensor = tensor.cpu()
             if tensor.device not in keys:
                 keys[tensor.device] = _keys().to(tensor.device)
             digest.update(repr((str(tensor.dtype), tuple(tensor.shape))).encode())

@@ -85,7 +85,7 @@ def patches_of(model: torch.nn.Module) -> Patches:
         module = waiting.pop()
         if module is None:
             continue
-        own, kind = module.__dict__, type(module)
+        own, kind = module.__dict__, module.__class__
         names = kinds.get(kind)
         if names is None:
             names = kinds[kind] = _methods(kind)
@@ -119,7 +119,7 @@ def overridden(model: Any) -> str | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _methods(kind: type) -> frozenset[str]:
+def _methods(kind: Any) -> frozenset[str]:
     """Names that, found on an instance, stand for a method of its class that a forward may run."""
     classes = [each for each in kind.__mro__ if not each.__module__.startswith(BASES) and each is not object]
     names = {name for each in classes for name, value in vars(each).items() if callable(value)}

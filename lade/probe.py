@@ -178,6 +178,5 @@ def _finite(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _generators_put_back(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """For models that draw in their forward: neither the host's generator nor the device's is moved inside."""
-    accelerated = device.type != "cpu"
-    return torch.random.fork_rng([device] if accelerated else [], device_type=device.type if accelerated else "cuda")
+    """For models that draw in their forward: neither the host's generator nor a CUDA device's is moved inside."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])

@@ -150,7 +150,7 @@ def _write(
         tokens, probabilities = exactly_likeliest(logits, min(max(top, CHOICES), logits.shape[-1]))
         steps.append((ids[:, 0].int().cpu(), tokens[:, :top].int().cpu(), probabilities[:, :top].cpu()))
         ids = tokens.gather(1, torch.multinomial(probabilities[:, :CHOICES], 1, generator=generator))
-        ids = torch.where(torch.isin(ids, ends), start, ids)
+        ids = torch.where((ids == ends).any(1, keepdim=True), start, ids)
         part.at = (len(steps), ids, generator.get_state())
         written(rows)
     return tuple(torch.stack(part, dim=1) for part in zip(*steps, strict=True))

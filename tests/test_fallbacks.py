@@ -17,6 +17,7 @@ from transformers import (
     AttentionMaskInterface,
     CLIPVisionConfig,
     DynamicCache,
+    GenerationConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
     PreTrainedModel,
@@ -28,6 +29,7 @@ from transformers.models.llama.modeling_llama import eager_attention_forward
 from unbranchable import SWITCH, UNBRANCHABLE, Unbranchable
 
 import lade
+from lade import fallback
 
 GREEDY = {"do_sample": False, "max_new_tokens": SWITCH}
 BY_NAME = families.BY_NAME | {family.name: family for family in UNBRANCHABLE}
@@ -189,6 +191,25 @@ def test_offloaded_cache() -> None:
         return words(9) | GREEDY | {"past_key_values": cache}
 
     assert_falls_back(tiny_llama(), inputs, "offload")
+
+
+class Elsewhere(torch.Tensor):
+    """Ids that say that they are on another device."""
+
+    device = torch.device("mps")
+
+
+@pytest.mark.parametrize(("sampled", "reason"), [(False, None), (True, "sampling on a device of type 'mps'")])
+def test_sampling_where_draws_are_not_known(sampled: bool, reason: str | None) -> None:
+    """No Apple device is needed to see that its generator is never asked: decided before any work."""
+    model = tiny_llama()
+    ids = words(9)["input_ids"].as_subclass(Elsewhere)
+    config = GenerationConfig(do_sample=sampled, output_attentions=False, output_hidden_states=False, use_cache=True)
+    config.is_assistant = False
+    inputs = {"past_key_values": DynamicCache(config=model.config)}
+    call = fallback.Call(model, ids, [], [], config, False, inputs)
+    found = fallback.reason_for_plain(call, lambda model: None)
+    assert found is None if reason is None else (found or "").startswith(reason)
 
 
 # What never reaches the patch

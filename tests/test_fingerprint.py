@@ -154,3 +154,13 @@ def test_adapters_count_as_they_are_switched_and_the_wrapper_does_not() -> None:
     assert fingerprint(model) == on
     model.merge_adapter()
     assert fingerprint(model) != on
+
+
+def test_weights_on_other_devices_are_summed_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64-bit integers need not wrap around there; the fingerprint is the same."""
+    model, moved, cpu = fresh(), [], torch.Tensor.cpu
+    expected = fingerprint(fresh())
+    monkeypatch.setattr(module, "EXACT", ())
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: moved.append(1) or cpu(tensor))
+    assert fingerprint(model) == expected
+    assert len(moved) >= len(list(model.parameters()))
