@@ -78,14 +78,15 @@ def patches_of(model: torch.nn.Module) -> Patches:
     """Look at every module of a model once; every call does, so it takes a third of a microsecond for each."""
     patched: list[tuple[int, torch.nn.Module]] = []
     training: list[int] = []
-    kinds: dict[type, frozenset[str]] = {}
+    kinds: dict[Any, frozenset[str]] = {}
+    kind: Any
     waiting: list[torch.nn.Module | None] = [model]
     index = 0
     while waiting:
         module = waiting.pop()
         if module is None:
             continue
-        own, kind = module.__dict__, module.__class__
+        own, kind = module.__dict__, type(module)
         names = kinds.get(kind)
         if names is None:
             names = kinds[kind] = _methods(kind)
@@ -101,7 +102,7 @@ def patches_of(model: torch.nn.Module) -> Patches:
     return Patches(
         _global_hooks() or next(filter(None, foreign), None),
         (
-            tuple((kind, kind.forward, kind.__call__) for kind in kinds),  # type: ignore[attr-defined]
+            tuple((kind, kind.forward, kind.__call__) for kind in kinds),
             tuple((index, name, _Same(function)) for index, _, name, function in found),
             tuple(training),
         ),
@@ -131,7 +132,8 @@ def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     own = module.__dict__
     for hooks in HOOKS:
         yield from ((hooks, hook) for hook in own[hooks].values() if _package(hook) not in HARMLESS)
-    for name in own.keys() & _methods(type(module)):
+    kind: Any = type(module)
+    for name in own.keys() & _methods(kind):
         function = own[name]
         while _package(function) == "lade" and hasattr(function, "__wrapped__"):
             function = function.__wrapped__

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.resources import files
@@ -75,3 +76,24 @@ def test_public_functions_say_what_they_return() -> None:
     told = {function.__name__: str(signature(function).return_annotation) for function in (*functions, load)}
     assert len(told) > 15
     assert not [name for name, annotation in told.items() if re.search(r"\bAny\b|^$|_empty", annotation)]
+
+
+IMPORTS_ALL = """
+import importlib, os, pkgutil, sys
+import torch.distributed, transformers.generation.utils, transformers.pipelines, accelerate, peft
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+for name in ("fork", "killpg", "mkfifo", "register_at_fork", "sched_getaffinity", "setsid"):
+    if hasattr(os, name):
+        delattr(os, name)
+import lade
+for module in pkgutil.walk_packages(lade.__path__, "lade."):
+    if not module.name.endswith(".jail"):  # a program of its own, for Linux
+        importlib.import_module(module.name)
+"""
+
+
+def test_every_module_is_imported_without_posix() -> None:
+    """As on Windows."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS_ALL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -160,8 +160,10 @@ def reset_peak(device: torch.device) -> int:
 def peak(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    import resource  # Windows has none
-
+    try:
+        import resource
+    except ImportError as error:
+        raise OSError("the peak of the host's memory is told on POSIX systems only") from error
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
