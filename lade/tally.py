@@ -45,12 +45,14 @@ class Tally:
 
     def add(self, draft: Draft, verdict: Verdict) -> None:
         path = verdict.path
+        self.lengths[len(path)] += 1
+        if len(draft) == 1:  # nothing was drafted: this step is to take no longer than one of plain decoding
+            return
         sources, on_path = draft.sources, set(path)
         compared = [node for node, parent in enumerate(draft.parents) if parent in on_path]
         self.proposed.update(sources[1:])
         self.verified.update([sources[node] for node in compared])
         self.accepted.update([sources[node] for node in path[1:]])
-        self.lengths[len(path)] += 1
         if path[-1] in draft.parents:
             self.missed[len(path)] += 1
 

@@ -39,6 +39,7 @@ class _State:
     cut: float  # path probability of the last node that the budget reached, a moving average
     full: bool = False  # whether the last tree used its budget; where it did not, no token is left out
     earned: float = 0.0  # tokens per step that the window alone brought, a moving average
+    read: int = 0  # tokens of the text that the mixture has taken in
     places: list[Place] = field(default_factory=list)  # of this step's nodes
     masses: list[float] = field(default_factory=list)  # path probabilities of those that were grown
     hopes: dict[int, float] = field(default_factory=dict)  # tokens that were grown under the root, their probabilities
@@ -87,7 +88,7 @@ class BlendDrafter:
             warm=self.warm,
         )
         window = Window(prompt, self.columns, settings.ngram, settings.seed) if self.columns else None
-        request.state = _State(mixture, window, cut=0.5 / self.budget)
+        request.state = _State(mixture, window, cut=0.5 / self.budget, read=len(request.tokens))
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         context = max(len(request.tokens) for request in requests)
@@ -105,6 +106,8 @@ class BlendDrafter:
 
     def _grown(self, request: Request, deepest: int, room: int) -> TreeBuilder:
         builder, state = TreeBuilder(request.tokens[-1]), request.state
+        state.mixture.extend(request.tokens[state.read :])
+        state.read = len(request.tokens)
         budget = min(self.budget, request.room)
         window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
         state.places, state.masses = [state.mixture.place(request.tokens)], [1.0]
@@ -114,7 +117,8 @@ class BlendDrafter:
 
     def _cut(self, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
         """Leave out of all rows what costs more than it is expected to bring."""
-        nodes = self.pace.choose([state.masses for state in states], context)
+        repeats = any(state.mixture.repeats for state in states)
+        nodes = self.pace.choose([state.masses for state in states], context, repeats)
         for state, builder in zip(states, builders, strict=True):
             state.hopes = {
                 token: mass
@@ -171,11 +175,9 @@ class BlendDrafter:
         predictions: Predictions,
     ) -> None:
         self.pace.verified()
-        for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
-            state: _State = request.state
-            if self._looked:  # else this step is to take no longer than one of plain decoding
-                self._learn(state, slot, draft, verdict, predictions)
-            state.mixture.extend(verdict.tokens)
+        if self._looked:  # else this step is to take no longer than one of plain decoding
+            for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
+                self._learn(request.state, slot, draft, verdict, predictions)
 
     def end(self) -> Mapping[str, int]:
         return self.pace.end()

@@ -68,6 +68,11 @@ class Mixture:
         self.pool, self.recycles, self.own, self.reference = pool, recycles, own, reference
         self.ngrams, self.warm = ngrams, warm
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the last token stood in the text before."""
+        return self.own is not None and self.own.cursor.length > 0
+
     def place(self, tokens: Sequence[int]) -> Place:
         """The end of the text so far."""
         recent = tokens[-CONTEXT:]

@@ -27,7 +27,7 @@ COLD = 2  # steps at the beginning of a call that tell nothing of costs: caches 
 FIRST = 3  # steps of a new model behind them that carry one token, to know what that costs
 ROOM = 8  # nodes grown at least where drafts are looked for, so that a tree can come back
 PATIENCE = 16  # looks in a row that found no draft worth its cost, before most are left out
-LOOKING, LONGEST = 0.01, 16  # share of the time that looks may take then, and the most steps between two of them
+LOOKING, LONGEST = 0.005, 16  # share of the time that looks may take then, and the most steps between two of them
 START = 0.95  # belief that probabilities hold in this text, before anything was seen
 TURN, AFTER = 0.01, 0.4  # how likely a token begins another kind of text, and the belief that they hold in that
 SURE = 0.98  # no draft is expected more than this
@@ -51,11 +51,13 @@ class Controller:
 
     Attributes:
         decisions: how often which reason decided.
+        rests: whether this step does not look for drafts, because they were worth nothing lately.
     """
 
     def __init__(self, cost: Cost, limit: int) -> None:
         self.cost, self.limit = cost, limit
         self.decisions: Counter[str] = Counter()
+        self.rests = False
         self._steps = 0
         self._last = limit
         self._saw_beyond = False  # whether the last tree was larger than what was chosen of it
@@ -80,16 +82,19 @@ class Controller:
         wanted = max(self._last + (not self._saw_beyond), ROOM)
         return min(self.limit, next((size for size in KNOTS if size >= wanted), self.limit))
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int) -> int:
+    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
         """Nodes per row of the next forward, at least 1.
 
         Args:
             rows: path probabilities of each row's nodes, the root's 1 first; the last nodes are those to leave out.
             context: tokens before them.
+            repeats: whether the last token of a row stood in its text before, so that a draft could be known.
         """
         longest = max(map(len, rows))
         if longest == 1:
-            return self._decide("nothing to draft", 1)
+            if repeats:  # what followed it was not learned, while steps rested: the next ones do
+                self._refused = min(self._refused, PATIENCE // 2)
+            return self._fruitless("nothing to draft")
         nodes = self._weigh(rows, longest, self.cost.table(self.limit, context, len(rows)))
         self._saw_beyond = nodes < longest
         return nodes
@@ -100,10 +105,7 @@ class Controller:
         speeds = {nodes: gains[nodes - 1] / costs[nodes] for nodes in (*KNOTS[: bisect_left(KNOTS, longest)], longest)}
         fastest = max(speeds.values())
         if fastest < (GAIN if self._last == 1 else GAIN / STAY):
-            self._refused += 1
-            if self._refused >= PATIENCE:
-                self._rest = min(int(self._looking / LOOKING), LONGEST)
-            return self._decide("drafts cost more than they bring", 1)
+            return self._fruitless("drafts cost more than they bring")
         self._refused = 0
         lesson = LESSON * (self._holds > TRUSTED)
         worth = {
@@ -116,6 +118,13 @@ class Controller:
             return self._decide("as before", self._last)
         return self._decide("limit reached" if best == self.limit else "most tokens per second", best)
 
+    def _fruitless(self, reason: str) -> int:
+        """One token alone: this look found no draft worth its cost. After many of them most steps look for none."""
+        self._refused += 1
+        if self._refused >= PATIENCE:
+            self._rest = min(int(self._looking / LOOKING), LONGEST)
+        return self._decide(reason, 1)
+
     def learn(self, expected: float, came: float) -> None:
         """One place of the text where drafts were at hand.
 
@@ -127,18 +136,19 @@ class Controller:
         wrong = (1 - self._holds) * (CHANCE if came else 1.0)
         if came and self._holds < TRUSTED:  # they may hold again: the next steps show
             self._rest, self._refused = 0, min(self._refused, PATIENCE // 2)
-        self._holds = (1 - TURN) * right / (right + wrong) + TURN * AFTER
+        self._holds = _next_token(right / (right + wrong))
 
     def _left_out(self, context: int, rows: int) -> bool:
         """Whether this step carries one token without a look at drafts; the last choice stands."""
-        if self._due(context, rows):
-            reason = "baseline timed"
-        elif self._rest > 0:
+        self.rests = self._rest > 0
+        if self.rests:
             self._rest -= 1
-            reason = "drafts not looked for"
+            self._holds = _next_token(self._holds)
+            self.decisions["drafts not looked for"] += 1
+        elif self._due(context, rows):
+            self.decisions["baseline timed"] += 1
         else:
             return False
-        self.decisions[reason] += 1
         return True
 
     def _due(self, context: int, rows: int) -> bool:
@@ -157,3 +167,8 @@ class Controller:
         self.decisions[reason] += 1
         self._last = nodes
         return nodes
+
+
+def _next_token(holds: float) -> float:
+    """The belief one token later, which may begin another kind of text."""
+    return (1 - TURN) * holds + TURN * AFTER

@@ -1,6 +1,8 @@
 """The steps of one call, timed: what each one cost goes to the model's costs, what the next may carry comes back.
 
-A step lasts from one draft to the next, so a user's slow streamer counts too. Knows no tree, no tokens and no model.
+A step lasts from one draft to the next, so a user's slow streamer counts too. Steps that look for no drafts, since none
+were worth their cost, are not timed: they are to take no longer than steps of plain decoding, and the looks between
+them tell what one token costs. Knows no tree, no tokens and no model.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ class _Step:
     """One step as the clock saw it, in seconds; what it carried is per row."""
 
     began: float
-    looks: bool = True
+    looks: bool
+    rests: bool  # whether it is not timed
     nodes: int = 1
     context: int = 1
     rows: int = 1
@@ -44,7 +47,7 @@ class WholeBudget:
     def begin(self, context: int, rows: int) -> int:
         return self.limit
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int) -> int:
+    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
         return max(map(len, rows))
 
     def carry(self, nodes: int, context: int, rows: int) -> None:
@@ -76,21 +79,21 @@ class Pace(WholeBudget):
         self._shared, self._now = shared, now
         self._controller = Controller(shared, limit)
         self._step: _Step | None = None  # the one that runs
-        self._ended = 0  # steps
+        self._ended = 0  # steps that were timed
         self._looking = 0.0  # what looking for drafts takes, over what a step of one token takes without
 
     def begin(self, context: int, rows: int) -> int:
         """A step ended and the next begins. Returns the nodes worth growing per row; 1: `choose` need not be asked."""
         now = self._now()
-        if self._step is not None:
+        if self._step is not None and not self._step.rests:
             self._end(self._step, now)
         room = self._controller.room(context, rows, self._looking)
-        self._step = _Step(now, looks=room > 1)
+        self._step = _Step(now, looks=room > 1, rests=self._controller.rests)
         return room
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int) -> int:
+    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
         """Nodes per row of this step (`Controller.choose`)."""
-        return self._controller.choose(rows, context)
+        return self._controller.choose(rows, context, repeats)
 
     def carry(self, nodes: int, context: int, rows: int) -> None:
         """The draft is made; what the step carries in the end, padding included."""

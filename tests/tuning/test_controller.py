@@ -183,10 +183,23 @@ def looks(controller: Controller, tree: Sequence[float], steps: int, looking: fl
     return seen
 
 
-@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.009, 0), (0.05, 5), (0.12, 12), (9.0, LONGEST)])
-def test_where_drafts_are_never_worth_it_looks_take_a_hundredth(looking: float, rest: int) -> None:
-    seen = looks(sure(), [1.0, 0.02, 0.01], PATIENCE + 5 * (rest + 1), looking)
+@pytest.mark.parametrize("tree", [[1.0, 0.02, 0.01], [1.0]], ids=("worth nothing", "nothing"))
+@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.004, 0), (0.026, 5), (0.062, 12), (9.0, LONGEST)])
+def test_where_drafts_are_never_worth_it_looks_take_half_a_hundredth(
+    tree: list[float], looking: float, rest: int
+) -> None:
+    seen = looks(sure(), tree, PATIENCE + 5 * (rest + 1), looking)
     assert seen == [True] * PATIENCE + 5 * ([False] * rest + [True])
+
+
+def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn() -> None:
+    controller = sure()
+    looks(controller, [1.0], PATIENCE, 9.0)
+    while controller.room(100, 1, 9.0) == 1:
+        pass
+    assert controller.choose([[1.0]], 100, repeats=True) == 1
+    learning = PATIENCE - PATIENCE // 2 - 1
+    assert looks(controller, [1.0], learning + LONGEST, 9.0) == [True] * learning + [False] * LONGEST
 
 
 def test_drafts_that_are_worth_it_are_always_looked_for() -> None:

@@ -80,7 +80,7 @@ def test_what_is_known_is_told_once_in_a_while() -> None:
     assert [tokens for tokens, *_ in notes.observed] == [1 + TOLD * times for times in range(1, 5)]
 
 
-@pytest.mark.parametrize(("looking", "rest"), [(0.005, 0), (0.045, 4), (0.105, 10), (3.0, LONGEST)])
+@pytest.mark.parametrize(("looking", "rest"), [(0.0045, 0), (0.0225, 4), (0.0525, 10), (3.0, LONGEST)])
 def test_the_more_a_look_takes_the_more_steps_do_without(looking: float, rest: int) -> None:
     """Where drafts are never worth their cost; a moving average, so not at once."""
     clock, notes = Clock(), Notes()
@@ -103,6 +103,16 @@ def test_the_time_before_the_first_step_and_after_the_last_is_nobodys() -> None:
     pace.end()
     assert notes.observed == []
     assert notes.saved == 1
+
+
+def test_steps_that_look_for_nothing_are_not_timed() -> None:
+    clock, notes = Clock(), Notes(known=False)
+    notes.slope = 9.0
+    pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
+    steps = [(run(pace, clock, (1, context, 1), 0.5, 1.0, 0.5), context) for context in range(100, 200)]
+    looked = [context for room, context in steps[COLD:-1] if room > 1]
+    assert len(looked) < 30
+    assert [context for _, context, _, _ in notes.observed] == looked
 
 
 def test_what_decided_is_told_at_the_end() -> None:

@@ -1,0 +1,78 @@
+"""Where drafts are worth nothing, lade hardly looks for any: random weights, counted in steps and not in seconds."""
+
+import copy
+
+import pytest
+import torch
+from families import BY_NAME
+from tiny import words
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+import lade
+from lade.drafters import factory
+from lade.target import Outputs
+from lade.tuning.controller import PATIENCE, Controller
+
+LOOKING, REST = 0.0625, 12  # what a look takes here, and the steps without one behind it
+NEW_TOKENS = 160
+
+
+class Costs:
+    """What a step costs does not depend on this machine."""
+
+    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+        pass
+
+    def table(self, limit: int, context: int, rows: int) -> list[float]:
+        return [1.0, *(1 + 0.02 * further for further in range(limit))]
+
+    def known(self, tokens: int, context: int, rows: int) -> bool:
+        return True
+
+    def save(self) -> None:
+        pass
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every look takes as long; which nodes the drafter read the likeliest tokens after, to learn."""
+    room, top, read = Controller.room, Outputs.top, list[int]()
+
+    def noted(self: Outputs, slot: int, node: int) -> tuple[list[int], list[float]]:
+        read.append(node)
+        return top(self, slot, node)
+
+    monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, LOOKING))
+    monkeypatch.setattr(Outputs, "top", noted)
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: Costs())
+    return read
+
+
+def random_model(vocabulary: int) -> PreTrainedModel:
+    config = AutoConfig.for_model("llama", **{**BY_NAME["llama"].config, "vocab_size": vocabulary})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(config)).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+@pytest.mark.parametrize(("vocabulary", "temperature"), [(32_000, 1.5), (32_000, 1.0), (4_000, 1.0)])
+def test_where_nothing_is_found_most_steps_do_not_look(vocabulary: int, temperature: float, looked: list[int]) -> None:
+    torch.manual_seed(0)
+    lade.generate(
+        random_model(vocabulary),
+        **words(30),
+        max_new_tokens=NEW_TOKENS,
+        do_sample=True,
+        temperature=temperature,
+        top_k=0,
+    )
+    stats = lade.last_stats()
+    assert stats is not None
+    rested = stats.decisions["drafts not looked for"]
+    again = 2 * (PATIENCE // 2)  # a token that came twice by chance lets some steps learn
+    assert stats.steps - rested <= PATIENCE + again + (stats.steps - PATIENCE) / (REST + 1) + 1
+    assert rested > 0.6 * stats.steps
+    assert stats.mean_forward_tokens < 1.05
+    assert len(looked) < PATIENCE + again + stats.steps / 8  # steps that rest learn nothing
