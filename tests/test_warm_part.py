@@ -102,20 +102,23 @@ def test_the_cost_of_both_is_told(table_folder: Path) -> None:
     assert 1000 < table.seconds < 1900
 
 
-def test_an_interrupt_anywhere_leaves_a_sound_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only between forwards: also where a step is drawn but not counted yet."""
-    real = torch.multinomial
+@pytest.mark.parametrize(("place", "name", "last"), [(torch, "multinomial", 12), (warmtexts, "_marks", 2)])
+def test_an_interrupt_anywhere_leaves_a_sound_part(
+    place: Any, name: str, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only behind a forward: also where a step is drawn but not counted yet, and where a batch begins."""
+    real = getattr(place, name)
     calls: list[int] = []
 
-    def cut(*arguments: Any, **more: Any) -> torch.Tensor:
+    def cut(*arguments: Any, **more: Any) -> Any:
         calls.append(1)
         found = real(*arguments, **more)
-        if len(calls) == 12:
+        if len(calls) == last:
             raise KeyboardInterrupt
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "multinomial", cut)
+        patch.setattr(place, name, cut)
         with pytest.raises(KeyboardInterrupt):
             warm_up(fresh())
     table, _ = gone_on(fresh())
