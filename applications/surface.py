@@ -71,7 +71,7 @@ def draw(measured: Measured, title: str, path: Path) -> None:
         _draw_grid(figure, axes["grid"], grid)
     if curve:
         _draw_curve(axes["curve"], curve)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
 def _draw_grid(figure: Any, axes: Any, grid: Grid) -> None:
