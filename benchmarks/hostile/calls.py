@@ -1,0 +1,242 @@
+"""One call of `generate` as a case asks for it: plainly, or with lade in one of the ways that there are."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import DynamicCache, GenerationConfig, GenerationMixin, PreTrainedModel, StaticCache
+
+import lade
+from hostile.case import Case
+from hostile.options import OPTIONS, Place
+from hostile.outcome import Outcome
+from hostile.prompts import prompts, vocabulary_of, words
+from hostile.subjects import EDGES, TRAINED, subject, tokenizer
+from hostile.users import Log
+from lade.config import FIELDS
+
+WAYS = ("augment", "scope", "generate", "hook")
+CACHES = (
+    "user",
+    "user-bare",
+    "continued",
+    "user-static",
+    "static",
+    "dynamic",
+    "dynamic_full",
+    "offloaded",
+    "quantized",
+)
+INPUTS = ("embeds", "embeds+ids", "positions", "config", "positional", "extra-positions")
+REFERENCES = ("equal", "useless", "outside", "empty", "per-row")
+METHODS = ("draft", "multi", "self")
+LISTS = ("logits_processor", "stopping_criteria", "suppress_tokens")  # what several options may ask for together
+GROWN = 6  # tokens that a continued cache holds before the call
+
+
+@dataclass
+class Given:
+    """The arguments of one call, and what to look at behind it."""
+
+    arguments: dict[str, Any]
+    log: Log | None = None
+    cache: Any = None
+    notes: list[Any] = field(default_factory=list)
+
+
+def arguments(case: Case, model: PreTrainedModel) -> Given:
+    """Everything that `generate` is given, made anew."""
+    size = vocabulary_of(model)
+    given = Given(dict(prompts(case, size)))
+    length = given.arguments["input_ids"].shape[1]
+    given.arguments |= {"max_new_tokens": case.new_tokens, "do_sample": not case.greedy, **case.choose}
+    if case.copies > 1:
+        given.arguments["num_return_sequences"] = case.copies
+    for name in case.options:
+        words_of = tokenizer(case.model) if case.model in TRAINED else None
+        place = Place(case.draws(name), size, length, case.new_tokens, given.notes, words_of)
+        _merge(given.arguments, OPTIONS[name](place))
+    if case.model in EDGES and EDGES[case.model].forbids:
+        _merge(given.arguments, {"suppress_tokens": list(EDGES[case.model].forbids)})
+    _outputs(case, given)
+    _cache(case, model, given)
+    _inputs(case, model, given)
+    return given
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, value in more.items():
+        into[name] = type(value)([*into[name], *value]) if name in LISTS and name in into else value
+
+
+def _outputs(case: Case, given: Given) -> None:
+    if "streamer" in case.outputs:
+        given.log = given.arguments["streamer"] = Log()
+    for output in case.outputs:
+        if output != "streamer":
+            given.arguments[output] = True
+
+
+def _cache(case: Case, model: PreTrainedModel, given: Given) -> None:
+    config = model.config.get_text_config(decoder=True)
+    if case.cache in ("user", "continued"):
+        given.cache = DynamicCache(config=config)
+    elif case.cache == "user-bare":
+        given.cache = DynamicCache()
+    elif case.cache == "user-static":
+        given.cache = StaticCache(config, max_cache_len=128)
+    elif case.cache:
+        given.arguments["cache_implementation"] = case.cache
+    if given.cache is not None:
+        given.arguments["past_key_values"] = given.cache
+    if case.cache == "continued":
+        _grow(case, model, given)
+
+
+def _grow(case: Case, model: PreTrainedModel, given: Given) -> None:
+    """Fill the cache by a plain call, and let the case's call go on behind further words."""
+    ids = given.arguments["input_ids"]
+    mask = given.arguments.get("attention_mask")
+    seen = {} if mask is None else {"attention_mask": mask}
+    with torch.random.fork_rng(devices=[]):
+        text = model.generate(
+            ids, **seen, past_key_values=given.cache, do_sample=False, max_new_tokens=GROWN, eos_token_id=None
+        )
+    draws = case.draws("continued")
+    more = torch.tensor([words(draws, 3, vocabulary_of(model)) for _ in range(len(ids))], dtype=ids.dtype)
+    given.arguments["input_ids"] = torch.cat([text, more], dim=1)
+    if mask is not None:
+        grown = given.arguments["input_ids"].shape[1] - mask.shape[1]
+        given.arguments["attention_mask"] = torch.cat([mask, mask.new_ones(len(ids), grown)], dim=1)
+
+
+def _inputs(case: Case, model: PreTrainedModel, given: Given) -> None:
+    asked = given.arguments
+    if case.inputs.startswith("embeds"):
+        with torch.no_grad():
+            asked["inputs_embeds"] = model.get_input_embeddings()(asked["input_ids"])
+        if case.inputs == "embeds":
+            del asked["input_ids"]
+    elif case.inputs == "positions" and "attention_mask" in asked:
+        asked["position_ids"] = (asked["attention_mask"].long().cumsum(-1) - 1).clamp(min=0)
+    elif case.inputs == "extra-positions":
+        asked["position_ids"] = torch.arange(3, 3 + asked["input_ids"].shape[1]).expand_as(asked["input_ids"])
+    elif case.inputs == "config":
+        names = [name for name in asked if hasattr(GenerationConfig(), name)]
+        pad = {"pad_token_id": 0, "eos_token_id": None}
+        asked["generation_config"] = GenerationConfig(**(pad | {name: asked.pop(name) for name in names}))
+
+
+def plainly(case: Case, model: PreTrainedModel, given: Given) -> Outcome:
+    """The call without lade."""
+    return _watched(case, model, given, lambda: _generate(case, model, given.arguments))
+
+
+def with_lade(case: Case, model: PreTrainedModel, given: Given, answer: Any = None) -> Outcome:
+    """The call with lade in the case's way.
+
+    Args:
+        answer: plain decoding's [B, P + new] token ids, for a reference that the output repeats.
+    """
+    reference = reference_of(case, model, given, answer)
+    return _watched(case, model, given, lambda: _by(case, model, given, reference))
+
+
+def _generate(case: Case, model: PreTrainedModel, asked: dict[str, Any]) -> Any:
+    if case.inputs == "positional" and "input_ids" in asked:
+        rest = {name: value for name, value in asked.items() if name != "input_ids"}
+        return model.generate(asked["input_ids"], **rest)
+    return model.generate(**asked)
+
+
+def _by(case: Case, model: PreTrainedModel, given: Given, reference: Any) -> Any:
+    asked = given.arguments
+    method = method_of(case, model)
+    config = None if method is not None else lade.LookaheadConfig(**case.config)
+    if case.way == "scope":
+        with lade.lookahead(model, config, method=method, reference=reference):
+            return _generate(case, model, asked)
+    if case.way == "generate":
+        return lade.generate(model, config=config, method=method, reference=reference, **asked)
+    if case.way == "hook":
+        way = lade.decoding_method(config, method=method, reference=reference, streamer=asked.get("streamer"))
+        return _generate(case, model, asked | {"custom_generate": way})
+    with augmented(case.config):
+        return _generate(case, model, asked)
+
+
+@contextlib.contextmanager
+def augmented(config: dict[str, Any]) -> Iterator[None]:
+    """`augment_all` with process-wide settings; both undone behind it."""
+    lade.config_lade(**{name: config.get(field) for name, field in FIELDS.items()})
+    lade.augment_all()
+    try:
+        yield
+    finally:
+        lade.restore_all()
+        lade.config_lade(**dict.fromkeys(FIELDS))
+
+
+def method_of(case: Case, model: PreTrainedModel) -> Any:
+    if not case.method:
+        return None
+    if case.method == "self":
+        return lade.SelfSpeculative(((0,), (0,)), tokens=3, likeliest=True)
+    draft = subject("llama", "sdpa", "float32") if case.model not in TRAINED else model
+    if case.method == "multi":
+        return lade.MultiCandidate(draft, widths=(3, 2), likeliest=True)
+    return lade.DraftModel(draft, tokens=4, likeliest=True, adapt=case.draws("adapt").choice(("fixed", "acceptance")))
+
+
+def reference_of(case: Case, model: PreTrainedModel, given: Given, answer: Any) -> Any:
+    draws, size = case.draws("reference"), vocabulary_of(model)
+    useless = words(draws, 30, size)
+    if case.reference == "equal" and answer is not None:
+        texts = answer.tolist()
+        return texts[0] if len(case.lengths) == 1 else texts[:: case.copies]
+    if case.reference == "outside":
+        foreign = draws.choice((size, size + 1000, 2**31, 2**63, 2**70))
+        ids = given.arguments.get("input_ids")
+        last = [] if ids is None else ids[0, -3:].tolist()
+        return [*useless, *last, foreign, *useless]
+    if case.reference == "per-row":
+        return [None if draws.random() < 0.3 else words(draws, 12, size) for _ in case.lengths]
+    return {"useless": useless, "empty": []}.get(case.reference)
+
+
+def _watched(case: Case, model: PreTrainedModel, given: Given, call: Callable[[], Any]) -> Outcome:
+    """Run a call and note all that it leaves behind."""
+    outcome = Outcome(notes=given.notes)
+    torch.manual_seed(case.draws("seed").randrange(1 << 30))
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            outcome.result = call()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - compared with plain decoding's
+            outcome.error = error
+    outcome.generator = torch.get_rng_state()
+    outcome.warned = [(each.category.__name__, str(each.message)) for each in caught]
+    outcome.handed = given.log.handed if given.log is not None else []
+    outcome.cache = given.cache if given.cache is not None else getattr(outcome.result, "past_key_values", None)
+    outcome.transitions = _transitions(model, outcome.result)
+    return outcome
+
+
+def _transitions(model: PreTrainedModel, result: Any) -> Any:
+    scores, beams = getattr(result, "scores", None), getattr(result, "beam_indices", None)
+    if not scores or beams is not None:
+        return None
+    return model.compute_transition_scores(result.sequences, scores, normalize_logits=True)
+
+
+def patched() -> bool:
+    """Whether transformers is not as it was."""
+    return GenerationMixin._sample is not _SAMPLE
+
+
+_SAMPLE = GenerationMixin._sample

@@ -1,0 +1,85 @@
+"""Comparing conversations: every turn goes on from the cache that the turn before it left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from families import PAD
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import lade
+from hostile.calls import Given, arguments, patched, plainly, with_lade
+from hostile.case import Case
+from hostile.outcome import Outcome, differences
+from hostile.prompts import vocabulary_of, words
+from hostile.subjects import subject
+from hostile.ties import near_tie
+from hostile.verdict import Verdict
+
+
+def run(case: Case, verdict: Verdict) -> None:
+    """Both speak turn by turn, each with a cache of its own; what the user says next is the same."""
+    model = subject(case.model, case.attention, case.dtype)
+    lade.drop_pools()
+    given, theirs = arguments(case, model), arguments(case, model)
+    ours = plain = Outcome()
+    for turn in range(case.turns + 1):
+        if turn:
+            following = _further(case, model, turn, plain, theirs)
+            given, theirs = _next(ours, given, following), _next(plain, theirs, following)
+        plain = plainly(case, model, theirs)
+        ours = with_lade(case, model, given, plain.sequences)
+        if ours.sequences is not None:
+            width = given.arguments["input_ids"].shape[1]
+            verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0])
+        if not _agree(case, model, turn, ours, plain, verdict) or plain.error is not None:
+            break
+    if patched():
+        verdict.differences.append("transformers stays patched behind the call")
+
+
+def _agree(case: Case, model: PreTrainedModel, turn: int, ours: Outcome, plain: Outcome, verdict: Verdict) -> bool:
+    found = differences(ours, plain)
+    tie = near_tie(case, model, ours, plain) if found and turn == 0 else None
+    if tie is not None:
+        verdict.ties.append(tie)
+        return False
+    if found and turn == 0:
+        again = differences(plainly(case, model, arguments(case, model)), plain)
+        verdict.unsteady = "; ".join(again)
+    if not verdict.unsteady:
+        verdict.differences += [f"turn {turn + 1}: {line}" for line in found]
+    return not found
+
+
+def _further(case: Case, model: PreTrainedModel, turn: int, plain: Outcome, given: Given) -> dict[str, Tensor]:
+    """What the next turn is about: the text so far with what the user says to it, and its mask."""
+    text, mask = plain.sequences, given.arguments.get("attention_mask")
+    if text is None:
+        return {}
+    draws = case.draws(f"turn {turn}")
+    size = vocabulary_of(model)
+    said = torch.tensor([words(draws, 3, size) for _ in range(len(text))])
+    inputs = {"input_ids": torch.cat([text, said.to(text.dtype)], dim=1)}
+    prompt = given.arguments["input_ids"].shape[1]
+    if mask is not None:
+        new = _answered(text[:, prompt:], given.arguments.get("eos_token_id"), draws.random() < 0.75)
+        inputs["attention_mask"] = torch.cat([mask, new, torch.ones_like(said)], dim=1).to(mask.dtype)
+    return inputs
+
+
+def _answered(new: Tensor, eos: Any, careful: bool) -> Tensor:
+    """[B, T] ones, and zeros behind a row's first EOS where the user is careful."""
+    ends = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
+    ended = torch.isin(new, torch.tensor(ends, dtype=new.dtype)).long().cumsum(1)
+    behind = (ended.cumsum(1) > 1) & (new == PAD)
+    return (~behind).long() if careful else torch.ones_like(new)
+
+
+def _next(outcome: Outcome, given: Given, inputs: dict[str, Tensor]) -> Given:
+    asked = {name: value for name, value in given.arguments.items() if name not in ("attention_mask", "input_ids")}
+    cache = outcome.cache
+    return replace(given, arguments=asked | inputs | {"past_key_values": cache}, cache=cache)

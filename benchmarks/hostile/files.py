@@ -1,0 +1,156 @@
+"""Damaged files where lade looks for its own: the text is plain decoding's all the same, with a warning at most.
+
+Functions that load a named file raise ValueError that names it, or OSError where it cannot be read.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import lade
+from hostile import generate
+from hostile.case import Case
+from hostile.damage import ANY, OBJECTS, PLACES, TENSORS, Rewrite, revalued, rewritten
+from hostile.prompts import prompts, vocabulary_of
+from hostile.subjects import subject
+from hostile.verdict import Verdict
+from hostile.warmth import keep_table
+from lade.config import FIELDS
+from lade.preset import write as write_preset
+from lade.safefile import write
+from lade.skipset import SkipSet, write_skip_set
+from lade.tuning.costfile import cost_file, describe
+from lade.tuning.curve import KNOTS
+
+TENANT = "somebody"
+ALLOWED = ("CacheWarning",)  # warnings of lade's about files in its cache folder
+
+
+def _table(case: Case, model: Any, folder: Path) -> Path:
+    return keep_table(case, model)
+
+
+def _costs(case: Case, model: Any, folder: Path) -> Path:
+    path = cost_file(model)
+    logs = {
+        f"{rows}.{context}": torch.linspace(0.1, 2, len(KNOTS) - 1).double() for rows in (0, 1) for context in (7, 8)
+    }
+    write(path, logs, describe(model))
+    return path
+
+
+def _pool(case: Case, model: Any, folder: Path) -> Path:
+    path = folder / "pool.safetensors"
+    config = lade.LookaheadConfig(mode="auto", tenant=TENANT)
+    with lade.lookahead(model, config):
+        model.generate(**prompts(case, vocabulary_of(model)), do_sample=False, max_new_tokens=8)
+    lade.save_pool(model, path, tenant=TENANT)
+    lade.drop_pools()
+    return path
+
+
+def _preset(case: Case, model: Any, folder: Path) -> Path:
+    path = folder / "preset.json"
+    settings = {"auto": {"BUDGET": 16, "ADAPT": False}, "lookahead": {"LEVEL": 5, "WINDOW_SIZE": 7}}
+    write_preset(path, "auto", settings, {"model": "somewhere"})
+    return path
+
+
+def _skip_set(case: Case, model: Any, folder: Path) -> Path:
+    path = folder / "skip.json"
+    write_skip_set(path, SkipSet((0,), (0,)), {"speed": 1.5})
+    return path
+
+
+FILES: dict[str, Callable[[Case, Any, Path], Path]] = {
+    "table": _table,
+    "costs": _costs,
+    "pool": _pool,
+    "preset": _preset,
+    "skip-set": _skip_set,
+}
+DAMAGES: dict[str, dict[str, Rewrite]] = {
+    **dict.fromkeys(("table", "costs", "pool"), ANY | TENSORS),
+    **dict.fromkeys(("preset", "skip-set"), ANY | OBJECTS),
+}
+FOLDERS = ("file", "fifo", "dangling", "below-a-file", "no-user")
+ATTACKS = tuple(
+    [f"{file}:{how}" for file, damages in DAMAGES.items() for how in (*damages, *PLACES)]
+    + [f"{file}:revalued" for file in ("table", "costs", "pool")] * 6
+    + [f"folder:{how}" for how in FOLDERS] * 2
+)
+
+
+def run(case: Case, verdict: Verdict) -> None:
+    model = copy.deepcopy(subject(case.model, case.attention, case.dtype))  # nothing is known about a copy yet
+    file, how = case.attack.split(":")
+    before = os.environ["LADE_CACHE"]
+    folder = Path(before) / f"case{case.index}"
+    folder.mkdir(parents=True)
+    os.environ["LADE_CACHE"] = str(folder)
+    try:
+        if file == "folder":
+            os.environ["LADE_CACHE"] = _odd_folder(folder, how)
+        else:
+            path = FILES[file](case, model, folder)
+            _damage(case, path, how)
+            verdict.differences += _loaded(file, model, path)
+        generate.compare(case, model, verdict, ALLOWED)
+    finally:
+        os.environ["LADE_CACHE"] = before
+        shutil.rmtree(folder)
+        lade.config_lade(**dict.fromkeys(FIELDS))
+        lade.drop_pools()
+
+
+def _damage(case: Case, path: Path, how: str) -> None:
+    draws = case.draws("damage")
+    if how == "revalued":
+        revalued(path, draws)
+    elif how in PLACES:
+        PLACES[how](path)
+    else:
+        rewritten(path, (ANY | TENSORS | OBJECTS)[how] if how != "not-utf8" else _not_utf8(path), draws)
+
+
+def _not_utf8(path: Path) -> Rewrite:
+    return (OBJECTS if path.suffix == ".json" else TENSORS)["not-utf8"]
+
+
+def _loaded(file: str, model: Any, path: Path) -> list[str]:
+    """What is wrong with how a function that loads this file by name takes it."""
+    loads: dict[str, Callable[[], Any]] = {
+        "pool": lambda: lade.load_pool(model, path, tenant=TENANT),
+        "preset": lambda: lade.config_lade(PRESET=str(path)),
+        "skip-set": lambda: lade.SelfSpeculative(path),
+    }
+    if file not in loads:
+        return []
+    allowed = (ValueError,) if file == "preset" or path.is_file() else (ValueError, OSError)
+    try:
+        loads[file]()
+    except allowed as error:
+        return [] if path.name in str(error) else [f"the error about {path.name} does not name it: {error}"]
+    except Exception as error:  # noqa: BLE001 - a finding
+        return [f"loading raises {type(error).__name__}: {str(error)[:200]}"]
+    return []
+
+
+def _odd_folder(folder: Path, how: str) -> str:
+    """Where LADE_CACHE points to, with something else than a folder there."""
+    if how == "no-user":
+        return "~nobody-of-this-name/lade"
+    place = folder / "cache"
+    place.write_text("no folder")
+    if how == "below-a-file":
+        return str(place / "deeper")
+    if how != "file":
+        PLACES[how](place)
+    return str(place)

@@ -1,0 +1,101 @@
+"""Comparing single calls: the case's call plainly and with lade, all that a caller can see."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+import lade
+from hostile.calls import Given, arguments, patched, plainly, with_lade
+from hostile.case import Case
+from hostile.changes import CHANGES
+from hostile.outcome import Outcome, differences
+from hostile.subjects import subject
+from hostile.ties import near_tie
+from hostile.verdict import Verdict
+from hostile.warmth import keep_table
+from lade.safefile import cache_folder
+
+
+def run(case: Case, verdict: Verdict) -> None:
+    model = subject(case.model, case.attention, case.dtype)
+    if case.warm or case.change:
+        model = copy.deepcopy(model)
+    if case.change:
+        _before_the_change(case, model)
+        CHANGES[case.change](model)
+    if case.warm:
+        keep_table(case, model)
+    compare(case, model, verdict)
+    if case.warm:
+        empty_cache_folder()
+
+
+def _before_the_change(case: Case, model: PreTrainedModel) -> None:
+    """A call that lade sees while the model is as it was."""
+    given = Given({"input_ids": torch.tensor([[3, 4, 5, 6]]), "max_new_tokens": 4, "do_sample": False})
+    with_lade(case, model, given)
+
+
+def compare(case: Case, model: PreTrainedModel, verdict: Verdict, allowed: tuple[str, ...] = ()) -> None:
+    """The case's call both ways; what differs goes into the verdict.
+
+    Args:
+        allowed: warnings of lade's own that the case asks for.
+    """
+    given = arguments(case, model)
+    plain = plainly(case, model, given)
+    plain.hidden = _hidden(case, given)
+    ours = ours_of(case, model, plain, verdict)
+    ours.warned = [warning for warning in ours.warned if warning[0] not in allowed]
+    found = differences(ours, plain) if not _refused(case, ours) else []
+    if found and near_tie(case, model, ours, plain) is not None:
+        verdict.ties.append(str(near_tie(case, model, ours, plain)))
+        found = []
+    if found:
+        again = differences(plainly(case, model, arguments(case, model)), plain)
+        verdict.unsteady = "; ".join(again)
+    if not verdict.unsteady:
+        verdict.differences += found
+    if patched():
+        verdict.differences.append("transformers stays patched behind the call")
+
+
+def ours_of(case: Case, model: PreTrainedModel, plain: Outcome, verdict: Verdict) -> Outcome:
+    """The call with lade, counted."""
+    given = arguments(case, model)
+    lade.drop_pools()
+    ours = with_lade(case, model, given, answer(plain))
+    if ours.error is None:
+        width = given.arguments["input_ids"].shape[1] if "input_ids" in given.arguments else 0
+        verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0] if ours.sequences is not None else 0)
+    elif plain.error is not None:
+        verdict.raised = type(plain.error).__name__
+    return ours
+
+
+def answer(plain: Outcome) -> Any:
+    return plain.sequences
+
+
+def _hidden(case: Case, given: Given) -> Any:
+    """Padding that is prefilled in chunks: what it attends to is all masked, and depends on how a cache is cut."""
+    mask = given.arguments.get("attention_mask")
+    return mask == 0 if mask is not None and "prefill_chunks" in case.options else None
+
+
+def _refused(case: Case, ours: Outcome) -> bool:
+    """An error before any work, about an argument that plain decoding does not know."""
+    names = {"outside": "reference="}.get(case.reference), {"self": "model="}.get(case.method)
+    return isinstance(ours.error, ValueError) and any(name and str(ours.error).startswith(name) for name in names)
+
+
+def empty_cache_folder() -> None:
+    folder = Path(cache_folder())
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -1,0 +1,178 @@
+"""What a call of `generate` left behind, all that a caller can see of it; and how two of them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+TOLERANCE = {torch.float32: 2e-3, torch.float64: 1e-5, torch.bfloat16: 2e-2}
+FALLBACK = "FallbackWarning"
+
+
+@dataclass
+class Outcome:
+    """One call: what it returned or raised, what it handed out on the way, and what it left behind."""
+
+    result: Any = None
+    error: BaseException | None = None
+    handed: list[Any] = field(default_factory=list)  # to the streamer
+    notes: list[Any] = field(default_factory=list)  # what users' own code saw
+    cache: Any = None
+    generator: Tensor = field(default_factory=lambda: torch.zeros(0))  # its state at the end
+    warned: list[tuple[str, str]] = field(default_factory=list)
+    transitions: Tensor | None = None
+    hidden: Tensor | None = None  # [B, P] true where the cache holds what no mask shows and nobody fixed
+
+    @property
+    def sequences(self) -> Tensor | None:
+        return self.result if isinstance(self.result, Tensor) else getattr(self.result, "sequences", None)
+
+
+def differences(ours: Outcome, plain: Outcome, *, drawn: bool = True) -> list[str]:
+    """One line for everything that is not as plain decoding leaves it.
+
+    Args:
+        drawn: whether the global generator's state must agree.
+    """
+    if ours.error is not None or plain.error is not None:
+        found = list(_errors(ours, plain))
+    else:
+        found = list(_texts(ours, plain)) or list(_results(ours, plain))
+    if drawn and not torch.equal(ours.generator, plain.generator) and plain.error is None and not found:
+        found.append("the global generator ends in another state")
+    return found + list(_warnings(ours, plain))
+
+
+def _errors(ours: Outcome, plain: Outcome) -> Iterator[str]:
+    if type(ours.error) is not type(plain.error):
+        yield f"lade raises {_told(ours.error)}, plain {_told(plain.error)}"
+    elif ours.handed != plain.handed:
+        yield f"before the error the streamer got {len(ours.handed)} parts, plainly {len(plain.handed)}"
+    elif ours.notes != plain.notes:
+        yield "before the error the user's own code saw other texts"
+
+
+def _told(error: BaseException | None) -> str:
+    return "nothing" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _texts(ours: Outcome, plain: Outcome) -> Iterator[str]:
+    one, other = ours.sequences, plain.sequences
+    if type(ours.result) is not type(plain.result):
+        yield f"the result is a {type(ours.result).__name__}, plainly a {type(plain.result).__name__}"
+    elif one is None or other is None:
+        yield "no sequences"
+    elif one.dtype != other.dtype or one.shape != other.shape or not torch.equal(one, other):
+        yield f"sequences: {where(one, other)}"
+
+
+def where(one: Tensor, other: Tensor) -> str:
+    """Where the texts of two calls part."""
+    width = min(one.shape[1], other.shape[1])
+    if one.shape[0] != other.shape[0] or one.dtype != other.dtype:
+        return f"{one.dtype} of {tuple(one.shape)}, plainly {other.dtype} of {tuple(other.shape)}"
+    rows = (one[:, :width] != other[:, :width]).nonzero()
+    if not len(rows):
+        return f"{one.shape[1]} tokens, plainly {other.shape[1]}"
+    row, place = rows[0].tolist()
+    return f"row {row} parts at {place}: {one[row, place:].tolist()[:12]}, plainly {other[row, place:].tolist()[:12]}"
+
+
+def _results(ours: Outcome, plain: Outcome) -> Iterator[str]:
+    for name in ("scores", "logits"):
+        yield from _of_steps(name, getattr(ours.result, name, None), getattr(plain.result, name, None))
+    if ours.handed != plain.handed:
+        yield f"the streamer got {len(ours.handed)} parts, plainly {len(plain.handed)}, or others"
+    if ours.notes != plain.notes:
+        yield "the user's own processors and criteria saw other texts"
+    yield from of_caches(ours.cache, plain.cache, plain.hidden)
+    if plain.transitions is not None:
+        yield from _of_steps("transition scores", ours.transitions, plain.transitions)
+
+
+def _of_steps(name: str, ours: Any, plain: Any) -> Iterator[str]:
+    if (ours is None) != (plain is None):
+        yield f"{name}: {'none' if ours is None else 'some'}, plainly {'none' if plain is None else 'some'}"
+        return
+    if plain is None:
+        return
+    if len(ours) != len(plain):
+        yield f"{name} of {len(ours)} tokens, plainly {len(plain)}"
+        return
+    for index, (one, other) in enumerate(zip(ours, plain, strict=True)):
+        gap = distance(one, other)
+        if gap is not None:
+            yield f"{name}[{index}] {gap}"
+            return
+
+
+def of_caches(ours: Any, plain: Any, hidden: Tensor | None = None) -> Iterator[str]:
+    """Differences of two caches that were given back, other than at hidden places."""
+    if type(ours) is not type(plain):
+        yield f"the cache is a {type(ours).__name__}, plainly a {type(plain).__name__}"
+    elif isinstance(plain, DynamicCache):
+        if ours.get_seq_length() != plain.get_seq_length():
+            yield f"the cache holds {ours.get_seq_length()} positions, plainly {plain.get_seq_length()}"
+            return
+        kinds = [[type(layer).__name__ for layer in cache.layers] for cache in (ours, plain)]
+        if kinds[0] != kinds[1]:
+            yield f"cache layers {kinds[0]}, plainly {kinds[1]}"
+            return
+        for number, (one, other) in enumerate(zip(ours.layers, plain.layers, strict=True)):
+            yield from _of_layers(number, one, other, plain.get_seq_length(), hidden)
+
+
+def _of_layers(number: int, ours: Any, plain: Any, length: int, hidden: Tensor | None) -> Iterator[str]:
+    for name in ("keys", "values"):
+        one, other = getattr(ours, name, None), getattr(plain, name, None)
+        if isinstance(one, Tensor) != isinstance(other, Tensor):
+            yield f"cache layer {number}: {name} are missing on one side"
+        elif isinstance(one, Tensor) and isinstance(other, Tensor):
+            if hidden is not None and one.shape == other.shape:
+                one, other = _seen(one, length, hidden), _seen(other, length, hidden)
+            gap = distance(one, other)
+            if gap is not None:
+                yield f"cache layer {number}: {name} {gap}"
+                return
+
+
+def _seen(entries: Tensor, length: int, hidden: Tensor) -> Tensor:
+    """[B, H, L, D] with zeros at hidden places; the last of `length` positions are those that are kept."""
+    first = length - entries.shape[2]
+    whole = torch.zeros(len(entries), length, dtype=torch.bool)
+    whole[:, : hidden.shape[1]] = hidden.repeat_interleave(len(entries) // len(hidden), 0)
+    return entries.masked_fill(whole[:, None, first:, None], 0)
+
+
+def distance(one: Any, other: Any) -> str | None:
+    """How far two tensors are apart; `None` where they agree to rounding."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return f"{one.dtype} of {tuple(one.shape)}, plainly {other.dtype} of {tuple(other.shape)}"
+    if not one.is_floating_point():
+        return None if torch.equal(one, other) else "differ"
+    finite = other.isfinite()
+    if not torch.equal(one.isfinite(), finite) or not torch.equal(
+        one[~finite].nan_to_num(), other[~finite].nan_to_num()
+    ):
+        return "differ in what is infinite or no number"
+    gap = (one - other).abs().where(finite, 0)
+    over = gap > TOLERANCE.get(one.dtype, 1e-2) * other.abs().where(finite, 0).clamp(min=1)
+    if not over.any():
+        return None
+    places = over.nonzero()
+    return f"off by {gap.max().item():.2g} at {len(places)} of {over.numel()} places, first {places[0].tolist()}"
+
+
+def _warnings(ours: Outcome, plain: Outcome) -> Iterator[str]:
+    fallbacks = [text for kind, text in ours.warned if kind == FALLBACK]
+    if len(fallbacks) > 1:
+        yield f"{len(fallbacks)} fallback warnings"
+    usual = set(plain.warned)
+    extra = [warning for warning in ours.warned if warning not in usual and warning[0] != FALLBACK]
+    if extra:
+        yield f"a warning that plain decoding does not give: {extra[0][0]}: {extra[0][1][:160]}"

@@ -1,0 +1,118 @@
+"""Running cases by number: one process takes its share of them and hands back verdicts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+
+import torch
+import transformers
+
+from hostile import conversation, files, generate, interrupts, threads
+from hostile.case import KINDS, Case
+from hostile.draw import ATTEMPTS, drawn, kind_of
+from hostile.limits import Hang, within
+from hostile.subjects import NotBuiltError, subject
+from hostile.verdict import Verdict
+
+RUNNERS: dict[str, Callable[[Case, Verdict], None]] = {
+    "generate": generate.run,
+    "conversation": conversation.run,
+    "files": files.run,
+    "signals": interrupts.run,
+    "threads": threads.run,
+}
+LONGEST = 120.0  # seconds of a case before it counts as hanging
+TOGETHER = 20  # cases that a process takes at once
+_folders: list[tempfile.TemporaryDirectory[str]] = []  # gone with the process
+
+
+def numbers(seed: int, count: int, kinds: tuple[str, ...] = KINDS) -> list[int]:
+    """The first `count` cases of these kinds."""
+    found: list[int] = []
+    index = 0
+    while len(found) < count:
+        if kind_of(seed, index) in kinds:
+            found.append(index)
+        index += 1
+    return found
+
+
+def judged(seed: int, index: int) -> Verdict:
+    """The case of this number, compared."""
+    skipped: list[str] = []
+    for attempt in range(ATTEMPTS):
+        case = drawn(seed, index, attempt)
+        try:
+            subject(case.model, case.attention, case.dtype)
+        except NotBuiltError as reason:
+            skipped.append(f"{case.model}: {reason}")
+            continue
+        verdict = judged_case(case)
+        verdict.skipped = skipped
+        return verdict
+    raise RuntimeError(f"--seed {seed} --case {index}: no model could be built in {ATTEMPTS} attempts")
+
+
+def judged_case(case: Case) -> Verdict:
+    """The case, compared, whatever happens to it."""
+    verdict = Verdict(case.kind, str(case), case.model)
+    start = time.perf_counter()
+    try:
+        with within(LONGEST):
+            RUNNERS[case.kind](case, verdict)
+    except (Exception, Hang):  # noqa: BLE001 - a comparison that breaks is a finding
+        verdict.differences.append(f"the comparison failed: {traceback.format_exc(limit=-4)}")
+    verdict.seconds = time.perf_counter() - start
+    return verdict
+
+
+def prepare() -> None:
+    """Settings of a process that compares: one thread, no chatter, a cache folder of its own."""
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    os.environ.pop("USE_LADE", None)
+    _folders.append(tempfile.TemporaryDirectory(prefix="laws-"))
+    os.environ["LADE_CACHE"] = _folders[-1].name
+
+
+def one_by_one(seed: int, indices: list[int]) -> list[Verdict]:
+    return [judged(seed, index) for index in indices]
+
+
+def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[Verdict]]:
+    """Verdicts as they come. Which process takes a case is fixed by its place in the list."""
+    if jobs == 1:
+        prepare()
+        for start in range(0, len(indices), TOGETHER):
+            yield one_by_one(seed, indices[start : start + TOGETHER])
+        return
+    context = get_context("spawn")
+    pools = [ProcessPoolExecutor(1, mp_context=context, initializer=prepare) for _ in range(jobs)]
+    waiting = {}
+    for job, pool in enumerate(pools):
+        own = indices[job::jobs]
+        for start in range(0, len(own), TOGETHER):
+            part = own[start : start + TOGETHER]
+            waiting[pool.submit(one_by_one, seed, part)] = part
+    try:
+        for future in as_completed(waiting):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                yield [_lost(seed, waiting[future])]
+    finally:
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
+
+
+def _lost(seed: int, part: list[int]) -> Verdict:
+    line = f"--seed {seed} --case {part[0]} to {part[-1]}"
+    return Verdict("generate", line, "", differences=["the process died in one of these cases, or in one before them"])

@@ -1,0 +1,68 @@
+"""Whether a text parted from plain decoding's at a near-tie: where float32 noise, not the engine, decided.
+
+Greedy: the two likeliest tokens of one-token decoding are less than 1e-4 apart. Sampled: the two tokens' shares, each
+over its noise, are. float64 gets no such grace.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hostile.calls import arguments, plainly
+from hostile.case import Case
+from hostile.outcome import Outcome
+
+TIE = 1e-4
+TOKENS_PER_TIE = 10_000
+
+
+def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome) -> str | None:
+    """What is to be printed of a near-tie, or `None` where the texts part at something else."""
+    one, other = ours.sequences, plain.sequences
+    if case.dtype != "float32" or one is None or other is None or one.shape[0] != other.shape[0]:
+        return None
+    width = min(one.shape[1], other.shape[1])
+    places = (one[:, :width] != other[:, :width]).nonzero()
+    if not len(places):
+        return None
+    scores = _scores(case, model)
+    first: dict[int, int] = {}
+    for row, place in places.tolist():
+        first.setdefault(row, place)
+    gaps = [
+        _gap(case, scores, row, place - (other.shape[1] - len(scores)), (int(one[row, place]), int(other[row, place])))
+        for row, place in first.items()
+    ]
+    if not gaps or max(gaps) >= TIE:
+        return None
+    return f"near-tie: {max(gaps):.1e} between two tokens"
+
+
+def _scores(case: Case, model: PreTrainedModel) -> tuple[Tensor, ...]:
+    given = arguments(case, model)
+    given.arguments |= {"return_dict_in_generate": True, "output_scores": True}
+    result: Any = plainly(case, model, given).result
+    return tuple(result.scores or ()) if result is not None and hasattr(result, "scores") else ()
+
+
+def _gap(case: Case, scores: tuple[Tensor, ...], row: int, index: int, tokens: tuple[int, int]) -> float:
+    if not 0 <= index < len(scores):
+        return float("inf")
+    best = scores[index][row].float()
+    if not case.greedy:
+        best = (best.softmax(-1) / _noise(case, scores, index)[row]).log()
+    gap = float((best[tokens[0]] - best[tokens[1]]).abs())
+    return gap if gap == gap else float("inf")
+
+
+def _noise(case: Case, scores: tuple[Tensor, ...], index: int) -> Tensor:
+    """[B, V] exponential noise that plain sampling divided the shares of this token by."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(case.draws("seed").randrange(1 << 30))
+        for step in range(index + 1):
+            noise = torch.empty_like(scores[step], dtype=torch.float32).exponential_(1)
+    return noise

@@ -1,0 +1,113 @@
+"""What came of one case, and of many. Knows nothing of models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import lade
+
+TOKENS_PER_TIE = 10_000
+
+
+@dataclass
+class Verdict:
+    """What one comparison found.
+
+    Attributes:
+        line: the case, in one line.
+        differences: what was not as plain decoding has it.
+        ties: near-ties, where float32 noise decided.
+        reason: why lade decoded plainly; empty where it decoded natively.
+        raised: the type of the exception that both ways raised.
+        unsteady: what plain decoding itself did not repeat; nothing can be compared then.
+    """
+
+    kind: str
+    line: str
+    model: str
+    differences: list[str] = field(default_factory=list)
+    ties: list[str] = field(default_factory=list)
+    calls: int = 0
+    native: int = 0
+    accepted: int = 0
+    steps: int = 0
+    native_tokens: int = 0
+    tokens: int = 0
+    reason: str = ""
+    raised: str = ""
+    unsteady: str = ""
+    skipped: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def count(self, tokens: int) -> None:
+        """Add the last call of lade's: whether it decoded natively, and what it accepted."""
+        self.calls += 1
+        self.tokens += tokens
+        stats = lade.last_stats()
+        if stats is None or stats.fallback is not None:
+            self.reason = "no statistics" if stats is None else str(stats.fallback)
+            return
+        self.native += 1
+        self.native_tokens += stats.new_tokens
+        self.accepted += stats.accepted_tokens
+        self.steps += stats.steps
+
+
+@dataclass
+class Tally:
+    """Sums over cases, by kind."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def add(self, verdicts: list[Verdict]) -> None:
+        self.verdicts += verdicts
+
+    @property
+    def different(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.differences]
+
+    @property
+    def too_many_ties(self) -> bool:
+        ties = sum(len(verdict.ties) for verdict in self.verdicts)
+        return ties > -(-sum(verdict.tokens for verdict in self.verdicts) // TOKENS_PER_TIE)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """One row of figures for each kind, and `all`."""
+        kinds = sorted({verdict.kind for verdict in self.verdicts})
+        parts = {kind: [verdict for verdict in self.verdicts if verdict.kind == kind] for kind in kinds}
+        return {kind: _figures(part) for kind, part in (parts | {"all": self.verdicts}).items()}
+
+    def skipped(self) -> dict[str, str]:
+        """Models that could not be had -> why."""
+        told = (line for verdict in self.verdicts for line in verdict.skipped)
+        return dict(sorted({line.split(": ", 1)[0]: line.split(": ", 1)[1] for line in told}.items()))
+
+    def reasons(self) -> dict[str, int]:
+        """Why lade decoded plainly -> in how many cases."""
+        return dict(
+            Counter(verdict.reason.split("(")[0][:70] for verdict in self.verdicts if verdict.reason).most_common()
+        )
+
+
+def _figures(part: list[Verdict]) -> dict[str, Any]:
+    def total(name: str) -> int:
+        return sum(getattr(verdict, name) for verdict in part)
+
+    steps = total("steps")
+    return {
+        "cases": len(part),
+        "different": sum(bool(verdict.differences) for verdict in part),
+        "near_ties": sum(len(verdict.ties) for verdict in part),
+        "unsteady": sum(bool(verdict.unsteady) for verdict in part),
+        "raised_alike": sum(bool(verdict.raised) for verdict in part),
+        "native": sum(verdict.native > 0 for verdict in part),
+        "fallback": sum(bool(verdict.reason) and verdict.native == 0 for verdict in part),
+        "models": len({verdict.model for verdict in part}),
+        "native_models": len({verdict.model for verdict in part if verdict.native}),
+        "tokens": total("tokens"),
+        "accepted": total("accepted"),
+        "tokens_per_step": round(total("native_tokens") / steps, 3) if steps else None,
+        "seconds": round(sum(verdict.seconds for verdict in part), 1),
+    }

@@ -1,0 +1,39 @@
+"""Warm tables that were never computed: written in the format that lade reads, with whatever a case draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hostile.case import Case
+from lade.drafters.recycle import CONTEXT
+from lade.warmcontexts import WarmContexts
+from lade.warmfile import store, table_file
+from lade.warmtable import WarmTable, vocabulary_size
+
+TOP, ENDINGS = 4, 50  # entries of a row; contexts
+
+
+def keep_table(case: Case, model: Any) -> Path:
+    """Put a table of random predictions into the cache folder; the path where it lies."""
+    path = table_file(model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store(path, random_table(case, vocabulary_size(model)), "")
+    return path
+
+
+def random_table(case: Case, size: int) -> WarmTable:
+    generator = torch.Generator().manual_seed(case.draws("table").randrange(1 << 30))
+    endings = torch.randint(0, size, (ENDINGS, CONTEXT), generator=generator, dtype=torch.int32)
+    endings = torch.unique(endings, dim=0)
+    contexts = WarmContexts(endings, *_predictions(len(endings), size, generator))
+    return WarmTable(*_predictions(size, size, generator), contexts, 1.0)
+
+
+def _predictions(rows: int, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """[rows, TOP] tokens, the likeliest first, and how likely they are."""
+    tokens = torch.randint(0, size, (rows, TOP), generator=generator, dtype=torch.int32)
+    likely = torch.rand(rows, TOP, generator=generator).sort(descending=True).values / TOP
+    return tokens, likely

@@ -1,0 +1,108 @@
+"""Hostile comparisons with plain decoding, drawn from a seed: `python benchmarks/laws.py --count 5000 --seed 0`.
+
+Every case runs plain `generate` and the same call with lade, and compares all that a caller can see. The same seed and
+number give the same case on every run; a failure's line ends with how to repeat it alone (`--case`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]  # the families and tiny models of the tests
+
+from hostile.case import KINDS  # noqa: E402
+from hostile.run import judged, numbers, prepare, side_by_side  # noqa: E402
+from hostile.verdict import Tally, Verdict  # noqa: E402
+
+COLUMNS = ("cases", "different", "near_ties", "unsteady", "raised_alike", "native", "fallback", "tokens", "accepted")
+
+
+def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    kinds = tuple(part.strip() for part in value.split(",") if part.strip())
+    wrong = [kind for kind in kinds if kind not in KINDS]
+    if wrong or not kinds:
+        raise click.BadParameter(f"must be among {', '.join(KINDS)}, got {value!r}")
+    return kinds
+
+
+@click.command()
+@click.option("--count", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons.")
+@click.option("--seed", default=0, show_default=True, help="Decides every case.")
+@click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="What to compare.")
+@click.option("--case", "index", type=click.IntRange(0), help="Run the case of this number alone.")
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Processes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object alone on stdout.")
+def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs: int, as_json: bool) -> None:
+    """Compare lade with plain decoding in many random ways; exit 1 where anything differs."""
+    start = time.perf_counter()
+    tally = Tally()
+    if index is not None:
+        prepare()
+        _tell(tally, [judged(seed, index)])
+        click.echo(tally.verdicts[0].line, err=True)
+    else:
+        for verdicts in side_by_side(seed, numbers(seed, count, kinds), jobs):
+            _tell(tally, verdicts)
+    seconds = time.perf_counter() - start
+    if as_json:
+        click.echo(json.dumps(_report(tally, seed, seconds)))
+    else:
+        _show(tally, seconds)
+    if tally.different or tally.too_many_ties:
+        raise SystemExit(1)
+
+
+def _tell(tally: Tally, verdicts: list[Verdict]) -> None:
+    """Differences and ties, on stderr as they come."""
+    tally.add(verdicts)
+    for verdict in verdicts:
+        for tie in verdict.ties:
+            click.echo(f"{tie}\n  {verdict.line}", err=True)
+        if verdict.unsteady:
+            click.echo(f"plain decoding does not repeat itself: {verdict.unsteady}\n  {verdict.line}", err=True)
+        if verdict.differences:
+            click.echo("DIFFERENT\n  " + "\n  ".join([*verdict.differences, verdict.line]), err=True)
+
+
+def _report(tally: Tally, seed: int, seconds: float) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "kinds": tally.rows(),
+        "fallback_reasons": tally.reasons(),
+        "not_built": tally.skipped(),
+        "failures": [{"case": verdict.line, "differences": verdict.differences} for verdict in tally.different],
+        "ties": [{"case": verdict.line, "ties": verdict.ties} for verdict in tally.verdicts if verdict.ties],
+        "passed": not tally.different and not tally.too_many_ties,
+    }
+
+
+def _show(tally: Tally, seconds: float) -> None:
+    for model, reason in tally.skipped().items():
+        click.echo(f"not built: {model}: {reason}")
+    for reason, count in tally.reasons().items():
+        click.echo(f"plainly {count:5d}: {reason}")
+    click.echo(f"{'':14}" + "".join(f"{name.replace('_', ' '):>14}" for name in (*COLUMNS, "tokens_per_step")))
+    for kind, row in tally.rows().items():
+        click.echo(
+            f"{kind:14}"
+            + "".join(f"{row[name] if row[name] is not None else '':>14}" for name in (*COLUMNS, "tokens_per_step"))
+        )
+    everything = tally.rows()["all"]
+    click.echo(
+        f"{everything['models']} models, {everything['native_models']} of them decoded natively; {seconds:.0f} s"
+    )
+    if tally.too_many_ties:
+        click.echo("FAILED: more than one near-tie per 10,000 tokens")
+    click.echo("FAILED" if tally.different else "no comparison differs")
+
+
+if __name__ == "__main__":
+    main()

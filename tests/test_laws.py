@@ -1,0 +1,152 @@
+"""The script of hostile comparisons: the same cases on every run, some of each kind, and red where lade is broken."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hostile import run
+from hostile.case import KINDS, Case
+from hostile.draw import drawn, kind_of
+from hostile.outcome import distance
+from hostile.verdict import Tally, Verdict
+from laws import main
+
+import lade.cache
+import lade.decode
+import lade.noise
+from lade.request import Verdict as Walked
+
+
+@pytest.fixture(autouse=True)
+def on_its_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cache folder of the test's own, and settings of the process as they were."""
+    monkeypatch.delenv("USE_LADE", raising=False)
+    monkeypatch.setattr(run, "prepare", lambda: None)
+    monkeypatch.setenv("LADE_CACHE", str(tmp_path / "cache"))
+    lade.drop_pools()
+    yield
+    lade.drop_pools()
+
+
+def looped(kind: str = "generate", **changes: Any) -> Case:
+    """A short greedy case whose text repeats itself, so that drafts are accepted; everything is given back."""
+    outputs = ("return_dict_in_generate", "output_scores", "streamer")
+    given = {"text": "repeated", "lengths": (12,), "outputs": outputs, "config": {"mode": "auto", "adapt": False}}
+    return Case(seed=0, index=1, kind=kind, **(given | changes))
+
+
+def found(case: Case) -> list[str]:
+    return run.judged_case(case).differences
+
+
+def test_cases_are_the_same_on_every_run() -> None:
+    cases = [str(drawn(5, index)) for index in range(100)]
+    assert cases == [str(drawn(5, index)) for index in range(100)]
+    assert len(set(cases)) == 100
+    assert cases != [str(drawn(6, index)) for index in range(100)]
+
+
+def test_kinds_do_not_change_numbers() -> None:
+    threads = run.numbers(3, 4, ("threads",))
+    assert all(drawn(3, index).kind == kind_of(3, index) == "threads" for index in threads)
+    assert run.numbers(3, 50) == list(range(50))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_of_each_kind(kind: str) -> None:
+    for index in run.numbers(12, 2, (kind,)):
+        verdict = run.judged(12, index)
+        assert not verdict.differences, f"{verdict.line}\n" + "\n".join(verdict.differences)
+
+
+def test_the_law_is_not_vacuous() -> None:
+    verdict = run.judged_case(looped(model="stories260K", text="written", way="scope", reference="equal"))
+    assert not verdict.differences
+    assert verdict.native == 1
+    assert verdict.accepted > verdict.tokens / 2
+
+
+def gullible(draft: Any, choose: Any, emit: Any) -> Walked:
+    """The walk, but a wrong child is as good as the right one."""
+    path, tokens = [0], []
+    while True:
+        tokens.append(choose(path[-1]))
+        children = [child for (parent, _), child in draft.children.items() if parent == path[-1]]
+        if emit(tokens[-1]) or not children or children[0] not in set(draft.queries):
+            return Walked(path, tokens)
+        path.append(children[0])
+
+
+def test_a_walk_that_takes_a_wrong_child_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not found(looped())
+    monkeypatch.setattr(lade.decode, "walk", gullible)
+    assert any("sequences" in line for line in found(looped()))
+
+
+@pytest.mark.parametrize("kind", ["generate", "conversation"])
+def test_a_cache_with_zeros_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = lade.cache.TreeCache.export
+
+    def zeroed(self: Any, stock: Any, *args: Any, **kwargs: Any) -> None:
+        export(self, stock, *args, **kwargs)
+        stock.layers[0].values[:, :, -1] = 0
+
+    assert not found(looped(kind, turns=1))
+    monkeypatch.setattr(lade.cache.TreeCache, "export", zeroed)
+    assert any("cache layer 0" in line for line in found(looped(kind, turns=1)))
+
+
+def test_a_generator_left_too_far_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = looped(choose={"temperature": 0.3, "top_k": 4}, model="stories260K", text="written")
+    assert not found(sampled)
+    monkeypatch.setattr(lade.noise.Noise, "rewind", lambda self, used: torch.rand(1))
+    assert "the global generator ends in another state" in found(sampled)
+
+
+def test_an_error_in_one_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> None:
+        raise IndexError("broken")
+
+    monkeypatch.setattr(lade.decode, "walk", broken)
+    assert any("IndexError" in line for line in found(looped()))
+    assert any("IndexError" in line for line in found(looped("threads", attack="together")))
+
+
+def test_infinite_entries_must_agree() -> None:
+    one = torch.tensor([1.0, -torch.inf, torch.nan])
+    assert distance(one, one.clone()) is None
+    for other in ([1.0, torch.inf, torch.nan], [1.0, 0.0, torch.nan], [1.01, -torch.inf, torch.nan]):
+        assert distance(one, torch.tensor(other)) is not None
+
+
+def test_near_ties_are_counted() -> None:
+    rare = Tally([Verdict("generate", "", "", ties=["a tie"], tokens=10_000)])
+    often = Tally([*rare.verdicts, Verdict("generate", "", "", ties=["one", "another"], tokens=1)])
+    assert not rare.too_many_ties
+    assert often.too_many_ties
+
+
+def test_command_says_what_differs_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(seed: int, index: int) -> Verdict:
+        return Verdict("generate", f"--seed {seed} --case {index}", "llama", differences=["all"] if index == 3 else [])
+
+    monkeypatch.setattr(run, "judged", judged)
+    arguments = ["--count", "5", "--seed", "7", "--jobs", "1", "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert report["failures"] == [{"case": "--seed 7 --case 3", "differences": ["all"]}]
+    assert report["kinds"]["all"]["cases"] == 5
+    assert "--seed 7 --case 3" in result.stderr
+    fine = CliRunner().invoke(main, ["--count", "3", "--seed", "7", "--jobs", "1"])
+    assert fine.exit_code == 0
+    assert "no comparison differs" in fine.stdout
+
+
+def test_command_refuses_unknown_kinds() -> None:
+    result = CliRunner().invoke(main, ["--kinds", "generate,miracles"])
+    assert result.exit_code == 2
+    assert "miracles" in result.stderr
