@@ -32,7 +32,7 @@ CACHES = (
     "offloaded",
     "quantized",
 )
-INPUTS = ("embeds", "embeds+ids", "positions", "config", "positional", "extra-positions")
+INPUTS = ("embeds", "embeds+ids", "positions", "config", "positional", "extra-positions", "none", "empty")
 REFERENCES = ("equal", "useless", "outside", "empty", "per-row")
 METHODS = ("draft", "multi", "self")
 LISTS = ("logits_processor", "stopping_criteria", "suppress_tokens")  # what several options may ask for together
@@ -126,6 +126,12 @@ def _inputs(case: Case, model: PreTrainedModel, given: Given) -> None:
         asked["position_ids"] = (asked["attention_mask"].long().cumsum(-1) - 1).clamp(min=0)
     elif case.inputs == "extra-positions":
         asked["position_ids"] = torch.arange(3, 3 + asked["input_ids"].shape[1]).expand_as(asked["input_ids"])
+    elif case.inputs == "none":
+        asked.pop("input_ids")
+        asked.pop("attention_mask", None)
+    elif case.inputs == "empty":
+        asked.pop("attention_mask", None)
+        asked["input_ids"] = asked["input_ids"][:, :0]
     elif case.inputs == "config":
         names = [name for name in asked if hasattr(GenerationConfig(), name)]
         pad = {"pad_token_id": 0, "eos_token_id": None}

@@ -181,7 +181,7 @@ def _attack(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
 def _possible(case: dict[str, Any]) -> dict[str, Any]:
     """The case without what one way in refuses by name, or two arguments that exclude each other."""
     options = case.get("options", ())
-    strict = set(options) & STRICT or case.get("inputs") in ("embeds", "embeds+ids", "positional")
+    strict = set(options) & STRICT or case.get("inputs") in ("embeds", "embeds+ids", "positional", "none", "empty")
     strict = strict or case.get("inputs") == "config" or case.get("layout") not in ("left",)
     if case["way"] in ("generate", "hook") and strict:
         case["way"] = "augment"

@@ -68,8 +68,10 @@ def compare(case: Case, model: PreTrainedModel, verdict: Verdict, allowed: tuple
 
 def ours_of(case: Case, model: PreTrainedModel, plain: Outcome, verdict: Verdict) -> Outcome:
     """The call with lade, counted."""
-    given = arguments(case, model)
     lade.drop_pools()
+    if case.config.get("tenant"):
+        with_lade(case, model, arguments(case, model))  # it teaches the tenant's pool
+    given = arguments(case, model)
     ours = with_lade(case, model, given, answer(plain))
     if ours.error is None:
         width = given.arguments["input_ids"].shape[1] if "input_ids" in given.arguments else 0

@@ -46,8 +46,17 @@ class Signals(LogitsProcessor):
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         self.left -= 1
         if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
+            _interrupt()
         return scores
+
+
+def _interrupt() -> None:
+    """A SIGINT as the terminal sends it, also where a shell started this process without that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _streamer(given: Given, tokens: int, error: type[BaseException]) -> None:
