@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]  # the families and tiny models of the tests
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]  # lade as it stands here, the tests' families
 
 from hostile.case import KINDS  # noqa: E402
 from hostile.run import judged, numbers, prepare, side_by_side  # noqa: E402

@@ -104,9 +104,8 @@ def _grow(case: Case, model: PreTrainedModel, given: Given) -> None:
     mask = given.arguments.get("attention_mask")
     seen = {} if mask is None else {"attention_mask": mask}
     with torch.random.fork_rng(devices=[]):
-        text = model.generate(
-            ids, **seen, past_key_values=given.cache, do_sample=False, max_new_tokens=GROWN, eos_token_id=None
-        )
+        asked = {"do_sample": False, "max_new_tokens": GROWN, "eos_token_id": None, "return_dict_in_generate": False}
+        text = model.generate(ids, **seen, past_key_values=given.cache, **asked)
     draws = case.draws("continued")
     more = torch.tensor([words(draws, 3, vocabulary_of(model)) for _ in range(len(ids))], dtype=ids.dtype)
     given.arguments["input_ids"] = torch.cat([text, more], dim=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from hostile.subjects import subject
 from hostile.ties import near_tie
 from hostile.verdict import Verdict
 from hostile.warmth import keep_table
-from lade.safefile import cache_folder
 
 
 def run(case: Case, verdict: Verdict) -> None:
@@ -93,11 +93,11 @@ def _hidden(case: Case, given: Given) -> Any:
 
 def _refused(case: Case, ours: Outcome) -> bool:
     """An error before any work, about an argument that plain decoding does not know."""
-    names = {"outside": "reference="}.get(case.reference), {"self": "model="}.get(case.method)
+    names = {"outside": "reference"}.get(case.reference), {"self": "model"}.get(case.method)
     return isinstance(ours.error, ValueError) and any(name and str(ours.error).startswith(name) for name in names)
 
 
 def empty_cache_folder() -> None:
-    folder = Path(cache_folder())
+    folder = Path(os.environ["LADE_CACHE"])
     if folder.exists():
         shutil.rmtree(folder)

@@ -10,7 +10,7 @@ from families import PAD
 from torch import Tensor
 
 from hostile.case import Case
-from hostile.subjects import TRAINED, tokenizer
+from hostile.subjects import EDGES, TRAINED, tokenizer
 
 FIRST_WORD = 3
 LAYOUTS = ("left", "no-mask", "right", "holes", "bool-mask", "int32")
@@ -35,6 +35,8 @@ def prompts(case: Case, vocabulary: int) -> dict[str, Tensor]:
     """The prompts of the case; made anew, so that a call may change them."""
     draws = case.draws("prompts")
     rows = [_text(case, draws, length, vocabulary) for length in case.lengths]
+    never = EDGES[case.model].forbids if case.model in EDGES else ()
+    rows = [[FIRST_WORD if token in never else token for token in row] for row in rows]
     return laid_out(rows, case.layout, draws)
 
 

@@ -23,7 +23,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TRAINED = ("stories260K", "lade-code-8M-draft")
 NEAR_END = 40  # positions of a learned table that is nearly full
 EXTRA = 16  # rows of a head beyond those of the embedding
-NEVER = (5, 9, 10, 33, 47)  # token ids that plain decoding never chooses
+NEVER = (4, 10, 14, 20, 33, 37, 41, 47, 50, 58)  # token ids that plain decoding never chooses
 
 
 class NotBuiltError(Exception):

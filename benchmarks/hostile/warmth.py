@@ -9,9 +9,10 @@ import torch
 
 from hostile.case import Case
 from lade.drafters.recycle import CONTEXT
+from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts
 from lade.warmfile import store, table_file
-from lade.warmtable import WarmTable, vocabulary_size
+from lade.warmtable import WarmTable
 
 TOP, ENDINGS = 4, 50  # entries of a row; contexts
 
@@ -20,7 +21,7 @@ def keep_table(case: Case, model: Any) -> Path:
     """Put a table of random predictions into the cache folder; the path where it lies."""
     path = table_file(model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    store(path, random_table(case, vocabulary_size(model)), "")
+    store(path, random_table(case, readable(model)), "")
     return path
 
 
