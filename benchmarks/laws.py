@@ -48,8 +48,7 @@ def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs:
         _tell(tally, [judged(seed, index)])
         click.echo(tally.verdicts[0].line, err=True)
     else:
-        for verdicts in side_by_side(seed, numbers(seed, count, kinds), jobs):
-            _tell(tally, verdicts)
+        _run(tally, seed, numbers(seed, count, kinds), jobs)
     seconds = time.perf_counter() - start
     if as_json:
         click.echo(json.dumps(_report(tally, seed, seconds)))
@@ -57,6 +56,20 @@ def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs:
         _show(tally, seconds)
     if tally.different or tally.too_many_ties:
         raise SystemExit(1)
+
+
+def _run(tally: Tally, seed: int, indices: list[int], jobs: int) -> None:
+    """All cases; exit status 130 where the user interrupts them."""
+    try:
+        for verdicts in side_by_side(seed, indices, jobs):
+            _tell(tally, verdicts)
+            if sys.stderr.isatty():
+                click.echo(f"\r{len(tally.verdicts)} of {len(indices)}", nl=False, err=True)
+    except KeyboardInterrupt:
+        click.echo(
+            f"interrupted after {len(tally.verdicts)} of {len(indices)} cases; --case repeats one alone", err=True
+        )
+        raise SystemExit(130) from None
 
 
 def _tell(tally: Tally, verdicts: list[Verdict]) -> None:

@@ -217,6 +217,7 @@ def reference_of(case: Case, model: PreTrainedModel, given: Given, answer: Any) 
 def _watched(case: Case, model: PreTrainedModel, given: Given, call: Callable[[], Any]) -> Outcome:
     """Run a call and note all that it leaves behind."""
     outcome = Outcome(notes=given.notes)
+    before, stats = _state(model, given), lade.last_stats()
     torch.manual_seed(case.draws("seed").randrange(1 << 30))
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")
@@ -229,7 +230,21 @@ def _watched(case: Case, model: PreTrainedModel, given: Given, call: Callable[[]
     outcome.handed = given.log.handed if given.log is not None else []
     outcome.cache = given.cache if given.cache is not None else getattr(outcome.result, "past_key_values", None)
     outcome.transitions = _transitions(model, outcome.result)
+    outcome.changed = [name for name, value in _state(model, given).items() if not _same(value, before[name])]
+    outcome.stats = None if lade.last_stats() is stats else lade.last_stats()
     return outcome
+
+
+def _state(model: PreTrainedModel, given: Given) -> dict[str, Any]:
+    """What no call may change: the tensors that it was given, and the model's settings."""
+    tensors = {name: value.clone() for name, value in given.arguments.items() if isinstance(value, torch.Tensor)}
+    attention = model.config.get_text_config(decoder=True)._attn_implementation
+    settings = {"generation_config": model.generation_config.to_dict(), "training": model.training}
+    return tensors | settings | {"attention implementation": attention, "arguments": sorted(given.arguments)}
+
+
+def _same(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else bool(one == other)
 
 
 def _transitions(model: PreTrainedModel, result: Any) -> Any:

@@ -34,7 +34,7 @@ def run(case: Case, verdict: Verdict) -> None:
         ours = with_lade(case, model, given, plain.sequences)
         if ours.sequences is not None:
             width = given.arguments["input_ids"].shape[1]
-            verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0])
+            verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0], ours.stats)
         if not _agree(case, model, turn, ours, plain, verdict) or plain.error is not None:
             break
     if patched():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -144,27 +145,23 @@ def _fifo(path: Path) -> None:
         os.mkfifo(path)
 
 
-def _dangling(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.with_name("nowhere"))
+def _linked(target: Callable[[Path], Path]) -> Callable[[Path], None]:
+    """A link in the file's place; nothing, where the system gives users none."""
 
+    def link(path: Path) -> None:
+        path.unlink()
+        with contextlib.suppress(OSError, NotImplementedError):
+            path.symlink_to(target(path))
 
-def _circle(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path)
-
-
-def _device(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/zero" if Path("/dev/zero").exists() else "nowhere")
+    return link
 
 
 PLACES: dict[str, Callable[[Path], None]] = {
     "directory": _directory,
     "fifo": _fifo,
-    "dangling": _dangling,
-    "circle": _circle,
-    "device": _device,
+    "dangling": _linked(lambda path: path.with_name("nowhere")),
+    "circle": _linked(lambda path: path),
+    "device": _linked(lambda path: Path("/dev/zero")),
     "gone": Path.unlink,
 }
 

@@ -75,7 +75,8 @@ def ours_of(case: Case, model: PreTrainedModel, plain: Outcome, verdict: Verdict
     ours = with_lade(case, model, given, answer(plain))
     if ours.error is None:
         width = given.arguments["input_ids"].shape[1] if "input_ids" in given.arguments else 0
-        verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0] if ours.sequences is not None else 0)
+        new = (ours.sequences.shape[1] - width) * ours.sequences.shape[0] if ours.sequences is not None else 0
+        verdict.count(new, ours.stats)
     elif plain.error is not None:
         verdict.raised = type(plain.error).__name__
     return ours

@@ -26,6 +26,8 @@ class Outcome:
     generator: Tensor = field(default_factory=lambda: torch.zeros(0))  # its state at the end
     warned: list[tuple[str, str]] = field(default_factory=list)
     transitions: Tensor | None = None
+    changed: list[str] = field(default_factory=list)  # arguments and settings that are not as they were
+    stats: Any = None  # what lade counted, where it saw the call
     hidden: Tensor | None = None  # [B, P] true where the cache holds what no mask shows and nobody fixed
 
     @property
@@ -45,7 +47,9 @@ def differences(ours: Outcome, plain: Outcome, *, drawn: bool = True) -> list[st
         found = list(_texts(ours, plain)) or list(_results(ours, plain))
     if drawn and not torch.equal(ours.generator, plain.generator) and plain.error is None and not found:
         found.append("the global generator ends in another state")
-    return found + list(_warnings(ours, plain))
+    return (
+        found + list(_warnings(ours, plain)) + [f"{name} changed" for name in ours.changed if name not in plain.changed]
+    )
 
 
 def _errors(ours: Outcome, plain: Outcome) -> Iterator[str]:
@@ -88,6 +92,10 @@ def _results(ours: Outcome, plain: Outcome) -> Iterator[str]:
         yield from _of_steps(name, getattr(ours.result, name, None), getattr(plain.result, name, None))
     if ours.handed != plain.handed:
         yield f"the streamer got {len(ours.handed)} parts, plainly {len(plain.handed)}, or others"
+    if (getattr(ours.result, "past_key_values", None) is ours.cache) != (
+        getattr(plain.result, "past_key_values", None) is plain.cache
+    ):
+        yield "the cache in the result is not the user's own"
     if ours.notes != plain.notes:
         yield "the user's own processors and criteria saw other texts"
     yield from of_caches(ours.cache, plain.cache, plain.hidden)
@@ -170,8 +178,10 @@ def distance(one: Any, other: Any) -> str | None:
 
 def _warnings(ours: Outcome, plain: Outcome) -> Iterator[str]:
     fallbacks = [text for kind, text in ours.warned if kind == FALLBACK]
-    if len(fallbacks) > 1:
-        yield f"{len(fallbacks)} fallback warnings"
+    plainly = ours.stats is not None and ours.stats.fallback is not None
+    unseen = ours.error is not None or ours.stats is None  # assistants are warned of, without statistics
+    if len(fallbacks) > 1 or (not unseen and len(fallbacks) != plainly):
+        yield f"{len(fallbacks)} fallback warnings where lade decodes {'plainly' if plainly else 'natively'}"
     usual = set(plain.warned)
     extra = [warning for warning in ours.warned if warning not in usual and warning[0] != FALLBACK]
     if extra:

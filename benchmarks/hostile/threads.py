@@ -54,7 +54,7 @@ def run(case: Case, verdict: Verdict) -> None:
         verdict.differences += ATTACKS[case.attack](case, model, inputs, plain)
         with augmented(case.config):
             alone = model.generate(**inputs[0])
-    verdict.count(sum(text.numel() for text in plain))
+    verdict.count(sum(text.numel() for text in plain), lade.last_stats())
     verdict.differences += _compared([alone], plain[:1], "the call behind them")
     if patched():
         verdict.differences.append("transformers stays patched behind the threads")

@@ -6,8 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import lade
-
 TOKENS_PER_TIE = 10_000
 
 
@@ -41,13 +39,12 @@ class Verdict:
     skipped: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def count(self, tokens: int) -> None:
-        """Add the last call of lade's: whether it decoded natively, and what it accepted."""
+    def count(self, tokens: int, stats: Any) -> None:
+        """Add a call: what lade counted, whether it decoded natively, and what it accepted."""
         self.calls += 1
         self.tokens += tokens
-        stats = lade.last_stats()
         if stats is None or stats.fallback is not None:
-            self.reason = "no statistics" if stats is None else str(stats.fallback)
+            self.reason = "transformers' other decoding methods" if stats is None else str(stats.fallback)
             return
         self.native += 1
         self.native_tokens += stats.new_tokens
