@@ -189,7 +189,7 @@ def _possible(case: dict[str, Any]) -> dict[str, Any]:
         case["method"], case["reference"] = "", ""
     if case.get("inputs") in ("none", "empty", "embeds"):
         case["reference"] = ""  # there are not as many prompts as it is for
-    if case["kind"] == "conversation" and case["reference"] == "outside":
+    if case["kind"] == "conversation" and case.get("reference") == "outside":
         case["reference"] = "useless"
     if case.get("choose") and "prefill_chunks" not in options and "synthid" not in options and len(options) == 0:
         seeded = random.Random(f"{case['seed']}:{case['index']}:synthid")
