@@ -35,24 +35,32 @@ def run(case: Case, verdict: Verdict) -> None:
         if ours.sequences is not None:
             width = given.arguments["input_ids"].shape[1]
             verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0], ours.stats)
-        if not _agree(case, model, turn, ours, plain, verdict) or plain.error is not None:
+        if not _agree(case, model, turn, ours, plain, theirs, verdict) or plain.error is not None:
             break
     if patched():
         verdict.differences.append("transformers stays patched behind the call")
 
 
-def _agree(case: Case, model: PreTrainedModel, turn: int, ours: Outcome, plain: Outcome, verdict: Verdict) -> bool:
+def _agree(
+    case: Case, model: PreTrainedModel, turn: int, ours: Outcome, plain: Outcome, given: Given, verdict: Verdict
+) -> bool:
+    """Whether a turn came out alike; what did not goes into the verdict."""
     found = differences(ours, plain)
-    tie = near_tie(case, model, ours, plain) if found and turn == 0 else None
+    tie = near_tie(case, model, ours, plain, _without_a_cache(given)) if found else None
     if tie is not None:
         verdict.ties.append(tie)
-        return False
-    if found and turn == 0:
-        again = differences(plainly(case, model, arguments(case, model)), plain)
-        verdict.unsteady = "; ".join(again)
-    if not verdict.unsteady:
-        verdict.differences += [f"turn {turn + 1}: {line}" for line in found]
+    elif found:
+        if turn == 0:
+            verdict.unsteady = "; ".join(differences(plainly(case, model, arguments(case, model)), plain))
+        verdict.differences += [f"turn {turn + 1}: {line}" for line in found if not verdict.unsteady]
     return not found
+
+
+def _without_a_cache(given: Given) -> Given:
+    """The same words to a model that computes them all again."""
+    return Given(
+        {name: value for name, value in given.arguments.items() if name not in ("past_key_values", "streamer")}
+    )
 
 
 def _further(case: Case, model: PreTrainedModel, turn: int, plain: Outcome, given: Given) -> dict[str, Tensor]:

@@ -169,7 +169,7 @@ def _conversation(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
 
 def _attack(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
     table = {"files": files.ATTACKS, "signals": interrupts.ATTACKS, "threads": threads.ATTACKS}[case["kind"]]
-    plain = {"warm": False, "method": "", "reference": "", "layout": "left"}
+    plain = {"warm": False, "method": "", "reference": "", "layout": "left", "dtype": "float32"}
     tokens = draws.choice((12, 20, 28))
     return plain | {
         "attack": draws.choice(tuple(table)),

@@ -54,8 +54,9 @@ def compare(case: Case, model: PreTrainedModel, verdict: Verdict, allowed: tuple
     ours = ours_of(case, model, plain, verdict)
     ours.warned = [warning for warning in ours.warned if warning[0] not in allowed]
     found = differences(ours, plain) if not _refused(case, ours) else []
-    if found and near_tie(case, model, ours, plain) is not None:
-        verdict.ties.append(str(near_tie(case, model, ours, plain)))
+    tie = near_tie(case, model, ours, plain, arguments(case, model)) if found else None
+    if tie is not None:
+        verdict.ties.append(tie)
         found = []
     if found:
         again = differences(plainly(case, model, arguments(case, model)), plain)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hostile.calls import arguments, plainly
+from hostile.calls import Given, plainly
 from hostile.case import Case
 from hostile.outcome import Outcome
 
@@ -20,8 +20,12 @@ TIE = 1e-4
 TOKENS_PER_TIE = 10_000
 
 
-def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome) -> str | None:
-    """What is to be printed of a near-tie, or `None` where the texts part at something else."""
+def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome, given: Given) -> str | None:
+    """What is to be printed of a near-tie, or `None` where the texts part at something else.
+
+    Args:
+        given: the call's arguments, made anew.
+    """
     one, other = ours.sequences, plain.sequences
     if case.dtype != "float32" or one is None or other is None or one.shape[0] != other.shape[0]:
         return None
@@ -29,7 +33,7 @@ def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome) 
     places = (one[:, :width] != other[:, :width]).nonzero()
     if not len(places):
         return None
-    scores = _scores(case, model)
+    scores = _scores(case, model, given)
     first: dict[int, int] = {}
     for row, place in places.tolist():
         first.setdefault(row, place)
@@ -42,8 +46,7 @@ def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome) 
     return f"near-tie: {max(gaps):.1e} between two tokens"
 
 
-def _scores(case: Case, model: PreTrainedModel) -> tuple[Tensor, ...]:
-    given = arguments(case, model)
+def _scores(case: Case, model: PreTrainedModel, given: Given) -> tuple[Tensor, ...]:
     given.arguments |= {"return_dict_in_generate": True, "output_scores": True}
     result: Any = plainly(case, model, given).result
     return tuple(result.scores or ()) if result is not None and hasattr(result, "scores") else ()
