@@ -124,15 +124,24 @@ def of_caches(ours: Any, plain: Any, hidden: Tensor | None = None) -> Iterator[s
     if type(ours) is not type(plain):
         yield f"the cache is a {type(ours).__name__}, plainly a {type(plain).__name__}"
     elif isinstance(plain, DynamicCache):
-        if ours.get_seq_length() != plain.get_seq_length():
-            yield f"the cache holds {ours.get_seq_length()} positions, plainly {plain.get_seq_length()}"
+        length = _length(plain)
+        if _length(ours) != length:
+            yield f"the cache holds {_length(ours)} positions, plainly {length}"
             return
         kinds = [[type(layer).__name__ for layer in cache.layers] for cache in (ours, plain)]
         if kinds[0] != kinds[1]:
             yield f"cache layers {kinds[0]}, plainly {kinds[1]}"
             return
         for number, (one, other) in enumerate(zip(ours.layers, plain.layers, strict=True)):
-            yield from _of_layers(number, one, other, plain.get_seq_length(), hidden)
+            yield from _of_layers(number, one, other, length, hidden)
+
+
+def _length(cache: DynamicCache) -> int:
+    """Positions that the cache holds; a recurrent state holds none."""
+    try:
+        return int(cache.get_seq_length())
+    except ValueError:
+        return 0
 
 
 def _of_layers(number: int, ours: Any, plain: Any, length: int, hidden: Tensor | None) -> Iterator[str]:
