@@ -175,7 +175,7 @@ def check_inputs(model: Any, input_ids: Any, kwargs: dict[str, Any]) -> torch.Te
     mask = kwargs.get("attention_mask")
     longest = input_ids.shape[1] if mask is None else int(mask.sum(dim=1).max())
     positions = getattr(config, "max_position_embeddings", None)
-    if positions is not None and longest > positions:
+    if positions is not None and 0 < positions < longest:  # -1 stands for no limit (XLNet)
         raise ValueError(f"input_ids of {longest} tokens: allowed are at most the model's {positions} positions")
     _check_mode(kwargs.get("generation_config"), kwargs)
     return input_ids

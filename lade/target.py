@@ -147,7 +147,8 @@ class HFTarget:
         if padding is not None:
             # A copy: masks exchange rows in place, and the tensor is the user's.
             padding = None if bool(padding.all()) else padding.to(self.device, torch.bool, copy=True)
-        self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.device)
+        eager = self.model.config.get_text_config(decoder=True)._attn_implementation == "eager"
+        self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.device, always=eager)
         return Outputs(logits, {0: 0})
 
     def depth_limit(self, slot: int, remaining: int) -> int:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 import torch
-from families import BRANCHABLE, BY_NAME, WINDOW, Family
+from families import BRANCHABLE, BY_NAME, VOCAB, WINDOW, Family
 from identity import Identity, PlainText, plain_text
 from sidebyside import assert_looked_ahead
 from tiny import tiny_model, words
@@ -154,3 +154,30 @@ def newcomer(model: PreTrainedModel, prompt: dict[str, Tensor], length: int) -> 
     start = prompt["input_ids"].shape[1]
     text = model.generate(**prompt, do_sample=False, max_new_tokens=length - start)[0, start:].tolist()
     return next((token for token in text[-2:] if token not in text[:-2]), None)
+
+
+@pytest.mark.parametrize("budget", [1, 16])
+def test_eager_attention_always_gets_its_mask(budget: int) -> None:
+    """As from plain decoding: this family's adds it unasked."""
+    kind = pytest.importorskip("transformers.models.modernbert_decoder")
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    tokens = dict.fromkeys(("eos_token_id", "bos_token_id", "cls_token_id", "sep_token_id"), None)
+    config = kind.ModernBertDecoderConfig(
+        vocab_size=VOCAB, max_position_embeddings=128, pad_token_id=0, **sizes, **tokens
+    )
+    config._attn_implementation = "eager"
+    torch.manual_seed(0)
+    model, prompt = kind.ModernBertDecoderForCausalLM(config).eval(), words(9)
+    plain = model.generate(**prompt, do_sample=False, min_new_tokens=40, max_new_tokens=40)
+    ours = lade.generate(
+        model,
+        **prompt,
+        do_sample=False,
+        min_new_tokens=40,
+        max_new_tokens=40,
+        config=lade.LookaheadConfig(budget=budget),
+    )
+    stats = lade.last_stats()
+    assert stats is not None
+    assert stats.fallback is None
+    assert ours.tolist() == plain.tolist()

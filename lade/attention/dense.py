@@ -76,6 +76,7 @@ class DenseMasks:
     Args:
         kinds: from `layer_kinds`.
         padding: [B, P] bool, True where the prompt holds a token; `None` where there is no padding.
+        always: whether the model wants a mask that hides nothing too, as eager attention gets one from plain decoding.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class DenseMasks:
         padding: torch.Tensor | None,
         dtype: torch.dtype,
         device: torch.device,
+        always: bool = False,
     ) -> None:
         self.kinds = kinds
+        self.always = always
         self.cache = cache
         self.zero = torch.zeros((), dtype=dtype, device=device)
         lowest = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min)  # eager softmax works in float32
@@ -112,7 +115,7 @@ class DenseMasks:
     def _mask(self, kind: Kind, block: Block) -> Mask:
         lane = self.cache.lane(sliding=kind.window is not None or kind.chunk is not None)
         if not any(lane.starts) and self._sees_all(kind, lane, block):
-            if self.padding is None and block.visible.numel() == 1:
+            if not self.always and self.padding is None and block.visible.numel() == 1:
                 return None  # one token sees all, as in plain decoding: attention without a mask is faster
             return self._full.build(lane, block)
         return limited_mask(self, kind, lane, block)
