@@ -141,6 +141,8 @@ def prepare(out: Path, journal: Path, overwrite: bool) -> None:
         raise ValueError(f"--out {out}: cannot be written to")
     if overwrite:
         journal.unlink(missing_ok=True)
+    elif journal.exists() and not journal.is_file():  # optuna would wait for a pipe's other end
+        raise ValueError(f"{journal}: must be a regular file")
     elif out.exists() and not journal.exists():
         raise ValueError(f"--out {out}: is there already; give another file or --overwrite")
 

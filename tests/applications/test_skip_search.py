@@ -1,6 +1,7 @@
 """`lade skip-search` from the command line: the file it writes, what it says, and what it refuses."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,11 @@ def test_wrong_arguments_are_named_before_any_work(prompts: Path, tmp_path: Path
     (tmp_path / "set.json").write_text("{}")
     assert "is there already" in search(prompts, tmp_path / "set.json").stderr
     assert not (tmp_path / "set.journal").exists()
+    (tmp_path / "other.journal").mkdir()
+    assert "other.journal: must be a regular file" in search(prompts, tmp_path / "other.json").stderr
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.journal")
+        assert "pipe.journal: must be a regular file" in search(prompts, tmp_path / "pipe.json").stderr
 
 
 def test_a_journal_of_other_options_is_refused(prompts: Path, tmp_path: Path) -> None:
