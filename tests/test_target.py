@@ -289,7 +289,6 @@ WIDE_TREES = {
 NARROW_CASES = [(name, way) for name in NARROW_FAMILIES for way in WIDE_TREES if way != "self" or name == "gpt_neo"]
 
 
-@pytest.mark.compat
 @pytest.mark.parametrize("lengths", [(10,), (10, 6)], ids=str)
 @pytest.mark.parametrize(("name", "way"), NARROW_CASES)
 def test_context_and_tree_fit_the_positions(name: str, lengths: tuple[int, ...], way: str) -> None:
