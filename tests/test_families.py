@@ -161,10 +161,8 @@ def test_eager_attention_always_gets_its_mask(budget: int) -> None:
     """As from plain decoding: this family's adds it unasked."""
     kind = pytest.importorskip("transformers.models.modernbert_decoder")
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    tokens = dict.fromkeys(("eos_token_id", "bos_token_id", "cls_token_id", "sep_token_id"), None)
-    config = kind.ModernBertDecoderConfig(
-        vocab_size=VOCAB, max_position_embeddings=128, pad_token_id=0, **sizes, **tokens
-    )
+    sizes |= dict.fromkeys([f"{name}_token_id" for name in ("pad", "bos", "eos", "cls", "sep")], 0)
+    config = kind.ModernBertDecoderConfig(vocab_size=VOCAB, max_position_embeddings=128, **sizes)
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model, prompt = kind.ModernBertDecoderForCausalLM(config).eval(), words(9)
