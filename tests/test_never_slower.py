@@ -1,9 +1,14 @@
 """Where drafts are worth nothing, lade hardly looks for any: random weights, counted in steps and not in seconds."""
 
 import copy
+import json
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from families import BY_NAME
 from tiny import words
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -11,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 import lade
 from lade.drafters import factory
 from lade.target import Outputs
-from lade.tuning.controller import PATIENCE, Controller
+from lade.tuning.controller import AGAIN, PATIENCE, Controller
 
 LOOKING, REST = 0.0625, 12  # what a look takes here, and the steps without one behind it
 NEW_TOKENS = 160
@@ -71,8 +76,25 @@ def test_where_nothing_is_found_most_steps_do_not_look(vocabulary: int, temperat
     stats = lade.last_stats()
     assert stats is not None
     rested = stats.decisions["drafts not looked for"]
-    again = 2 * (PATIENCE // 2)  # a token that came twice by chance lets some steps learn
+    again = 2 * AGAIN  # a token that came twice by chance lets some steps learn
     assert stats.steps - rested <= PATIENCE + again + (stats.steps - PATIENCE) / (REST + 1) + 1
     assert rested > 0.6 * stats.steps
     assert stats.mean_forward_tokens < 1.05
     assert len(looked) < PATIENCE + again + stats.steps / 8  # steps that rest learn nothing
+
+
+def test_the_law_can_be_measured() -> None:
+    """The command runs; whether the law holds is no matter of a busy machine and eight tokens."""
+    spec = spec_from_file_location("never_slower", Path(__file__).parent.parent / "benchmarks" / "never_slower.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["never_slower"] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    arguments = ["--settings", "code-512-1", "--prompts", "2", "--new-tokens", "8", "--threads", "1", "--json"]
+    result = CliRunner().invoke(module.main, arguments)
+    found = json.loads(result.stdout)
+    assert result.exit_code == (not found["settings"][0]["holds"])
+    assert found["settings"][0] | {"setting": "code-512-1", "prompts": 2, "identical": 2} == found["settings"][0]
+    wrong = CliRunner().invoke(module.main, ["--settings", "code-7"])
+    assert wrong.exit_code == 2
+    assert "must be of 130M-32000-1, " in wrong.output

@@ -27,6 +27,7 @@ COLD = 2  # steps at the beginning of a call that tell nothing of costs: caches 
 FIRST = 3  # steps of a new model behind them that carry one token, to know what that costs
 ROOM = 8  # nodes grown at least where drafts are looked for, so that a tree can come back
 PATIENCE = 16  # looks in a row that found no draft worth its cost, before most are left out
+AGAIN = 4  # looks that follow one at a token which came before, of which nothing is known
 LOOKING, LONGEST = 0.005, 16  # share of the time that looks may take then, and the most steps between two of them
 START = 0.95  # belief that probabilities hold in this text, before anything was seen
 TURN, AFTER = 0.01, 0.4  # how likely a token begins another kind of text, and the belief that they hold in that
@@ -93,7 +94,7 @@ class Controller:
         longest = max(map(len, rows))
         if longest == 1:
             if repeats:  # what followed it was not learned, while steps rested: the next ones do
-                self._refused = min(self._refused, PATIENCE // 2)
+                self._refused = min(self._refused, PATIENCE - AGAIN)
             return self._fruitless("nothing to draft")
         nodes = self._weigh(rows, longest, self.cost.table(self.limit, context, len(rows)))
         self._saw_beyond = nodes < longest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.tuning.controller import BASELINE, COLD, FIRST, GAIN, LONGEST, PATIENCE, STAY, TUITION, Controller
+from lade.tuning.controller import AGAIN, BASELINE, COLD, FIRST, GAIN, LONGEST, PATIENCE, STAY, TUITION, Controller
 from lade.tuning.curve import KNOTS
 
 LIMIT = 48
@@ -198,7 +198,7 @@ def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn(
     while controller.room(100, 1, 9.0) == 1:
         pass
     assert controller.choose([[1.0]], 100, repeats=True) == 1
-    learning = PATIENCE - PATIENCE // 2 - 1
+    learning = AGAIN - 1
     assert looks(controller, [1.0], learning + LONGEST, 9.0) == [True] * learning + [False] * LONGEST
 
 
