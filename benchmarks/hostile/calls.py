@@ -251,7 +251,10 @@ def _transitions(model: PreTrainedModel, result: Any) -> Any:
     scores, beams = getattr(result, "scores", None), getattr(result, "beam_indices", None)
     if not scores or beams is not None:
         return None
-    return model.compute_transition_scores(result.sequences, scores, normalize_logits=True)
+    try:
+        return model.compute_transition_scores(result.sequences, scores, normalize_logits=True)
+    except RuntimeError:  # a head wider than the configured vocabulary
+        return None
 
 
 def patched() -> bool:
