@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lade.regularfile import UnreadableFileError, naming, read_bytes, read_text
+from lade.shown import shown
 
 DEEPEST = 32  # objects and lists inside each other
 DIGITS = 20  # of an integer: about 64 bits
-SHOWN = 60  # characters of a value in an error
 MARKS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)  # strings, whole or cut off, and brackets
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -59,12 +59,6 @@ def read_lines(path: Path, most: int) -> list[tuple[int, str]]:
     return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def brief(value: Any) -> str:
-    """A value as errors show it."""
-    text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
 def _depth(text: str) -> int:
     """Of the brackets outside of strings."""
     deepest = depth = 0
@@ -78,7 +72,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"the name {brief(name)} stands twice")
+            raise ValueError(f"the name {shown(name)} stands twice")
         found[name] = value
     return found
 
@@ -92,7 +86,7 @@ def _integer(digits: str) -> int:
 def _number(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError(f"a number must be finite, got {brief(digits)}")
+        raise ValueError(f"a number must be finite, got {shown(digits)}")
     return number
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lade.atomic import put_in_place
 from lade.cachefolder import cache_folder
-from lade.jsonobject import brief, read_object
+from lade.jsonobject import read_object
 from lade.regularfile import MEBIBYTE
 from lade.shown import shown
 
@@ -49,25 +49,25 @@ def read(path: Path, mode: str | None, modes: Sequence[str], names: Sequence[str
     where = f"PRESET={str(path)!r}"
     preset = read_object(path, MOST, where)
     if preset.get("kind") != KIND or preset.get("format") != FORMAT:
-        found = f"kind={brief(preset.get('kind'))}, format={brief(preset.get('format'))}"
+        found = f"kind={shown(preset.get('kind'))}, format={shown(preset.get('format'))}"
         raise ValueError(f"{where}: {found}: allowed are kind={KIND!r}, format={FORMAT}")
     settings = preset.get("settings")
     if not isinstance(settings, dict) or not settings or not all(isinstance(own, dict) for own in settings.values()):
-        raise ValueError(f"{where}: settings={brief(settings)}: allowed is an object of objects, one for each mode")
+        raise ValueError(f"{where}: settings={shown(settings)}: allowed is an object of objects, one for each mode")
     unknown = [key for key in settings if key not in modes]
     if unknown:
-        raise ValueError(f"{where}: settings of mode {brief(unknown[0])}: allowed are {', '.join(map(repr, modes))}")
+        raise ValueError(f"{where}: settings of mode {shown(unknown[0])}: allowed are {', '.join(map(repr, modes))}")
     fastest = preset.get("mode")
     if not isinstance(fastest, str) or fastest not in settings:
         allowed = ", ".join(map(repr, settings))
-        raise ValueError(f"{where}: mode={brief(fastest)}: allowed are the modes of its settings, {allowed}")
+        raise ValueError(f"{where}: mode={shown(fastest)}: allowed are the modes of its settings, {allowed}")
     chosen = mode or fastest
     if chosen not in settings:
         raise ValueError(f"MODE={mode!r}: {where} has no settings of it: allowed are {', '.join(map(repr, settings))}")
     for key, own in settings.items():
         wrong = [name for name in own if name not in names]
         if wrong:
-            value = f"{wrong[0]}={brief(own[wrong[0]])}"
+            value = f"{wrong[0]}={shown(own[wrong[0]])}"
             raise ValueError(f"{where}: settings of {key!r}: {value}: allowed are {', '.join(names)}")
     return chosen, settings[chosen]
 

@@ -14,8 +14,9 @@ import safetensors.torch
 import torch
 
 from lade.atomic import put_in_place
-from lade.jsonobject import brief, json_object
+from lade.jsonobject import json_object
 from lade.regularfile import MEBIBYTE, UnreadableFileError, read_bytes
+from lade.shown import shown
 
 CHECKSUM = "checksum"
 LENGTH = 8  # bytes that say how long the header is
@@ -83,7 +84,7 @@ def _metadata(header: dict[str, Any]) -> dict[str, str]:
     unknown = [dtype for dtype in dtypes if dtype not in DTYPES]
     if unknown:
         allowed = ", ".join(DTYPES)
-        raise UnreadableFileError(f"the dtype of a tensor must be one of {allowed}, got {brief(unknown[0])}")
+        raise UnreadableFileError(f"the dtype of a tensor must be one of {allowed}, got {shown(unknown[0])}")
     return metadata
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lade.atomic import put_in_place
-from lade.jsonobject import brief, read_object
+from lade.jsonobject import read_object
 from lade.regularfile import MEBIBYTE, naming
 from lade.shown import invalid, shown
 
@@ -70,7 +70,7 @@ def read_skip_set(path: Path) -> SkipSet:
         raise ValueError(f"{path}: is not a {FORMAT} of version {VERSION}")
     for name in ("attention", "mlp"):
         if not isinstance(found.get(name), list):
-            raise ValueError(f"{path}: {name} must be a list of layers, got {brief(found.get(name))}")
+            raise ValueError(f"{path}: {name} must be a list of layers, got {shown(found.get(name))}")
     with naming(path):
         return SkipSet(*(tuple(found[name]) for name in ("attention", "mlp")))
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lade.jsonobject import brief, json_object, read_lines
+from lade.jsonobject import json_object, read_lines
 from lade.regularfile import MEBIBYTE
+from lade.shown import shown
 
 MOST = 512 * MEBIBYTE  # of a file
 TEXT_KEYS = ("prompt", "text", "turns", "question")  # the first one present is the prompt
@@ -43,7 +44,7 @@ def read_prompts(path: Path, limit: int | None = None, offset: int = 0) -> list[
             break
         prompt = _prompt(_object(line, path, number), len(prompts), f"{path}:{number}")
         if prompt.id in prompts:
-            raise PromptError(f"{path}:{number}: the prompt id {brief(prompt.id)} stands twice in the file")
+            raise PromptError(f"{path}:{number}: the prompt id {shown(prompt.id)} stands twice in the file")
         prompts[prompt.id] = prompt
     if not prompts:
         raise PromptError(f"{path}: holds no prompt")
@@ -72,10 +73,10 @@ def _prompt(row: dict[str, object], index: int, where: str) -> Prompt:
         raise PromptError(f"{where}: none of the keys {', '.join(TEXT_KEYS)}; it has {', '.join(row) or 'no keys'}")
     prompt_id = next((row[key] for key in ID_KEYS if key in row), index)
     if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
-        raise PromptError(f"{where}: the prompt id {brief(prompt_id)} is neither text nor an integer")
+        raise PromptError(f"{where}: the prompt id {shown(prompt_id)} is neither text nor an integer")
     category = row.get("category", "")
     if not isinstance(category, str):
-        raise PromptError(f"{where}: the category {brief(category)} is not text")
+        raise PromptError(f"{where}: the category {shown(category)} is not text")
     return Prompt(prompt_id, _turns(row[key], f"{where}: {key!r}"), category)
 
 

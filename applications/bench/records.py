@@ -10,8 +10,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from lade.jsonobject import DIGITS, brief, json_object, read_lines
+from lade.jsonobject import DIGITS, json_object, read_lines
 from lade.regularfile import MEBIBYTE
+from lade.shown import shown
 
 RESULTS = "results.jsonl"  # in the folder of a run
 MOST = 1024 * MEBIBYTE  # of a results file: about a million records
@@ -137,7 +138,7 @@ def read_record(line: str, where: str) -> Record:
     row = json_object(line, where)
     unknown = sorted(set(row) - set(HINTS))
     if unknown:
-        raise ValueError(f"{where}: unknown field {brief(unknown[0])}: known are {', '.join(HINTS)}")
+        raise ValueError(f"{where}: unknown field {shown(unknown[0])}: known are {', '.join(HINTS)}")
     missing = [name for name in NEEDED if name not in row]
     if missing:
         raise ValueError(f"{where}: the field {missing[0]!r} is missing")
@@ -170,9 +171,9 @@ def _key(key: str, key_type: type, where: str) -> str | int:
     if key_type is str:
         return key
     if not key.isdecimal() or len(key) > DIGITS:
-        raise ValueError(f"{where}: the key {brief(key)} is not a count")
+        raise ValueError(f"{where}: the key {shown(key)} is not a count")
     return int(key)
 
 
 def _wrong(value: Any, hint: Any, where: str) -> ValueError:
-    return ValueError(f"{where}={brief(value)}: {hint if get_args(hint) else hint.__name__} is needed")
+    return ValueError(f"{where}={shown(value)}: {hint if get_args(hint) else hint.__name__} is needed")

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lade.atomic import put_in_place
-from lade.jsonobject import brief, read_object
+from lade.jsonobject import read_object
 from lade.regularfile import MEBIBYTE
+from lade.shown import shown
 
 RUN = "run.json"
 MOST = 16 * MEBIBYTE  # of the file
@@ -23,7 +24,7 @@ def check_same(path: Path, head: Mapping[str, Any]) -> None:
     there, asked = _flat(read_run(path)), _flat(json.loads(json.dumps(head)))
     differing = [name for name in dict.fromkeys([*there, *asked]) if there.get(name) != asked.get(name)]
     if differing:
-        pairs = [(name, brief(there.get(name)), brief(asked.get(name))) for name in differing[:NAMED]]
+        pairs = [(name, shown(there.get(name)), shown(asked.get(name))) for name in differing[:NAMED]]
         told = "; ".join(f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs)
         more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
         raise ValueError(f"{path}: holds another run: {told}{more}; give another folder or --overwrite")
@@ -52,7 +53,7 @@ def _spent(harness: Any, path: Path) -> dict[str, float]:
     """ValueError where these are no numbers by name."""
     numbers = isinstance(harness, dict) and all(type(value) in (int, float) for value in harness.values())
     if not numbers:
-        raise ValueError(f"{path}: harness must be an object of numbers, got {brief(harness)}")
+        raise ValueError(f"{path}: harness must be an object of numbers, got {shown(harness)}")
     return dict(harness)
 
 

@@ -10,8 +10,9 @@ from collections import UserDict
 from pathlib import Path
 from typing import Any
 
-from lade.jsonobject import brief, json_object
+from lade.jsonobject import json_object
 from lade.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
+from lade.shown import shown
 from lade.tuning.autotune import Key
 
 MOST = 64 * MEBIBYTE  # of the file
@@ -80,7 +81,7 @@ def _check_head(found: dict[str, Any], head: dict[str, Any], path: Path) -> None
         raise ValueError(f"{path}: is no file of measurements of this version")
     changed = [name for name in head | found if found.get(name) != head.get(name)]
     if changed:
-        theirs, ours = (", ".join(f"{name}={brief(values.get(name))}" for name in changed) for values in (found, head))
+        theirs, ours = (", ".join(f"{name}={shown(values.get(name))}" for name in changed) for values in (found, head))
         raise ValueError(f"{path}: was measured with {theirs}; this run has {ours}")
 
 
