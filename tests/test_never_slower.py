@@ -18,7 +18,7 @@ from lade.drafters import factory
 from lade.target import Outputs
 from lade.tuning.controller import AGAIN, PATIENCE, Controller
 
-LOOKING, REST = 0.0625, 12  # what a look takes here, and the steps without one behind it
+LOOKING, REST = 0.0925, 12  # what a look takes here, and the steps without one behind it
 NEW_TOKENS = 160
 
 
