@@ -67,18 +67,18 @@ def warn(call: Call, reason: str) -> None:
     warnings.warn(f"lade decodes plainly: {reason}", FallbackWarning, stacklevel=4)
 
 
-def reason_for_plain(call: Call, refusal: Callable[[Any], str | None]) -> str | None:
+def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None]) -> str | None:
     """The first reason why this call cannot be branched, or `None`.
 
     Args:
-        refusal: model -> the reason why its family cannot be branched, or `None`.
+        refusal: model, rows -> the reason why its family cannot be branched, or `None`.
     """
     checks: tuple[Callable[[Call], str | None], ...] = (
         _mode,
         _processes,
         _sampling,
         _loop,
-        lambda call: refusal(call.model),
+        lambda call: refusal(call.model, call.input_ids.shape[0]),
         _attention,
         _cache,
         _inputs,

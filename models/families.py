@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lade.models import bloom, falcon, gpt_neo, mpt
+from lade.models import bloom, falcon, git, gpt_neo, mpt
 
 REFUSALS: dict[str, Callable[[Any], str | None]] = {
     "bloom": bloom.refusal,
@@ -16,14 +16,15 @@ REFUSALS: dict[str, Callable[[Any], str | None]] = {
     "gpt_neo": gpt_neo.refusal,
     "mpt": mpt.refusal,
 }
+BATCH_REFUSALS: dict[str, Callable[[Any], str | None]] = {"git": git.batch_refusal}
 # Families that build masks of their own for images only; a text gets the ordinary ones.
 TEXT_MASKS_ARE_ORDINARY = {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "paligemma"}
 
 
-def refusal(model: Any) -> str | None:
-    """Why this model cannot be branched, or `None` where nothing is known against it."""
+def refusal(model: Any, rows: int = 1) -> str | None:
+    """Why this model cannot be branched with so many rows, or `None` where nothing is known against it."""
     config = model.config.get_text_config(decoder=True)
-    rule = REFUSALS.get(config.model_type)
+    rule = REFUSALS.get(config.model_type) or (BATCH_REFUSALS.get(config.model_type) if rows > 1 else None)
     if rule is not None:
         return rule(config)
     if hasattr(type(model), "create_masks_for_generate") and config.model_type not in TEXT_MASKS_ARE_ORDINARY:

@@ -1,6 +1,7 @@
 """Every family the engine claims: the text is plain decoding's, and lookahead really wrote it."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -11,7 +12,7 @@ from identity import Identity, PlainText, plain_text
 from sidebyside import assert_looked_ahead
 from tiny import tiny_model, words
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import GitConfig, GitForCausalLM, PreTrainedModel
 
 import lade
 
@@ -178,4 +179,19 @@ def test_eager_attention_always_gets_its_mask(budget: int) -> None:
     stats = lade.last_stats()
     assert stats is not None
     assert stats.fallback is None
+    assert ours.tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize(("lengths", "alone"), [((9,), True), ((9, 9), False), ((9, 5), False)])
+def test_a_text_of_git_branches_alone(lengths: tuple[int, ...], alone: bool) -> None:
+    """Plain decoding widens the mask of a batch by the tokens of an image, without an image too."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ids = dict.fromkeys([f"{name}_token_id" for name in ("pad", "bos", "eos")], 0)
+    config = GitConfig(vision_config=sizes | {"image_size": 8, "patch_size": 4}, vocab_size=VOCAB, **sizes, **ids)
+    torch.manual_seed(0)
+    model, prompts = GitForCausalLM(config).eval(), words(*lengths)
+    settings = {"do_sample": False, "min_new_tokens": 30, "max_new_tokens": 30}
+    plain = model.generate(**prompts, **settings)
+    with nullcontext() if alone else pytest.warns(lade.FallbackWarning, match="git"):
+        ours = lade.generate(model, **prompts, **settings, config=lade.LookaheadConfig())
     assert ours.tolist() == plain.tolist()
