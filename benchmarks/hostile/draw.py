@@ -187,6 +187,8 @@ def _possible(case: dict[str, Any]) -> dict[str, Any]:
         case["way"] = "augment"
     if case["way"] == "augment":
         case["method"], case["reference"] = "", ""
+    if case.get("method") == "self" and case["model"].startswith("zoo:"):
+        case["method"] = "draft"  # layers that lade does not find by name are refused
     if case.get("inputs") in ("none", "empty", "embeds"):
         case["reference"] = ""  # there are not as many prompts as it is for
     if case["kind"] == "conversation" and case.get("reference") == "outside":
