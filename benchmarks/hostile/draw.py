@@ -10,7 +10,7 @@ from hostile.calls import CACHES, INPUTS, METHODS, REFERENCES, WAYS
 from hostile.case import Case
 from hostile.options import OTHERS, ROWWISE, SAMPLED, WARPERS, WRITTEN
 from hostile.prompts import LAYOUTS, TEXTS
-from hostile.subjects import EDGES, TRAINED, all_names, attentions, double
+from hostile.subjects import EDGES, FALLBACKS, TRAINED, ZOO, all_names, attentions, double
 
 # Weights of what is drawn; a kind of a case or of a model takes its share.
 SHARES = {"generate": 70, "conversation": 13, "files": 8, "signals": 6, "threads": 3}
@@ -187,7 +187,7 @@ def _possible(case: dict[str, Any]) -> dict[str, Any]:
         case["way"] = "augment"
     if case["way"] == "augment":
         case["method"], case["reference"] = "", ""
-    if case.get("method") == "self" and case["model"].startswith("zoo:"):
+    if case.get("method") == "self" and case["model"] in (*ZOO, *FALLBACKS):
         case["method"] = "draft"  # layers that lade does not find by name are refused
     if case.get("inputs") in ("none", "empty", "embeds"):
         case["reference"] = ""  # there are not as many prompts as it is for
