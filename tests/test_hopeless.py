@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from costs import FixedCosts
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 import lade
@@ -14,22 +15,6 @@ from lade.tree import Draft
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside."
 TURN, GIVEN_UP, END = 120, 32, 240  # new tokens: predictable ones, hopeless ones until drafts must be given up, all
-
-
-class Costs:
-    """What a step costs does not depend on this machine."""
-
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
-        pass
-
-    def table(self, limit: int, context: int, rows: int) -> list[float]:
-        return [1.0, *(1 + 0.02 * further for further in range(limit))]
-
-    def known(self, tokens: int, context: int, rows: int) -> bool:
-        return True
-
-    def save(self) -> None:
-        pass
 
 
 class TurnsHopeless(LogitsProcessor):
@@ -56,7 +41,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return forward(self, drafts)
 
     monkeypatch.setattr(HFTarget, "forward", noted)
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: Costs())
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
     return seen
 
 

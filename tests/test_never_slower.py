@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
+from costs import FixedCosts
 from families import BY_NAME
 from tiny import words
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
@@ -22,22 +23,6 @@ LOOKING, REST = 0.0925, 12  # what a look takes here, and the steps without one 
 NEW_TOKENS = 160
 
 
-class Costs:
-    """What a step costs does not depend on this machine."""
-
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
-        pass
-
-    def table(self, limit: int, context: int, rows: int) -> list[float]:
-        return [1.0, *(1 + 0.02 * further for further in range(limit))]
-
-    def known(self, tokens: int, context: int, rows: int) -> bool:
-        return True
-
-    def save(self) -> None:
-        pass
-
-
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every look takes as long; which nodes the drafter read the likeliest tokens after, to learn."""
@@ -49,7 +34,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, LOOKING))
     monkeypatch.setattr(Outputs, "top", noted)
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: Costs())
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
     return read
 
 
