@@ -134,8 +134,10 @@ def _inputs(case: Case, model: PreTrainedModel, given: Given) -> None:
         asked["input_ids"] = asked["input_ids"][:, :0]
     elif case.inputs == "config":
         names = [name for name in asked if hasattr(GenerationConfig(), name)]
-        pad = {"pad_token_id": 0, "eos_token_id": None}
-        asked["generation_config"] = GenerationConfig(**(pad | {name: asked.pop(name) for name in names}))
+        settings = GenerationConfig(pad_token_id=0)
+        for name in names:  # one by one: its own checks belong to the call
+            setattr(settings, name, asked.pop(name))
+        asked["generation_config"] = settings
 
 
 def plainly(case: Case, model: PreTrainedModel, given: Given) -> Outcome:
@@ -230,6 +232,7 @@ def _watched(case: Case, model: PreTrainedModel, given: Given, call: Callable[[]
     outcome.warned = [(each.category.__name__, str(each.message)) for each in caught]
     outcome.handed = given.log.handed if given.log is not None else []
     outcome.cache = given.cache if given.cache is not None else getattr(outcome.result, "past_key_values", None)
+    outcome.own = getattr(outcome.result, "past_key_values", None) is given.cache
     outcome.transitions = _transitions(model, outcome.result)
     outcome.changed = [name for name, value in _state(model, given).items() if not _same(value, before[name])]
     outcome.stats = None if lade.last_stats() is stats else lade.last_stats()

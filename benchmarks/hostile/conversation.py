@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,45 +15,63 @@ import lade
 from hostile.calls import Given, arguments, patched, plainly, with_lade
 from hostile.case import Case
 from hostile.outcome import Outcome, differences
-from hostile.prompts import vocabulary_of, words
+from hostile.prompts import vocabulary_of
+from hostile.prompts import words as random_words
 from hostile.subjects import subject
 from hostile.ties import near_tie
 from hostile.verdict import Verdict
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One turn, plainly: what it was given, the words among that, and what came of it (its cache as it was then)."""
+
+    given: Given
+    words: dict[str, Tensor]
+    outcome: Outcome
+
+
 def run(case: Case, verdict: Verdict) -> None:
-    """Both speak turn by turn, each with a cache of its own; what the user says next is the same."""
+    """The whole conversation plainly, then with lade: each with a cache of its own, the user's words the same."""
     model = subject(case.model, case.attention, case.dtype)
     lade.drop_pools()
-    given, theirs = arguments(case, model), arguments(case, model)
-    ours = plain = Outcome()
-    for turn in range(case.turns + 1):
-        if turn:
-            following = _further(case, model, turn, plain, theirs)
-            given, theirs = _next(ours, given, following), _next(plain, theirs, following)
-        plain = plainly(case, model, theirs)
-        ours = with_lade(case, model, given, plain.sequences)
+    turns = _spoken(case, model)
+    given, ours = arguments(case, model), Outcome()
+    for number, turn in enumerate(turns):
+        given = _next(ours, given, turn.words) if number else given
+        ours = with_lade(case, model, given, turn.outcome.sequences)
         if ours.sequences is not None:
             width = given.arguments["input_ids"].shape[1]
             verdict.count((ours.sequences.shape[1] - width) * ours.sequences.shape[0], ours.stats)
-        if not _agree(case, model, turn, ours, plain, theirs, verdict) or plain.error is not None:
+        if not _agree(case, model, number, ours, turn, verdict):
             break
     if patched():
         verdict.differences.append("transformers stays patched behind the call")
 
 
-def _agree(
-    case: Case, model: PreTrainedModel, turn: int, ours: Outcome, plain: Outcome, given: Given, verdict: Verdict
-) -> bool:
+def _spoken(case: Case, model: PreTrainedModel) -> list[Turn]:
+    """The conversation plainly."""
+    given, words, turns = arguments(case, model), dict[str, Tensor](), list[Turn]()
+    for number in range(case.turns + 1):
+        outcome = plainly(case, model, given)
+        turns.append(Turn(given, words, replace(outcome, cache=copy.deepcopy(outcome.cache))))
+        if outcome.error is not None:
+            break
+        words = _further(case, model, number + 1, outcome, given)
+        given = _next(outcome, given, words)
+    return turns
+
+
+def _agree(case: Case, model: PreTrainedModel, number: int, ours: Outcome, turn: Turn, verdict: Verdict) -> bool:
     """Whether a turn came out alike; what did not goes into the verdict."""
-    found = differences(ours, plain)
-    tie = near_tie(case, model, ours, plain, _without_a_cache(given)) if found else None
+    found = differences(ours, turn.outcome)
+    tie = near_tie(case, model, ours, turn.outcome, _without_a_cache(turn.given)) if found else None
     if tie is not None:
         verdict.ties.append(tie)
     elif found:
-        if turn == 0:
-            verdict.unsteady = "; ".join(differences(plainly(case, model, arguments(case, model)), plain))
-        verdict.differences += [f"turn {turn + 1}: {line}" for line in found if not verdict.unsteady]
+        again = _spoken(case, model)[number].outcome  # a model with a state of its own may not repeat itself
+        verdict.unsteady = "; ".join(differences(again, turn.outcome))
+        verdict.differences += [f"turn {number + 1}: {line}" for line in found if not verdict.unsteady]
     return not found
 
 
@@ -70,7 +89,7 @@ def _further(case: Case, model: PreTrainedModel, turn: int, plain: Outcome, give
         return {}
     draws = case.draws(f"turn {turn}")
     size = vocabulary_of(model)
-    said = torch.tensor([words(draws, 3, size) for _ in range(len(text))])
+    said = torch.tensor([random_words(draws, 3, size) for _ in range(len(text))])
     inputs = {"input_ids": torch.cat([text, said.to(text.dtype)], dim=1)}
     prompt = given.arguments["input_ids"].shape[1]
     if mask is not None:
