@@ -19,6 +19,7 @@ from hostile.prompts import vocabulary_of
 from hostile.prompts import words as random_words
 from hostile.subjects import subject
 from hostile.ties import near_tie
+from hostile.users import Log
 from hostile.verdict import Verdict
 
 
@@ -108,5 +109,7 @@ def _answered(new: Tensor, eos: Any, careful: bool) -> Tensor:
 
 def _next(outcome: Outcome, given: Given, inputs: dict[str, Tensor]) -> Given:
     asked = {name: value for name, value in given.arguments.items() if name not in ("attention_mask", "input_ids")}
-    cache = outcome.cache
-    return replace(given, arguments=asked | inputs | {"past_key_values": cache}, cache=cache)
+    asked |= inputs | {"past_key_values": outcome.cache}
+    if given.log is not None:
+        asked["streamer"] = Log()
+    return replace(given, arguments=asked, cache=outcome.cache, log=asked.get("streamer"))

@@ -158,7 +158,7 @@ def _conversation(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
     return {
         "choose": _choice(draws) if draws.random() < 0.3 else {},
         "options": tuple(name for name in options if name not in ("max_length", "min_length")),
-        "outputs": ("return_dict_in_generate", "output_scores")[: draws.choice((1, 2))],
+        "outputs": ("return_dict_in_generate", "output_scores", "streamer")[: draws.choice((1, 2, 3))],
         "turns": draws.choice((1, 1, 2)),
         "new_tokens": draws.choice((6, 14, 24)),
         "cache": draws.choice(("", "user", "user-bare")),
