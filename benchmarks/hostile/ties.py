@@ -32,7 +32,7 @@ def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome, 
     width = min(one.shape[1], other.shape[1])
     places = (one[:, :width] != other[:, :width]).nonzero()
     if not len(places):
-        return None
+        return _near_a_cut(case, ours, plain)
     scores = _scores(case, model, given)
     first: dict[int, int] = {}
     for row, place in places.tolist():
@@ -44,6 +44,23 @@ def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome, 
     if not gaps or max(gaps) >= TIE:
         return None
     return f"near-tie: {max(gaps):.1e} between two tokens"
+
+
+def _near_a_cut(case: Case, ours: Outcome, plain: Outcome) -> str | None:
+    """Of one text: whether warpers kept a token more or less that lies as near to the last one kept."""
+    ours_all, plain_all = (getattr(each.result, "scores", None) for each in (ours, plain))
+    if case.greedy or not ours_all or not plain_all:
+        return None
+    gaps = [gap for one, other in zip(ours_all, plain_all, strict=False) for gap in _cut_gaps(one, other)]
+    return f"near-tie: {max(gaps):.1e} from the last token that is kept" if gaps and max(gaps) < TIE else None
+
+
+def _cut_gaps(one: Tensor, other: Tensor) -> list[float]:
+    """Of every token that one side alone keeps, how far it is from the lowest that both keep."""
+    kept, alone = one.isfinite() & other.isfinite(), one.isfinite() ^ other.isfinite()
+    values = torch.where(one.isfinite(), one, other)
+    lowest = values.masked_fill(~kept, torch.inf).min(-1, keepdim=True).values
+    return [float(gap) for gap in (values - lowest).abs()[alone]]
 
 
 def _scores(case: Case, model: PreTrainedModel, given: Given) -> tuple[Tensor, ...]:
