@@ -139,7 +139,7 @@ TABLES = {"gpt2": "n_positions", "opt": "max_position_embeddings", "biogpt": "ma
 @pytest.mark.parametrize("name", TABLES)
 def test_at_the_end_of_the_position_table(name: str, identity: Identity) -> None:
     """A text allowed to grow past the table, but ending in time: no draft may reach beyond."""
-    family, positions = BY_NAME[name], 32
+    family, positions = BY_NAME[name], 64
     model = tiny_model(replace(family, config=family.config | {TABLES[name]: positions}), "sdpa")
     prompts = (words(9, seed=seed) for seed in itertools.count())
     prompt, end = next((prompt, end) for prompt in prompts if (end := newcomer(model, prompt, positions)) is not None)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from counting import forward_widths
 from families import BY_NAME
 from sidebyside import PROMPTS, encode, story
 from tiny import tiny_model, words
@@ -219,13 +220,9 @@ def test_contrastive_rows_go_on_in_both_models() -> None:
 
 def forwards(model: PreTrainedModel, **kwargs: Any) -> int:
     """How many forwards a call takes, the prefill included."""
-    seen = []
-    handle = model.register_forward_hook(lambda *args: seen.append(1))
-    try:
+    with forward_widths(model) as widths:
         lade.generate(model, **kwargs, config=CONFIG)
-    finally:
-        handle.remove()
-    return len(seen)
+    return len(widths)
 
 
 def test_one_more_forward_only_where_the_cache_is_seen() -> None:

@@ -89,11 +89,12 @@ class Controller:
         Args:
             rows: path probabilities of each row's nodes, the root's 1 first; the last nodes are those to leave out.
             context: tokens before them.
-            repeats: whether the last token of a row stood in its text before, so that a draft could be known.
+            repeats: whether the last token of a row stood in its text before, so that a draft could be known. Where
+                belief is low, chance is the likelier reason.
         """
         longest = max(map(len, rows))
         if longest == 1:
-            if repeats:  # what followed it was not learned, while steps rested: the next ones do
+            if repeats and self._holds > TRUSTED:  # what followed it may not have been learned: the next steps do
                 self._refused = min(self._refused, PATIENCE - AGAIN)
             return self._fruitless("nothing to draft")
         nodes = self._weigh(rows, longest, self.cost.table(self.limit, context, len(rows)))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from benchtools import PROMPTS, asked, made, noted, with_plain
+from costs import FixedCosts
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -19,6 +20,7 @@ from lade.applications.bench.runner import WARMUP_TOKENS, run_task, run_trials
 from lade.applications.bench.task import RunOptions, Task, make_task
 from lade.applications.bench.trial import trials_of
 from lade.applications.bench.wrong import WrongTable
+from lade.drafters import factory
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -300,7 +302,10 @@ def test_useless_references_are_random_and_the_same_for_a_seed(seed: int) -> Non
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_wrong_drafts_are_never_accepted_and_soon_given_up(shipped: Story, batch: int) -> None:
+def test_wrong_drafts_are_never_accepted_and_soon_given_up(
+    shipped: Story, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
     options = RunOptions(max_new_tokens=96, eos=(1, 2), batch=batch)
     records = of(list(run_task(shipped[0], asked(WRONG), task_of(shipped, options), options)), WRONG)
     for record in records:

@@ -202,6 +202,17 @@ def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn(
     assert looks(controller, [1.0], learning + LONGEST, 9.0) == [True] * learning + [False] * LONGEST
 
 
+def test_where_drafts_did_not_hold_a_token_that_repeats_is_chance() -> None:
+    controller = sure()
+    for _ in range(8):
+        controller.learn(0.9, 0.0)
+    looks(controller, [1.0], PATIENCE, 9.0)
+    while controller.room(100, 1, 9.0) == 1:
+        pass
+    assert controller.choose([[1.0]], 100, repeats=True) == 1
+    assert looks(controller, [1.0], LONGEST, 9.0) == [False] * LONGEST
+
+
 def test_drafts_that_are_worth_it_are_always_looked_for() -> None:
     controller = sure()
     assert all(looks(controller, CHAIN, BASELINE - 1, 9.0))
