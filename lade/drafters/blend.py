@@ -195,7 +195,8 @@ class BlendDrafter:
             places.append(mixture.follow(places[draft.parents[node]], draft.tokens[node]))
         for node, choice in zip(verdict.path, verdict.tokens, strict=True):
             mixture.learn(places[node], draft.depths[node], choice)
-        if not mixture.recycles:
+        # One step in many teaches hardly anything, and takes most of what such a look does.
+        if not mixture.recycles or (len(draft) == 1 and self.pace.fruitless):
             return
         path = set(verdict.path)
         for node in [*(node for node in draft.queries if node not in path), *verdict.path]:

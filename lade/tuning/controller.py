@@ -28,7 +28,7 @@ FIRST = 3  # steps of a new model behind them that carry one token, to know what
 ROOM = 8  # nodes grown at least where drafts are looked for, so that a tree can come back
 PATIENCE = 16  # looks in a row that found no draft worth its cost, before most are left out
 AGAIN = 4  # looks that follow one at a token which came before, of which nothing is known
-LOOKING, LONGEST = 0.0075, 16  # share of the time that looks may take then, and the most steps between two of them
+LOOKING, LONGEST = 0.005, 16  # share of the time that looks may take then, and the most steps between two of them
 START = 0.95  # belief that probabilities hold in this text, before anything was seen
 TURN, AFTER = 0.01, 0.4  # how likely a token begins another kind of text, and the belief that they hold in that
 SURE = 0.98  # no draft is expected more than this
@@ -83,6 +83,11 @@ class Controller:
         wanted = max(self._last + (not self._saw_beyond), ROOM)
         return min(self.limit, next((size for size in KNOTS if size >= wanted), self.limit))
 
+    @property
+    def fruitless(self) -> bool:
+        """Whether the last looks found nothing worth its cost, so that most steps look for no drafts."""
+        return self._refused >= PATIENCE
+
     def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
         """Nodes per row of the next forward, at least 1.
 
@@ -123,7 +128,7 @@ class Controller:
     def _fruitless(self, reason: str) -> int:
         """One token alone: this look found no draft worth its cost. After many of them most steps look for none."""
         self._refused += 1
-        if self._refused >= PATIENCE:
+        if self.fruitless:
             self._rest = min(int(self._looking / LOOKING), LONGEST)
         return self._decide(reason, 1)
 

@@ -44,6 +44,11 @@ class WholeBudget:
     def __init__(self, limit: int) -> None:
         self.limit = limit
 
+    @property
+    def fruitless(self) -> bool:
+        """Whether the last looks found no draft worth its cost, so that most steps look for none."""
+        return False
+
     def begin(self, context: int, rows: int) -> int:
         return self.limit
 
@@ -81,6 +86,10 @@ class Pace(WholeBudget):
         self._step: _Step | None = None  # the one that runs
         self._ended = 0  # steps that were timed
         self._looking = 0.0  # what looking for drafts takes, over what a step of one token takes without
+
+    @property
+    def fruitless(self) -> bool:
+        return self._controller.fruitless
 
     def begin(self, context: int, rows: int) -> int:
         """A step ended and the next begins. Returns the nodes worth growing per row; 1: `choose` need not be asked."""

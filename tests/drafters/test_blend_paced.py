@@ -212,6 +212,8 @@ def test_without_a_pace_nothing_decides() -> None:
 class Fixed(Pace):
     """Chooses by a list, and knows what it was asked."""
 
+    fruitless = False
+
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes, self.rows, self.carried = list(sizes), [], []  # type: ignore[var-annotated]
 

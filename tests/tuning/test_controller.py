@@ -184,7 +184,7 @@ def looks(controller: Controller, tree: Sequence[float], steps: int, looking: fl
 
 
 @pytest.mark.parametrize("tree", [[1.0, 0.02, 0.01], [1.0]], ids=("worth nothing", "nothing"))
-@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.007, 0), (0.038, 5), (0.091, 12), (9.0, LONGEST)])
+@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.004, 0), (0.026, 5), (0.061, 12), (9.0, LONGEST)])
 def test_where_drafts_are_never_worth_it_looks_take_less_than_a_hundredth(
     tree: list[float], looking: float, rest: int
 ) -> None:

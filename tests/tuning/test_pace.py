@@ -80,7 +80,7 @@ def test_what_is_known_is_told_once_in_a_while() -> None:
     assert [tokens for tokens, *_ in notes.observed] == [1 + TOLD * times for times in range(1, 5)]
 
 
-@pytest.mark.parametrize(("looking", "rest"), [(0.007, 0), (0.0335, 4), (0.079, 10), (3.0, LONGEST)])
+@pytest.mark.parametrize(("looking", "rest"), [(0.0045, 0), (0.0225, 4), (0.0525, 10), (3.0, LONGEST)])
 def test_the_more_a_look_takes_the_more_steps_do_without(looking: float, rest: int) -> None:
     """Where drafts are never worth their cost; a moving average, so not at once."""
     clock, notes = Clock(), Notes()
