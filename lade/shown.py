@@ -18,6 +18,9 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = LONGEST
         self.maxlevel = 2
 
+    def repr_str(self, x: str, level: int) -> str:
+        return self._cut(builtins.repr(x[: self.maxstring + 1]))
+
     def repr_int(self, x: int, level: int) -> str:
         bits = x.bit_length()
         return super().repr_int(x, level) if bits < 1000 else f"an integer of {bits} bits"  # too long for Python's repr

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from lade.arguments import check_model, check_tokenizer
 from lade.fingerprint import weights_state
-from lade.locks import ModelLocks, fork_safe_lock
+from lade.locks import fork_safe_lock
 from lade.progress import progress_bar
 from lade.shown import invalid
 from lade.warmfile import CacheWarning, find, load, store, table_file
@@ -36,7 +36,7 @@ class _Known:
 
 _known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
 _lock = fork_safe_lock()
-_computing = ModelLocks()
+_computing = fork_safe_lock()  # of all models: equal ones are asked in one go, and two at once would take as long
 
 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:
@@ -60,7 +60,7 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     if progress is not None and not callable(progress):
         raise invalid("progress", "a function of two integers, or None", progress)
     model = unwrapped(model)
-    with _computing.of(model):
+    with _computing:
         table = cached(model, tokenizer=tokenizer)
         if table is None or table.kept < top:
             table = _renewed(model, top, _vocabulary_hash(tokenizer), progress)

@@ -208,7 +208,7 @@ def test_sampling_where_draws_are_not_known(sampled: bool, reason: str | None) -
     config.is_assistant = False
     inputs = {"past_key_values": DynamicCache(config=model.config)}
     call = fallback.Call(model, ids, [], [], config, False, inputs)
-    found = fallback.reason_for_plain(call, lambda model: None)
+    found = fallback.reason_for_plain(call, lambda model, rows: None)
     assert found is None if reason is None else (found or "").startswith(reason)
 
 

@@ -74,7 +74,6 @@ def probed(model: PreTrainedModel) -> str | None:
     [
         ("lade.probe._probe", probed),
         ("lade.fingerprint._hash", fingerprint.fingerprint),
-        ("lade.warm._computed", warm.warm_up),
         ("lade.tuning.costfile.load", shared.shared_cost),
     ],
 )
@@ -153,7 +152,7 @@ USES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {  # name -
     "skipping": (lambda model: skipping._lock, skip),
     "stats": (lambda model: stats._lock, decode),
     "warm": (lambda model: warm._lock, warm.cached),
-    "warming": (lambda model: warm._computing.of(model), warm.warm_up),
+    "warming": (lambda model: warm._computing, warm.warm_up),
 }
 
 

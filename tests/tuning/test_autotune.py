@@ -233,7 +233,7 @@ def test_measurements_of_something_else_are_refused_by_name(name: str, value: ob
         (b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": [-1.0]}\n', ":2: is no measurement"),
         (
             b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": [NaN]}\n',
-            ":2: is not JSON (a number must be finite",
+            r":2: is not JSON \(a number must be finite",
         ),
     ],
 )

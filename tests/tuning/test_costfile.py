@@ -151,7 +151,7 @@ def test_an_interrupted_write_leaves_the_old_file(model: PreTrainedModel, monkey
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(safefile.os, "fsync", interrupted)
+    monkeypatch.setattr("lade.atomic.os.fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
         costfile.keeper(model)(measured(0.5).logs())
     assert costfile.load(model).logs() == measured().logs()
