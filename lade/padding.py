@@ -51,7 +51,8 @@ def pad_ended_rows(
 def _pad(
     active: Sequence[Request], target: PaddedTarget, pad: int, note: Callable[[int, torch.Tensor], None] | None
 ) -> None:
-    drafts = [_chain(tail, pad, note is not None) for tail in active]
+    most = min(CHAIN, target.room(len(active)))
+    drafts = [_chain(tail, pad, most, note is not None) for tail in active]
     outputs = target.forward(drafts)
     for slot, (tail, draft) in enumerate(zip(active, drafts, strict=True)):
         if note is not None:
@@ -62,8 +63,8 @@ def _pad(
     target.keep([list(range(len(draft))) for draft in drafts])
 
 
-def _chain(tail: Request, pad: int, query: bool) -> Draft:
-    """The last token and the padding behind it, as far as one forward goes."""
+def _chain(tail: Request, pad: int, most: int, query: bool) -> Draft:
+    """The last token and the padding behind it, as far as one forward of so many nodes goes."""
     builder = TreeBuilder(tail.tokens[-1])
-    builder.add_path(0, [pad] * (min(CHAIN, tail.limit - tail.emitted) - 1), "padding", query)
+    builder.add_path(0, [pad] * (min(most, tail.limit - tail.emitted) - 1), "padding", query)
     return builder.build()

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -302,3 +303,26 @@ def test_context_and_tree_fit_the_positions(name: str, lengths: tuple[int, ...],
         assert lade.generate(model, **kwargs, **given).tolist() == model.generate(**kwargs).tolist()
         assert lade.last_stats().fallback is None
     assert max(lade.last_stats().widths) > 4
+
+
+@pytest.mark.parametrize("name", ["gpt_neo", "big_bird"])
+def test_rows_that_ended_fit_the_positions(name: str) -> None:
+    """What plain decoding computes behind a row that ended early, beside one that stands much further on."""
+    model = tiny_model(NARROW_FAMILIES[name])
+    kwargs = words(10, 10, 10) | {"do_sample": False, "max_new_tokens": NARROW - 10, "return_dict_in_generate": True}
+    text = model.generate(**kwargs).sequences[:, 10:].tolist()
+    kwargs |= {"eos_token_id": _ends(text)}
+    theirs, ours = model.generate(**kwargs), lade.generate(model, **kwargs)
+    assert lade.last_stats().fallback is None
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    for own, stock in zip(ours.past_key_values.layers, theirs.past_key_values.layers, strict=True):
+        assert torch.allclose(own.keys, stock.keys, atol=1e-4)
+
+
+def _ends(text: list[list[int]]) -> list[int]:
+    """Two tokens that end one row within 5 tokens, another one between 10 and 24, and the third one never."""
+    for pair in itertools.combinations(set(itertools.chain(*text)), 2):
+        lengths = sorted(next((at for at, token in enumerate(row) if token in pair), NARROW) for row in text)
+        if lengths[0] < 5 and 10 < lengths[1] < 24 and lengths[2] == NARROW:
+            return list(pair)
+    raise AssertionError("no two tokens end these rows so far apart")

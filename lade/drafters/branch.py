@@ -69,11 +69,17 @@ def expand(target: HFTarget, rows: Sequence[Branch], going: Sequence[Branch]) ->
     Returns:
         [M, V] logits of their frontiers in turn.
     """
-    spans = [(branch.computed, branch.computed) for branch in rows]
     slots = {id(branch): slot for slot, branch in enumerate(rows)}
-    for branch in going:
-        spans[slots[id(branch)]] = branch.computed, len(branch.tree.tokens)
-    places = [(slots[id(branch)], node - branch.computed) for branch in going for node in branch.frontier]
+    turns = [(slots[id(branch)], branch) for branch in going]
+    ends = [branch.computed for branch in rows]
+    for slot, branch in turns:
+        ends[slot] = len(branch.tree.tokens)
+    # Rows with fewer new nodes compute their last ones again: padding behind them might be past the row's room.
+    nodes = max(len(branch.tree.tokens) - branch.computed for branch in going)
+    spans = [(max(0, end - nodes), end) for end in ends]
+    places = [
+        (slot, node - spans[slot][0]) for branch in going for slot in (slots[id(branch)],) for node in branch.frontier
+    ]
     columns = sorted({column for _, column in places})
     logits = grow(target, [branch.tree for branch in rows], spans, columns)
     if len(places) == logits.shape[0] * logits.shape[1] and places == sorted(places):
