@@ -23,15 +23,18 @@ from lade.contrast import Contrast
 from lade.contrastive import ContrastiveTarget
 from lade.decode import Emission, decode
 from lade.drafters.factory import References, drafter_for
-from lade.emission import AtOnce, Record, Text, TokenByToken
+from lade.emission import AtOnce, TokenByToken
 from lade.fallback import Call
 from lade.methods import Method
 from lade.noise import Noise
 from lade.padding import pad_ended_rows
 from lade.request import Request
+from lade.scores import Record
 from lade.stats import Clock, CompanionClock, record
+from lade.stopping import Criteria, HostRule, StopRule
 from lade.stream import Stream
 from lade.target import HFTarget
+from lade.text import Text, UnreadText
 
 UNLIMITED = 1 << 30
 GREEDY_SHARPNESS = 1.3
@@ -128,10 +131,15 @@ class Decoding:
         worth = self.draws or (self.noise is None and not call.processors) or call.input_ids.device.type != "cpu"
         if blind and counted and worth and not self.record.wanted:
             at_once = ProposedAtOnce if self.draws else AtOnce
-            return at_once(self.requests, stream, call.processors, _eos(call.criteria), self.noise)
-        text = Text(call.input_ids)
+            return at_once(self.requests, stream, call.processors, HostRule(_eos(call.criteria)), self.noise)
         one_by_one = ProposedTokenByToken if self.draws else TokenByToken
-        return one_by_one(self.requests, stream, call.processors, call.criteria, text, self.noise, self.record)
+        if blind and counted:
+            text: Text | UnreadText = UnreadText(call.input_ids.device)
+            ends: StopRule = HostRule(_eos(call.criteria))
+        else:
+            text = Text(call.input_ids)
+            ends = Criteria(call.criteria, text, self.record)
+        return one_by_one(self.requests, stream, call.processors, ends, text, self.noise, self.record)
 
     def _pad(self) -> int:
         pad = self.call.generation_config._pad_token_tensor

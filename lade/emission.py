@@ -1,13 +1,12 @@
 """Choosing and emitting tokens exactly as transformers' own decoding does, once per token.
 
 Two ways with one outcome: `AtOnce` chooses after all nodes of a forward with one small copy to the host, for processors
-that do not look at the text; `TokenByToken` runs every processor and criterion on the text so far. Knows no drafting.
+that do not look at the text; `TokenByToken` runs every processor once per emitted token. Knows no drafting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,42 +14,12 @@ import torch
 from lade.noise import Noise, checked, choose, draw
 from lade.purity import processors_of_row
 from lade.request import Request
+from lade.scores import Record
+from lade.stopping import StopRule
 from lade.stream import Stream
 from lade.target import Outputs
+from lade.text import Text, UnreadText
 from lade.tree import Draft
-
-
-class Text:
-    """The token ids of all rows, padding included, as processors and criteria want to see them: [B, length]."""
-
-    def __init__(self, input_ids: torch.Tensor) -> None:
-        self.lengths = [input_ids.shape[1]] * input_ids.shape[0]
-        self.buffer = input_ids.clone()
-
-    def append(self, row: int, token: int) -> None:
-        length = self.lengths[row]
-        if length == self.buffer.shape[1]:
-            self.buffer = torch.cat([self.buffer, torch.zeros_like(self.buffer)], dim=1)
-        self.buffer[row, length] = token
-        self.lengths[row] = length + 1
-
-    def of(self, row: int) -> torch.Tensor:
-        """[1, length] of one row."""
-        return self.buffer[row : row + 1, : self.lengths[row]]
-
-
-@dataclass(slots=True)
-class Record:
-    """What `output_scores` and `output_logits` ask to keep, per row: [1, V] float32 each."""
-
-    wants_scores: bool
-    wants_logits: bool
-    scores: list[list[torch.Tensor]] = field(default_factory=list)
-    logits: list[list[torch.Tensor]] = field(default_factory=list)
-
-    @property
-    def wanted(self) -> bool:
-        return self.wants_scores or self.wants_logits
 
 
 class AtOnce:
@@ -59,15 +28,15 @@ class AtOnce:
     Args:
         requests: all rows of the call.
         processors: text-blind ones, applied to [n * Q, V] scores.
-        eos: token ids that end a row.
+        ends: the stop rule.
         noise: for sampling, else `None` for the most likely token.
     """
 
     def __init__(
-        self, requests: Sequence[Request], stream: Stream, processors: Any, eos: frozenset[int], noise: Noise | None
+        self, requests: Sequence[Request], stream: Stream, processors: Any, ends: StopRule, noise: Noise | None
     ) -> None:
         self.all = requests
-        self.stream, self.processors, self.eos, self.noise = stream, processors, eos, noise
+        self.stream, self.processors, self.ends, self.noise = stream, processors, ends, noise
         self.active: Sequence[Request] = requests
 
     def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
@@ -115,16 +84,17 @@ class AtOnce:
     def emit(self, slot: int, token: int) -> bool:
         request = self.active[slot]
         request.tokens.append(token)
-        request.finished = token in self.eos or request.emitted >= request.limit
+        request.finished = self.ends(request)
         self.stream.flush()
         return request.finished
 
 
 class TokenByToken:
-    """Runs the processors and criteria of a call once per emitted token, on that row's text so far.
+    """Runs the processors of a call and its stop rule once per emitted token, on that row's text so far.
 
     Args:
         requests: all rows of the call.
+        ends: the stop rule.
         text: their token ids; kept up to date here.
         noise: for sampling, else `None` for the most likely token.
         record: where scores and logits go.
@@ -135,14 +105,14 @@ class TokenByToken:
         requests: Sequence[Request],
         stream: Stream,
         processors: Any,
-        criteria: Any,
-        text: Text,
+        ends: StopRule,
+        text: Text | UnreadText,
         noise: Noise | None,
         record: Record,
     ) -> None:
         self.all = requests
         self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
-        self.stream, self.criteria, self.text = stream, criteria, text
+        self.stream, self.ends, self.text = stream, ends, text
         self.noise, self.record = noise, record
         self.active: Sequence[Request] = requests
         record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
@@ -168,7 +138,7 @@ class TokenByToken:
 
     def _scored(self, row: int, logits: torch.Tensor) -> torch.Tensor:
         """[1, V] scores of [1, V] logits after a row's text so far; both are recorded where that is wanted."""
-        logits = logits.to(copy=True, dtype=torch.float32, device=self.text.buffer.device)
+        logits = logits.to(copy=True, dtype=torch.float32, device=self.text.device)
         scores: torch.Tensor = self.processors[row](self.text.of(row), logits)
         if self.record.wants_scores:
             self.record.scores[row].append(scores)
@@ -180,14 +150,13 @@ class TokenByToken:
         """A token for [1, V] scores."""
         if self.noise is None:
             return int(scores.argmax(-1).item())
-        noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype)[request.row]
-        return choose(scores.softmax(-1), noise[None])[0]
+        noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype).narrow(0, request.row, 1)
+        return choose(scores.softmax(-1), noise)[0]
 
     def emit(self, slot: int, token: int) -> bool:
         request = self.active[slot]
         request.tokens.append(token)
         self.text.append(request.row, token)
-        scores = tuple(self.record.scores[request.row]) if self.record.wants_scores else None
-        request.finished = bool(self.criteria(self.text.of(request.row), scores).all())
+        request.finished = self.ends(request)
         self.stream.flush()
         return request.finished

@@ -116,6 +116,8 @@ class Lane:
         self.extent = 0  # slots that this step's forward looks at
         self._offsets: list[int] = []  # where each row's new nodes go
         self._abreast = True  # whether that is the same place for all
+        self._rows = rows
+        self._capacity = 0  # slots that every buffer has at least
         for layer in layers:
             layer.lane = self
 
@@ -137,8 +139,10 @@ class Lane:
         if computed is not None:
             self._offsets = [offset + done for offset, done in zip(self._offsets, computed, strict=True)]
         self._abreast = self._offsets.count(self._offsets[0]) == rows
-        for layer in self.layers:
-            layer.reserve(self.extent)
+        if self.extent > self._capacity:
+            for layer in self.layers:
+                layer.reserve(self.extent)
+            self._capacity = min(layer.keys.shape[2] for layer in self.layers)
 
     def _compact(self, row: int) -> None:
         """Forget what no later token of this row can see."""
@@ -154,8 +158,8 @@ class Lane:
         Returns:
             [n, H, extent, D], what this forward may look at.
         """
-        rows, nodes = len(self._offsets), states.shape[2]
-        active = buffer if buffer.shape[0] == rows else buffer[:rows]
+        nodes, rows = states.shape[2], len(self._offsets)
+        active = buffer if rows == self._rows else buffer[:rows]
         if self._abreast:
             active.narrow(2, self._offsets[0], nodes).copy_(states)
         else:

@@ -68,12 +68,19 @@ def checked(token: int) -> int:
 
 def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
     """One draw per row: [R, V] probabilities, [R, V] noise; -1 where a row is no distribution."""
-    values, indices = (probabilities / noise).max(-1)
-    drawn = torch.stack([values.double(), indices.double()]).tolist()
+    values, drawn = _on_host(*(probabilities / noise).max(-1))
     return [
-        int(index) if value > 0 or _is_distribution(row) else -1
-        for value, index, row in zip(*drawn, probabilities, strict=True)
+        token if value > 0 or _is_distribution(probabilities[row]) else -1
+        for row, (value, token) in enumerate(zip(values, drawn, strict=True))
     ]
+
+
+def _on_host(values: torch.Tensor, indices: torch.Tensor) -> tuple[list[float], list[int]]:
+    """Two [R] tensors as lists; from an accelerator in one copy."""
+    if values.device.type == "cpu":
+        return values.tolist(), indices.tolist()
+    both = torch.stack([values.double(), indices.double()]).tolist()
+    return both[0], list(map(int, both[1]))
 
 
 def _is_distribution(probabilities: torch.Tensor) -> bool:

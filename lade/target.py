@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Outputs:
 
     def at(self, slot: int, node: int) -> torch.Tensor:
         """[1, V] raw logits after one node."""
-        return self.logits[slot, self.columns[node], None]
+        return self.logits[slot : slot + 1, self.columns[node]]
 
     def greedy(self, slot: int, node: int) -> int:
         if self._greedy is None:
@@ -194,18 +195,21 @@ class HFTarget:
         tokens = [draft.tokens + draft.tokens[:1] * (nodes - len(draft)) for draft in drafts]
         depths = [draft.depths + [0] * (nodes - len(draft)) for draft in drafts]
         positions = [[root + depth for depth in row] for root, row in zip(self.positions, depths, strict=False)]
-        visible = [ancestor_matrix(draft.parents, nodes) for draft in drafts]
-        block = Block(torch.stack(visible).to(self.device), depths, max(map(max, depths)))
-        return self.inputs(tokens, positions, block)
+        return self.inputs(tokens, positions, Block(self._visible(drafts, nodes), depths, max(map(max, depths))))
+
+    def _visible(self, drafts: Sequence[Draft], nodes: int) -> torch.Tensor:
+        if nodes == 1:
+            return _roots_alone(len(drafts), self.device)
+        return torch.stack([ancestor_matrix(draft.parents, nodes) for draft in drafts]).to(self.device)
 
     def inputs(self, tokens: list[list[int]], positions: list[list[int]], block: Block) -> dict[str, Any]:
         """What the model's forward takes for n lists of T tokens, behind a prepared cache."""
-        ids = torch.from_numpy(np.array([tokens, positions])).to(self.device)
+        ids, places = torch.from_numpy(np.array([tokens, positions])).to(self.device).unbind()
         if self.follows_index:
             self.cache.indexed = self._indexed((block.own or block.depths)[0])
         return {
-            "input_ids": ids[0],
-            "position_ids": ids[1],
+            "input_ids": ids,
+            "position_ids": places,
             "attention_mask": self.masks.build(block),
             "past_key_values": self.cache,
             "use_cache": True,
@@ -245,3 +249,9 @@ class HFTarget:
     def export(self, stock: DynamicCache) -> None:
         """Write what plain decoding would have cached into a stock cache, in the order of the user's batch."""
         self.cache.export(stock, sorted(range(len(self.order)), key=self.order.__getitem__))
+
+
+@lru_cache(maxsize=64)
+def _roots_alone(rows: int, device: torch.device) -> torch.Tensor:
+    """[rows, 1, 1] bool: a root sees itself."""
+    return torch.ones(rows, 1, 1, dtype=torch.bool, device=device)

@@ -39,6 +39,11 @@ class Draft:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @classmethod
+    def alone(cls, token: int) -> Draft:
+        """No draft: the root, which carries this token."""
+        return cls([token], [-1], [0], {}, [0], ["root"])
+
     def within(self, vocabulary: int) -> Draft:
         """This draft for a model that reads the ids below `vocabulary`: others are nobody's children, so no walk comes
         to their nodes, and carry the root's token. A root that cannot be read is left to the model's own error."""

@@ -14,6 +14,7 @@ from lade.drafters.jacobi import JacobiDrafter
 from lade.emission import AtOnce
 from lade.request import Request, Verdict
 from lade.stats import Clock
+from lade.stopping import HostRule
 from lade.stream import Stream
 from lade.tally import together
 from lade.tree import Draft, TreeBuilder
@@ -122,7 +123,7 @@ def run(
         Request(row, list(prompt), len(prompt), limit)
         for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
     ]
-    emission = AtOnce(requests, Stream(None, requests, 0), None, ends, None)
+    emission = AtOnce(requests, Stream(None, requests, 0), None, HostRule(ends), None)
     decode(list(requests), target.first(), target, drafter, emission)
     return requests, target
 

@@ -1,4 +1,4 @@
-"""Two ways of choosing and emitting tokens, one outcome: plain decoding's, call for call."""
+"""Ways of choosing and emitting tokens, one outcome: plain decoding's, call for call."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,12 @@ from transformers.generation.streamers import BaseStreamer
 
 import lade
 from lade.decoding import Decoding, _eos
-from lade.emission import AtOnce, Record, Text, TokenByToken
+from lade.emission import AtOnce, TokenByToken
 from lade.request import Request
+from lade.scores import Record
+from lade.stopping import Criteria, HostRule
 from lade.stream import Stream
+from lade.text import Text, UnreadText
 
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
 PROMPTS = ("Once upon a time, there was a", "Tom had a dog", "One day, a bird saw a big")
@@ -22,21 +25,30 @@ Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 
 def at_once(decoding: Decoding) -> AtOnce:
-    stream = Stream(decoding.streamer, decoding.requests, decoding._pad())
-    eos = _eos(decoding.call.criteria)
-    return AtOnce(decoding.requests, stream, decoding.call.processors, eos, decoding.noise)
+    ends = HostRule(_eos(decoding.call.criteria))
+    return AtOnce(decoding.requests, stream_of(decoding), decoding.call.processors, ends, decoding.noise)
 
 
 def token_by_token(decoding: Decoding) -> TokenByToken:
-    call = decoding.call
-    stream = Stream(decoding.streamer, decoding.requests, decoding._pad())
+    call, record = decoding.call, Record(False, False)
     text = Text(call.input_ids)
+    ends = Criteria(call.criteria, text, record)
+    return TokenByToken(decoding.requests, stream_of(decoding), call.processors, ends, text, decoding.noise, record)
+
+
+def without_text(decoding: Decoding) -> TokenByToken:
+    call = decoding.call
+    text, ends = UnreadText(call.input_ids.device), HostRule(_eos(call.criteria))
     return TokenByToken(
-        decoding.requests, stream, call.processors, call.criteria, text, decoding.noise, Record(False, False)
+        decoding.requests, stream_of(decoding), call.processors, ends, text, decoding.noise, Record(False, False)
     )
 
 
-@pytest.fixture(params=[at_once, token_by_token], ids=lambda way: way.__name__)
+def stream_of(decoding: Decoding) -> Stream:
+    return Stream(decoding.streamer, decoding.requests, decoding._pad())
+
+
+@pytest.fixture(params=[at_once, token_by_token, without_text], ids=lambda way: way.__name__)
 def emission(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every call emits in this way; what it made of it is listed."""
     made: list[Any] = []
@@ -100,7 +112,7 @@ SETTINGS = {name: kwargs | {"do_sample": False} for name, kwargs in GREEDY.items
 
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_both_ways_write_plain_text(name: str, rows: int, shipped: Story, emission: list[Any]) -> None:
+def test_every_way_writes_plain_text(name: str, rows: int, shipped: Story, emission: list[Any]) -> None:
     """The same text to the same streamer, and the same generator behind it."""
     model, kwargs = shipped[0], encode(shipped, rows) | SETTINGS[name]
     theirs, ours = Recorder(), Recorder()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from lade.request import Request, Verdict
-from lade.tree import Draft, TreeBuilder
+from lade.tree import Draft
 
 
 class Predictions(Protocol):
@@ -52,4 +52,4 @@ class Drafter(Protocol):
 
 def roots(requests: Sequence[Request]) -> list[Draft]:
     """No draft at all: the last token of each text, alone."""
-    return [TreeBuilder(request.tokens[-1]).build() for request in requests]
+    return [Draft.alone(request.tokens[-1]) for request in requests]

@@ -1,0 +1,40 @@
+"""The token ids of a call's rows as processors and criteria want to see them, kept up to date token by token."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Text:
+    """The token ids of all rows, padding included, as processors and criteria want to see them: [B, length]."""
+
+    def __init__(self, input_ids: torch.Tensor) -> None:
+        self.device = input_ids.device
+        self.lengths = [input_ids.shape[1]] * input_ids.shape[0]
+        self.buffer = input_ids.clone()
+
+    def append(self, row: int, token: int) -> None:
+        length = self.lengths[row]
+        if length == self.buffer.shape[1]:
+            self.buffer = torch.cat([self.buffer, torch.zeros_like(self.buffer)], dim=1)
+        self.buffer[row, length] = token
+        self.lengths[row] = length + 1
+
+    def of(self, row: int) -> torch.Tensor:
+        """[1, length] of one row."""
+        return self.buffer[row : row + 1, : self.lengths[row]]
+
+
+class UnreadText:
+    """In place of `Text` where no processor and no criterion looks at token ids: nothing is kept up to date."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._nothing = torch.zeros(1, 1, dtype=torch.long, device=device)
+
+    def append(self, row: int, token: int) -> None:
+        pass
+
+    def of(self, row: int) -> torch.Tensor:
+        """[1, 1], whatever the row."""
+        return self._nothing
