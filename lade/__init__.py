@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lade.importing import IMPORTING
+from lade.version import VERSION
 
 if TYPE_CHECKING:  # what editors and type checkers read; `_MODULES` says the same
     from lade import models as models
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_MODULES` says the sa
     from lade.stats import GenerationStats, last_stats, log_history, save_log
     from lade.warm import warm_up
 
-__version__ = "0.2.0"
+__version__ = VERSION
 __all__ = [
     "Contrast",
     "DraftModel",

@@ -14,7 +14,8 @@ from lade.arguments import Streamer, check_streamer, check_tokenizer
 from lade.augment import check_call, plain_sample
 from lade.config import LookaheadConfig, check_config, default_config
 from lade.contrast import Contrast, check_contrast, check_kind
-from lade.methods import Method, check_method
+from lade.method import Method
+from lade.methods import check_method
 from lade.reference import check_reference, reference_in, references_of
 from lade.route import lookahead_sample
 from lade.shown import invalid

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lade.shown import invalid
+from lade.shown import invalid, shown
 from lade.wrappers import unwrapped
 
 if TYPE_CHECKING:
@@ -43,3 +44,15 @@ def check_streamer(streamer: Any) -> None:
 def check_path(name: str, path: Any) -> None:
     if not isinstance(path, str | os.PathLike) or path == "":
         raise invalid(name, "a path, as text or as pathlib.Path", path)
+
+
+def check_switch(name: str, value: Any) -> None:
+    """An error that names the argument where the value is neither on nor off."""
+    if not isinstance(value, int) or value not in (0, 1):
+        raise ValueError(f"{name}={shown(value)}: allowed are True, False, 1 and 0")
+
+
+def check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
+    """An error that names the argument where the value is no integer or does not hold."""
+    if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
+        raise ValueError(f"{name}={shown(value)}: allowed is {allowed}")

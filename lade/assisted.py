@@ -15,9 +15,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from lade.api import Generated, check_inputs
-from lade.arguments import Streamer, check_model, check_streamer, check_tokenizer
+from lade.arguments import Streamer, check_integer, check_model, check_streamer, check_tokenizer
 from lade.augment import check_call
-from lade.config import check_integer
 from lade.contrast import vocabulary_size
 from lade.forwards import ForwardCounter, Forwards
 from lade.stats import GenerationStats, record

@@ -15,12 +15,13 @@ from typing import Any
 
 from transformers import GenerationMixin
 
-from lade.arguments import check_model
-from lade.config import LookaheadConfig, check_config, check_switch, default_config, forget_settings
+from lade.arguments import check_model, check_switch
+from lade.config import LookaheadConfig, check_config, default_config, forget_settings
 from lade.contrast import Contrast, check_contrast
 from lade.environment import lenient_switch
 from lade.locks import fork_safe_lock
-from lade.methods import Method, check_method
+from lade.method import Method
+from lade.methods import check_method
 from lade.reference import check_mode, check_reference
 from lade.refusal import refusing
 from lade.route import lookahead_sample

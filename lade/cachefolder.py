@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 
+class CacheWarning(UserWarning):
+    """A file in the cache folder is ignored, or a table could not be kept there; the message says why."""
+
+
 def cache_folder() -> Path:
     """LADE_CACHE, else lade in XDG_CACHE_HOME, else ~/.cache/lade; not made here.
 

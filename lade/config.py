@@ -8,18 +8,18 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lade import preset
-from lade.drafters.recycle import CAPACITY
-from lade.drafters.stages import FAMILIES
+from lade.arguments import check_integer, check_switch
 from lade.locks import fork_safe_lock
 from lade.shown import invalid, shown
 
 MODES = ("auto", "lookahead")
+FAMILIES = ("reference", "suffix", "window", "recycled", "warm")  # sources of drafts
 NGRAM = 5  # N, where none is given
+CAPACITY = 100_000  # contexts remembered per length, where no pool_size is given
 # Of a row's forward, whose mask grows with the square: 64 MiB in float32 here, at 17 times what 7/20/20 carries.
 MOST_TOKENS = 4096
 BOUNDS = {  # field: (least, most)
@@ -137,22 +137,10 @@ class Settings:
     debug: int
 
 
-def check_switch(name: str, value: Any) -> None:
-    """An error that names the argument where the value is neither on nor off."""
-    if not isinstance(value, int) or value not in (0, 1):
-        raise ValueError(f"{name}={shown(value)}: allowed are True, False, 1 and 0")
-
-
 def _check_sources(value: Any) -> None:
     known = isinstance(value, tuple) and all(isinstance(name, str) and name in FAMILIES for name in value)
     if not known or not value:
         raise ValueError(f"sources={shown(value)}: allowed are tuples of {', '.join(map(repr, FAMILIES))}, or None")
-
-
-def check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
-    """An error that names the argument where the value is no integer or does not hold."""
-    if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
-        raise ValueError(f"{name}={shown(value)}: allowed is {allowed}")
 
 
 def check_size(name: str, value: Any, field: str | None = None) -> None:

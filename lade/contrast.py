@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from lade.arguments import check_model
-from lade.config import check_integer
+from lade.arguments import check_integer, check_model
 from lade.shown import invalid, shown
 
 IMPLAUSIBLE = -1000.0  # added to the log-probability of what is no candidate: exp of it is 0 in float32 and in float64

@@ -14,20 +14,21 @@ from packaging.version import Version
 from transformers import StoppingCriteriaList, TemperatureLogitsWarper
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
 
-from lade import fallback, purity
+from lade import purity
 from lade.acceptance import ProposedAtOnce, ProposedTokenByToken
 from lade.attention.dense import layer_kinds
 from lade.cache import TreeCache
+from lade.call import Call, generated_length
 from lade.config import Settings
 from lade.contrast import Contrast
 from lade.contrastive import ContrastiveTarget
 from lade.decode import Emission, decode
 from lade.drafters.factory import References, drafter_for
 from lade.emission import AtOnce, TokenByToken
-from lade.fallback import Call
-from lade.methods import Method
+from lade.method import Method
 from lade.noise import Noise
 from lade.padding import pad_ended_rows
+from lade.positions import position_limit
 from lade.request import Request
 from lade.scores import Record
 from lade.stats import Clock, CompanionClock, record
@@ -114,7 +115,7 @@ class Decoding:
 
     def _requests(self) -> list[Request]:
         width = self.call.input_ids.shape[1]
-        limit = fallback.generated_length(self.call) - width
+        limit = generated_length(self.call) - width
         mask = self.call.model_kwargs.get("attention_mask")
         rows = self.call.input_ids.tolist()
         real = [[1] * width] * len(rows) if mask is None else mask[:, -width:].tolist()
@@ -175,7 +176,7 @@ class Decoding:
 def _target(call: Call, clock: Clock, sharpness: float = 1.0) -> HFTarget:
     config = call.text_config
     cache = TreeCache(call.model_kwargs["past_key_values"], config)
-    return HFTarget(call.model, cache, layer_kinds(config), fallback.position_limit(config), clock, sharpness)
+    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, sharpness)
 
 
 def _eos(criteria: StoppingCriteriaList) -> frozenset[int]:

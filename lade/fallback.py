@@ -5,23 +5,22 @@ Everything here is decided before any work. What no configuration tells is left 
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
-from transformers.generation import stopping_criteria
 
 from lade import temperature
 from lade.attention.dense import layer_kinds
 from lade.cache import DummyLayer
+from lade.call import Call, generated_length
 from lade.patches import overridden
-from lade.precision import is_spread
+from lade.positions import rope_switches
+from lade.precision import is_spread, padding_works
 from lade.purity import ROW_PURE, ROW_PURE_CRITERIA
 
 ATTENTION = ("eager", "sdpa")
@@ -32,27 +31,6 @@ KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_
 
 class FallbackWarning(UserWarning):
     """lade decodes plainly, through transformers' own method; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of transformers' decoding method."""
-
-    model: Any
-    input_ids: torch.Tensor
-    processors: Any
-    criteria: Any
-    generation_config: Any
-    synced_gpus: bool
-    model_kwargs: dict[str, Any]
-
-    @property
-    def is_assistant(self) -> bool:
-        return bool(getattr(self.generation_config, "is_assistant", False))
-
-    @property
-    def text_config(self) -> Any:
-        return self.model.config.get_text_config(decoder=True)
 
 
 _warned_assistants: WeakSet[Any] = WeakSet()
@@ -87,20 +65,6 @@ def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None]) -> s
         _batch,
     )
     return next((reason for check in checks if (reason := check(call))), None)
-
-
-def position_limit(config: Any) -> int | None:
-    """How many positions a draft may use; `None` for rotary embeddings, which have no end.
-
-    Learned tables end at max_position_embeddings, and one node past the switch of `longrope` or `dynamic` rotary
-    embeddings would change what every other node sees.
-    """
-    changing = list(_rope_switches(config))
-    if changing:
-        return int(min(changing))
-    if getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None):
-        return None
-    return getattr(config, "max_position_embeddings", None)
 
 
 def _mode(call: Call) -> str | None:
@@ -201,7 +165,7 @@ def _inputs(call: Call) -> str | None:
 
 def _rope(call: Call) -> str | None:
     end = generated_length(call)
-    for switch in _rope_switches(call.text_config):
+    for switch in rope_switches(call.text_config):
         if end > switch:
             return f"the text may cross the switch of its rotary embedding at {switch:g} positions"
     return None
@@ -217,18 +181,6 @@ def _temperature(call: Call) -> str | None:
     return None
 
 
-def _rope_switches(config: Any) -> Iterator[float]:
-    """Sequence lengths at which rotary frequencies change."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)]
-    for rope in nested or [parameters]:
-        kind = rope.get("rope_type", "default")
-        if kind == "longrope":
-            yield rope.get("original_max_position_embeddings") or config.max_position_embeddings
-        elif "dynamic" in kind:
-            yield config.max_position_embeddings
-
-
 def _batch(call: Call) -> str | None:
     if call.input_ids.shape[0] == 1:
         return None
@@ -242,15 +194,3 @@ def _batch(call: Call) -> str | None:
     if "StopStringCriteria" in names and "EosTokenCriteria" not in names:
         return "rows of a batch that stop at strings without an EOS token"
     return None
-
-
-def padding_works(model: Any) -> bool:
-    """Whether transformers' own masks can hide padding: eager softmax makes -inf of the lowest float64."""
-    implementation = model.config.get_text_config(decoder=True)._attn_implementation
-    return not (implementation == "eager" and model.dtype == torch.float64)
-
-
-def generated_length(call: Call) -> float:
-    """The most tokens that the sequence may have in the end, as far as the criteria say."""
-    lengths = [c.max_length for c in call.criteria if isinstance(c, stopping_criteria.MaxLengthCriteria)]
-    return min(lengths, default=math.inf)

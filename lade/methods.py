@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from operator import mul
-from typing import Any, Protocol
+from typing import Any
 
 from transformers import LogitsProcessorList
 
 from lade import pairs, purity
-from lade.config import check_integer, check_switch
+from lade.arguments import check_integer, check_switch
+from lade.call import Call
 from lade.drafters.base import Drafter
 from lade.drafters.lengths import LENGTHS, Fixed
 from lade.drafters.model_drafter import ModelDrafter
 from lade.drafters.multi_candidate import Chooser, Drawn, Likeliest
 from lade.drafters.self_speculative import SkippedSelf
-from lade.fallback import Call
 from lade.shown import invalid, shown
 from lade.skipping import Skipping
 from lade.skipset import skip_set
@@ -28,27 +28,6 @@ from lade.target import HFTarget
 from lade.wrappers import unwrapped
 
 NODES = 256  # the most tokens of a draft
-
-
-class Method(Protocol):
-    """A way of drafting that needs a model. Its drafts keep greedy text, and the distribution of sampled text."""
-
-    @property
-    def likeliest(self) -> bool:
-        """Whether drafts are certain even where the target samples; its text is then plain decoding's with the seed."""
-        ...
-
-    def check(self, target: Any) -> None:
-        """ValueError, which names the argument, where this target can never be served."""
-        ...
-
-    def reason(self, call: Call) -> str | None:
-        """Why this call must decode plainly, or `None`."""
-        ...
-
-    def drafter(self, call: Call, target: HFTarget) -> Drafter:
-        """The drafter of a call."""
-        ...
 
 
 class _OfAPair:

@@ -12,9 +12,10 @@ from transformers import DynamicCache
 from lade import fallback
 from lade.arguments import check_model
 from lade.attention.dense import layer_kinds
+from lade.call import Call
 from lade.drafters.draft_model import SecondModel
-from lade.fallback import Call
 from lade.models.families import refusal
+from lade.positions import position_limit
 from lade.probe import empty_cache, probed_reason
 from lade.stats import Clock
 from lade.target import HFTarget
@@ -54,7 +55,7 @@ def reason_for_plain(draft: Any, call: Call) -> str | None:
     own = Call(model, call.input_ids, call.processors, call.criteria, call.generation_config, False, inputs)
     reason = fallback.reason_for_plain(own, refusal)
     if reason is None:
-        reason = probed_reason(model, layer_kinds(config), fallback.position_limit(config))
+        reason = probed_reason(model, layer_kinds(config), position_limit(config))
     return None if reason is None else f"the draft model cannot draft: {reason}"
 
 
@@ -62,7 +63,7 @@ def second_model(draft: Any, target: HFTarget) -> SecondModel:
     """The draft model behind an empty cache."""
     model = unwrapped(draft)
     config = text_config(model)
-    kinds, limit = layer_kinds(config), fallback.position_limit(config)
+    kinds, limit = layer_kinds(config), position_limit(config)
     behind = HFTarget(model, empty_cache(model), kinds, limit, Clock())
     known = min(readable(target.model), writable(target.model))
     return SecondModel(behind, readable(model), known, writable(target.model), target.model.device)

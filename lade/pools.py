@@ -16,9 +16,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lade.arguments import check_model, check_path
-from lade.config import check_size
+from lade.config import CAPACITY, check_size
 from lade.drafters.calibration import Calibration
-from lade.drafters.recycle import CAPACITY, PredictionTable
+from lade.drafters.recycle import PredictionTable
 from lade.drafters.stages import TOP, prior_calibration
 from lade.locks import Lock, fork_safe_lock
 from lade.poolfile import Contents, check_description, describe, pack, unpack

@@ -26,3 +26,11 @@ def is_quantised(model: Any) -> bool:
 def is_spread(weight: torch.Tensor) -> bool:
     """Whether processes hold parts of it (torch's DTensor, whose module need not be there)."""
     return hasattr(weight, "device_mesh")
+
+
+def padding_works(model: Any) -> bool:
+    """Whether transformers' own masks can hide padding: eager softmax makes -inf of the lowest float64."""
+    import torch
+
+    implementation = model.config.get_text_config(decoder=True)._attn_implementation
+    return not (implementation == "eager" and model.dtype == torch.float64)

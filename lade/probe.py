@@ -17,11 +17,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lade.attention.dense import Kind
 from lade.cache import TreeCache
-from lade.fallback import padding_works
 from lade.growth import prefill_texts
 from lade.locks import ModelLocks
 from lade.patches import patches_of
-from lade.precision import is_quantised, precision
+from lade.precision import is_quantised, padding_works, precision
 from lade.stats import Clock
 from lade.target import HFTarget, Outputs
 from lade.temperature import changes

@@ -9,14 +9,15 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from lade import fallback
+from lade.amateur import amateur_call, check_positions
 from lade.attention.dense import layer_kinds
+from lade.call import Call
 from lade.config import LookaheadConfig
 from lade.contrast import Contrast, check_contrast
-from lade.contrastive import amateur_call, check_positions
 from lade.decoding import Beside, Decoding
-from lade.fallback import Call
-from lade.methods import Method
+from lade.method import Method
 from lade.models.families import refusal
+from lade.positions import position_limit
 from lade.probe import probed_reason
 from lade.reference import references_for
 from lade.stats import GenerationStats, record
@@ -99,7 +100,7 @@ def _reason_for_plain(call: Call) -> str | None:
     if reason is not None:
         return reason
     text_config = call.text_config
-    return probed_reason(call.model, layer_kinds(text_config), fallback.position_limit(text_config))
+    return probed_reason(call.model, layer_kinds(text_config), position_limit(text_config))
 
 
 def _plain_stats(input_ids: torch.Tensor, result: Any, reason: str) -> GenerationStats:

@@ -17,12 +17,12 @@ from lade.fingerprint import weights_state
 from lade.locks import fork_safe_lock
 from lade.progress import progress_bar
 from lade.shown import invalid
-from lade.warmfile import CacheWarning, find, load, store, table_file
+from lade.warmfile import find, load, store, table_file
 from lade.warmpart import PartFile
 from lade.warmtable import Plan, Progress, WarmTable, check, compute, new_part, plan_of
 from lade.wrappers import unwrapped
 
-__all__ = ["CacheWarning", "WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
+__all__ = ["WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-import lade
-from lade.cachefolder import cache_folder
+from lade.cachefolder import CacheWarning, cache_folder
 from lade.drafters.recycle import CONTEXT, NOTHING
 from lade.fingerprint import configuration_key, fingerprint
 from lade.regularfile import MEBIBYTE
 from lade.safefile import read, write
+from lade.version import VERSION
 from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts
 from lade.warmtable import WarmTable
@@ -30,10 +30,6 @@ MOST = 2048 * MEBIBYTE  # of a file: 256,000 entries with 900 tokens each
 NAMES = {"tokens", "probabilities"} | {f"contexts.{part}" for part in PARTS}
 
 _ignored: set[tuple[Any, ...]] = set()  # the states of the files that were warned of
-
-
-class CacheWarning(UserWarning):
-    """A file in the cache folder is ignored, or a table could not be kept there; the message says why."""
 
 
 def table_file(model: Any) -> Path:
@@ -113,7 +109,7 @@ def store(path: Path, table: WarmTable, tokenizer: str) -> None:
         "fingerprint": path.stem.rsplit("-", 1)[1],
         "seconds": repr(table.seconds),
         "tokenizer": tokenizer,
-        "lade": lade.__version__,
+        "lade": VERSION,
     }
     try:
         contexts = {f"contexts.{part}": getattr(table.contexts, part) for part in PARTS}

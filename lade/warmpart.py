@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-import lade
-from lade.cachefolder import cache_folder
+from lade.cachefolder import CacheWarning, cache_folder
 from lade.fingerprint import configuration_key, fingerprint
 from lade.regularfile import AbsentFileError
 from lade.safefile import read, write
-from lade.warmfile import MOST, CacheWarning
+from lade.version import VERSION
+from lade.warmfile import MOST
 from lade.warmtable import Plan, WarmPart, new_part
 from lade.warmtexts import TextsPart, batch_sizes
 
@@ -45,7 +45,7 @@ class PartFile:
         self._description = described | {
             "kind": KIND,
             "format": FORMAT,
-            "lade": lade.__version__,
+            "lade": VERSION,
             "fingerprint": fingerprint(model),
             "device": model.device.type,
         }

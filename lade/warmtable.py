@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lade.config import check_integer
+from lade.arguments import check_integer
 from lade.topk import exactly_likeliest
 from lade.vocabulary import readable
 from lade.warmcontexts import WarmContexts, smoothed

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lade
-from lade.arguments import check_path
-from lade.config import check_switch
+from lade.arguments import check_path, check_switch
 from lade.importing import IMPORTING
 from lade.models.hub import on_hand
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments

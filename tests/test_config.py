@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lade import LookaheadConfig, config_lade, preset
-from lade.config import FIELDS, Settings, default_config, forget_settings
-from lade.drafters.stages import FAMILIES
+from lade.config import FAMILIES, FIELDS, Settings, default_config, forget_settings
 
 pytestmark = pytest.mark.usefixtures("default_settings")
 

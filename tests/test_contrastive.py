@@ -60,7 +60,7 @@ def prompts(batch: dict[str, Tensor]) -> list[Tensor]:
 
 
 def tiny_pair(lengths: tuple[int, ...], pair: tuple[str, str, str, str]) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """In float64 where padding works there (`lade.fallback.padding_works`)."""
+    """In float64 where padding works there (`lade.precision.padding_works`)."""
     padded = len(set(lengths)) > 1
     dtypes = [torch.float32 if padded and attention == "eager" else torch.float64 for attention in pair[1::2]]
     return tiny(pair[0], pair[1], dtypes[0]), tiny(pair[2], pair[3], dtypes[1])

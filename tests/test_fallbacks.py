@@ -30,6 +30,7 @@ from unbranchable import SWITCH, UNBRANCHABLE, Unbranchable
 
 import lade
 from lade import fallback
+from lade.call import Call
 
 GREEDY = {"do_sample": False, "max_new_tokens": SWITCH}
 BY_NAME = families.BY_NAME | {family.name: family for family in UNBRANCHABLE}
@@ -207,7 +208,7 @@ def test_sampling_where_draws_are_not_known(sampled: bool, reason: str | None) -
     config = GenerationConfig(do_sample=sampled, output_attentions=False, output_hidden_states=False, use_cache=True)
     config.is_assistant = False
     inputs = {"past_key_values": DynamicCache(config=model.config)}
-    call = fallback.Call(model, ids, [], [], config, False, inputs)
+    call = Call(model, ids, [], [], config, False, inputs)
     found = fallback.reason_for_plain(call, lambda model, rows: None)
     assert found is None if reason is None else (found or "").startswith(reason)
 

@@ -6,8 +6,8 @@ from families import BY_NAME
 from tiny import tiny_model
 
 from lade.attention.dense import layer_kinds
-from lade.fallback import position_limit
 from lade.growth import grow, prefill_texts
+from lade.positions import position_limit
 from lade.probe import empty_cache
 from lade.stats import Clock
 from lade.target import HFTarget

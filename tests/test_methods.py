@@ -15,7 +15,7 @@ from tiny import tiny_model, words
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 import lade
-from lade.methods import Method
+from lade.method import Method
 from lade.models import load
 from lade.models.widen import own_sizes, widen
 

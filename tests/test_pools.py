@@ -21,7 +21,8 @@ from transformers import PreTrainedModel
 
 import lade
 from lade import pools, safefile
-from lade.drafters.recycle import CAPACITY, CONTEXT, LENGTHS, NOTHING
+from lade.config import CAPACITY
+from lade.drafters.recycle import CONTEXT, LENGTHS, NOTHING
 from lade.drafters.stages import PRIORS, TOP
 from lade.poolfile import AVERAGED, MOST_SEEN, Table
 from lade.pools import Pool, drop_pools, fresh_pool, load_pool, save_pool, shared_pool

@@ -33,11 +33,11 @@ from lade.applications.bench.records import read_records
 from lade.applications.bench.report.results import read_results
 from lade.applications.bench.runfile import add_session, check_same
 from lade.applications.bench.suites.sources import read_rows
+from lade.cachefolder import CacheWarning
 from lade.skipset import SkipSet, read_skip_set, write_skip_set
 from lade.tuning import costfile
 from lade.tuning.cost import StepCost
 from lade.tuning.measurements import MeasurementFile
-from lade.warm import CacheWarning
 from lade.warmpart import PartFile
 from lade.warmtable import plan_of
 

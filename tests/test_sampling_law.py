@@ -16,7 +16,7 @@ from torch import Tensor
 import lade
 from lade import emission
 from lade.drafters import multi_candidate
-from lade.methods import Method
+from lade.method import Method
 from lade.proposals import Rule
 
 TEXTS, ROWS = 50_000, 10_000

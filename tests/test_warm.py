@@ -20,7 +20,8 @@ from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
 
 import lade.safefile
 from lade import warmfile, warmtable, warmtexts
-from lade.warm import CacheWarning, cached, compute, table_file, warm_up
+from lade.cachefolder import CacheWarning
+from lade.warm import cached, compute, table_file, warm_up
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 pytestmark = pytest.mark.usefixtures("table_folder", "short_texts")

@@ -16,8 +16,9 @@ from transformers import PreTrainedModel
 import lade.safefile
 from lade import warmpart, warmtexts
 from lade.applications import cli
+from lade.cachefolder import CacheWarning
 from lade.models.shipped import STORIES
-from lade.warm import CacheWarning, WarmTable, compute, table_file, warm_up
+from lade.warm import WarmTable, compute, table_file, warm_up
 from lade.warmpart import PartFile
 from lade.warmtable import plan_of
 

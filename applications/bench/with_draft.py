@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from lade.methods import Method
+    from lade.method import Method
 
 GAMMA = 5  # tokens drafted per step, as lade.DraftModel drafts where nothing is said
 LAYERS = re.compile(r"([\d-]*)/([\d-]*)")  # 1-2/3: the attention of layers 1 and 2, the MLP of layer 3
@@ -171,8 +171,8 @@ def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion
 
 def _unbranchable(name: str, model: PreTrainedModel) -> str | None:
     from lade.attention.dense import layer_kinds
-    from lade.fallback import position_limit
     from lade.models.families import refusal
+    from lade.positions import position_limit
     from lade.probe import probed_reason
 
     config = model.config.get_text_config(decoder=True)

@@ -12,12 +12,12 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.applications.bench.method import Decode, MethodOptions
+from lade.call import Call
 from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import pace_for
 from lade.drafters.recycle import Context
 from lade.drafters.stages import TOP
-from lade.fallback import Call
 from lade.reference import references_of
 from lade.target import HFTarget
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from lade.config import CAPACITY
+
 LENGTHS = (4, 3, 2, 1)  # tokens of context, longest first
 CONTEXT = LENGTHS[0]
 INDICES = range(len(LENGTHS))
 NOTHING = -1  # in a context: the text is not that long
 MIXING = 0.3  # least share of the newest prediction in an average
-CAPACITY = 100_000  # contexts remembered per length
 
 Context = tuple[int, int, int, int]  # the last tokens, the most recent one last
 Entry = tuple[list[int], list[float]]  # tokens, their probabilities, likeliest first; never changed, shared by contexts

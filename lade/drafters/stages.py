@@ -10,7 +10,6 @@ from lade.drafters.recycle import CONTEXT, LENGTHS
 
 TOP = 8  # predictions remembered per context, and children weighed per node
 SOURCES = ("reference", "suffix", "window", *(f"recycled-{length}" for length in LENGTHS), "warm")
-FAMILIES = ("reference", "suffix", "window", "recycled", "warm")  # what of these a call may be told to use
 REFERENCE, SUFFIX, WINDOW, RECYCLED, WARM = 0, 1, 2, 3, 3 + len(LENGTHS)
 
 DEPTHS = 3  # children of the root, of nodes at depth 1-2, of deeper ones

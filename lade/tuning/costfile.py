@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 
-from lade.cachefolder import cache_folder
+from lade.cachefolder import CacheWarning, cache_folder
 from lade.fingerprint import configuration_key
 from lade.regularfile import MEBIBYTE, AbsentFileError
 from lade.safefile import read, write
 from lade.tuning.cost import Costs, StepCost
 from lade.tuning.curve import KNOTS
-from lade.warmfile import CacheWarning
 from lade.wrappers import unwrapped
 
 KIND, FORMAT = "cost", "1"

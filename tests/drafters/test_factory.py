@@ -12,12 +12,12 @@ from tiny import tiny_model
 from transformers import PreTrainedModel
 
 from lade import LookaheadConfig, warm
+from lade.config import CAPACITY
 from lade.drafters.backoff import backoff
 from lade.drafters.base import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, drafter_for
 from lade.drafters.jacobi import JacobiDrafter
-from lade.drafters.recycle import CAPACITY
 from lade.pools import drop_pools, shared_pool
 from lade.tuning.pace import Pace
 from lade.tuning.shared import shared_cost

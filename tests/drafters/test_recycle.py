@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.drafters.recycle import CAPACITY, CONTEXT, LENGTHS, MIXING, NOTHING, Context, Entry, PredictionTable
+from lade.config import CAPACITY
+from lade.drafters.recycle import CONTEXT, LENGTHS, MIXING, NOTHING, Context, Entry, PredictionTable
 
 TOKENS = st.integers(0, 2)
 CONTEXTS = st.tuples(*[TOKENS] * CONTEXT)

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
+from lade.config import FAMILIES
 from lade.drafters.recycle import CONTEXT, LENGTHS
 from lade.drafters.stages import (
     DEPTHS,
-    FAMILIES,
     GRAMS,
     MATCHES,
     PRIORS,

@@ -13,9 +13,9 @@ from tiny import tiny_model
 from transformers import PreTrainedModel
 
 from lade import safefile
+from lade.cachefolder import CacheWarning
 from lade.tuning import costfile
 from lade.tuning.cost import StepCost
-from lade.warmfile import CacheWarning
 
 LLAMA, GPT2 = (next(family for family in BRANCHABLE if family.name == name) for name in ("llama", "gpt2"))
 

@@ -1,0 +1,37 @@
+"""A call of transformers' decoding method, as its arguments stand when lookahead takes it over."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers.generation import stopping_criteria
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The arguments of transformers' decoding method."""
+
+    model: Any
+    input_ids: torch.Tensor
+    processors: Any
+    criteria: Any
+    generation_config: Any
+    synced_gpus: bool
+    model_kwargs: dict[str, Any]
+
+    @property
+    def is_assistant(self) -> bool:
+        return bool(getattr(self.generation_config, "is_assistant", False))
+
+    @property
+    def text_config(self) -> Any:
+        return self.model.config.get_text_config(decoder=True)
+
+
+def generated_length(call: Call) -> float:
+    """The most tokens that the sequence may have in the end, as far as the criteria say."""
+    lengths = [c.max_length for c in call.criteria if isinstance(c, stopping_criteria.MaxLengthCriteria)]
+    return min(lengths, default=math.inf)

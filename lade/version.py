@@ -1,0 +1,3 @@
+"""The version, read by the package's build too."""
+
+VERSION = "0.2.0"
