@@ -19,7 +19,7 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 import lade
 from lade.applications.exits import Command, switch
 from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, configure_lade, default_device, load_model
-from lade.audit import parting
+from lade.measure.audit import parting
 from lade.models.pretrained.figures import repeated_share
 from lade.models.shipped import TARGET, prompt_for
 

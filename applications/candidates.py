@@ -9,7 +9,7 @@ from typing import Any
 
 from lade.applications.bench.contenders import Contender, contenders, parsed
 from lade.applications.bench.methods import PLAIN, MethodOptions
-from lade.tuning.autotune import Candidate
+from lade.applications.search.autotune import Candidate
 
 LOOKAHEAD, AUTO = "lookahead", "auto"
 LEVELS, SIZES = (3, 5, 7), (3, 7, 15)  # N; W and G

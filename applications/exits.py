@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from lade import environment
+from lade.base import environment
 
 INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
 AGAIN = "run the same command again"

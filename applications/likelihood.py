@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.applications.bench.memory import peak, reset_peak
-from lade.likelihood import mean_log_likelihood
+from lade.measure.likelihood import mean_log_likelihood
 
 Write = Callable[[Tensor], Tensor]
 """[1, prompt] token ids to [1, prompt + new]."""

@@ -18,8 +18,8 @@ from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
-from lade.atomic import put_in_place
-from lade.progress import progress_bar
+from lade.files.atomic import put_in_place
+from lade.memory.warm.progress import progress_bar
 
 if TYPE_CHECKING:
     from lade.applications.likelihood import Standing

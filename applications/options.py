@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import lade
-from lade.config import MODES
+from lade.config.settings import MODES
 from lade.models.load import DTYPES, as_device, load, model_source
 from lade.models.quant import QUANTS
 

@@ -1,6 +1,6 @@
 """`lade skip-search`: which sub-layers a model should leave out where it drafts for itself.
 
-Knows the terminal and runs the model; the search is `lade.tuning.skipsearch`'s.
+Knows the terminal and runs the model; the search is `lade.applications.search.skipsearch`'s.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
+from lade.applications.search.skipsearch import Measure, Outcome, first_sets, open_study, require_optuna, search
 from lade.drafters.lengths import LENGTHS
-from lade.progress import progress_bar
-from lade.skipset import SkipSet, write_skip_set
-from lade.tuning.skipsearch import Measure, Outcome, first_sets, open_study, require_optuna, search
+from lade.memory.warm.progress import progress_bar
+from lade.target.skipset import SkipSet, write_skip_set
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +102,7 @@ def command(
     """
     import torch
 
-    from lade.fingerprint import fingerprint
+    from lade.facts.fingerprint import fingerprint
 
     drafting, journal = Drafting(**given), out.with_suffix(".journal")
     with failing():
@@ -157,7 +157,7 @@ def run(
     now: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
     """Search, beginning with sets of sub-layers that matter little by themselves."""
-    from lade.tuning.effects import effects, sub_layers
+    from lade.applications.search.effects import effects, sub_layers
 
     measure, start = measured(model, prompts, drafting, now), []
     if not study.trials:

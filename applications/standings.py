@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from lade import preset
 from lade.applications.bench.machine import describe
 from lade.applications.bench.report.grid import NO_INTERVAL, interval
 from lade.applications.bench.task import Task
 from lade.applications.candidates import PLAINLY
 from lade.applications.output import show
+from lade.applications.search.autotune import Standing
 from lade.applications.surface import draw
 from lade.applications.tuning import Result, Tuning
-from lade.fingerprint import fingerprint
-from lade.tuning.autotune import Standing
+from lade.config import preset
+from lade.facts.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

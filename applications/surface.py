@@ -7,8 +7,8 @@ from typing import Any
 
 from lade.applications.bench.report.style import few, whiskers
 from lade.applications.candidates import AUTO, LOOKAHEAD, Setting
-from lade.tuning.autotune import Standing
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
+from lade.applications.search.autotune import Standing
 
 SUFFIXES = (".pdf", ".png", ".svg")
 

@@ -1,7 +1,7 @@
 """How varied a text is, as numbers: n-gram entropy, distinct n-grams, repetition; per text, and averaged over texts.
 
 A text is any sequence of hashable units (token ids, words). Pure Python; knows no model: how likely a model finds a
-text is in `lade.likelihood`.
+text is in `lade.measure.likelihood`.
 """
 
 import math

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lade import preset
 from lade.applications.aliases import renamed
 from lade.applications.bench.machine import available_cores
 from lade.applications.bench.methods import MethodOptions
@@ -19,11 +18,12 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.candidates import DEFAULT, settings_of
 from lade.applications.exits import Command, failing, interruptible, usage
+from lade.applications.interval import ENOUGH
 from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
 from lade.applications.output import JSON
+from lade.applications.search.measurements import MeasurementFile
 from lade.applications.surface import SUFFIXES, check_picture
-from lade.tuning.interval import ENOUGH
-from lade.tuning.measurements import MeasurementFile
+from lade.config import preset
 
 if TYPE_CHECKING:
     from lade.applications.tuning import Tuning

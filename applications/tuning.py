@@ -1,6 +1,6 @@
 """One tuning, checked and ready: every candidate in pairs with plain decoding, by the bench's own runs.
 
-Knows neither the command line nor what is shown; the search is `lade.tuning.autotune`'s.
+Knows neither the command line nor what is shown; the search is `lade.applications.search.autotune`'s.
 """
 
 import json
@@ -20,9 +20,17 @@ from lade.applications.bench.report.ratios import speed_ratios
 from lade.applications.bench.runner import run_task
 from lade.applications.bench.task import RunOptions, Task
 from lade.applications.candidates import Setting
-from lade.fingerprint import fingerprint
-from lade.progress import progress_bar
-from lade.tuning.autotune import Candidate, Measurements, Outcome, Standing, choose, measurements_of, search
+from lade.applications.search.autotune import (
+    Candidate,
+    Measurements,
+    Outcome,
+    Standing,
+    choose,
+    measurements_of,
+    search,
+)
+from lade.facts.fingerprint import fingerprint
+from lade.memory.warm.progress import progress_bar
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """`lade warm`: computes a model's warm table before it is needed, and says what it cost and where it lies.
 
-Knows the terminal; tables and files are `lade.warm`'s.
+Knows the terminal; tables and files are `lade.memory.warm.warming`'s.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import DEVICE, DTYPE, MODEL, QUANT, default_device, load_model
-from lade.cachefolder import cache_folder
+from lade.files.cachefolder import cache_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from lade.warm import WarmTable
+    from lade.memory.warm.warming import WarmTable
 
 
 @click.command("warm", cls=Command)
@@ -32,7 +32,7 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
     The table lies in the folder LADE_CACHE, else in lade's folder of the user's cache; a changed model needs a new one.
     """
 
-    from lade import warm
+    from lade.memory.warm import warming as warm
 
     prepare()
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
@@ -65,7 +65,7 @@ def prepare() -> None:
 
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> WarmTable:
-    from lade import warm
+    from lade.memory.warm import warming as warm
 
     with failing(OSError, ValueError, RuntimeError):
         return warm.warm_up(model, top=top, tokenizer=tokenizer)

@@ -7,84 +7,87 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lade.importing import IMPORTING
-from lade.version import VERSION
+from lade.base.importing import IMPORTING
+from lade.base.version import VERSION
 
-if TYPE_CHECKING:  # what editors and type checkers read; `_MODULES` says the same
+if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the same
     from lade import models as models
-    from lade.api import decoding_method, generate
-    from lade.assisted import assisted_generate, prompt_lookup_generate
-    from lade.augment import augment_all, lookahead, restore_all
-    from lade.config import LookaheadConfig, config_lade
-    from lade.contrast import Contrast
-    from lade.fallback import FallbackWarning
-    from lade.methods import DraftModel, MultiCandidate, SelfSpeculative, self_speculative
-    from lade.pools import drop_pools, load_pool, save_pool
-    from lade.skipset import SkipSet
-    from lade.stats import GenerationStats, last_stats, log_history, save_log
-    from lade.warm import warm_up
+    from lade.config.settings import LookaheadConfig as LookaheadConfig
+    from lade.config.settings import config_lade as config_lade
+    from lade.core.stats import GenerationStats as GenerationStats
+    from lade.core.stats import last_stats as last_stats
+    from lade.core.stats import log_history as log_history
+    from lade.core.stats import save_log as save_log
+    from lade.entry.api import decoding_method as decoding_method
+    from lade.entry.api import generate as generate
+    from lade.entry.assisted import assisted_generate as assisted_generate
+    from lade.entry.assisted import prompt_lookup_generate as prompt_lookup_generate
+    from lade.entry.augment import augment_all as augment_all
+    from lade.entry.augment import lookahead as lookahead
+    from lade.entry.augment import restore_all as restore_all
+    from lade.entry.fallback import FallbackWarning as FallbackWarning
+    from lade.entry.methods import DraftModel as DraftModel
+    from lade.entry.methods import MultiCandidate as MultiCandidate
+    from lade.entry.methods import SelfSpeculative as SelfSpeculative
+    from lade.entry.methods import self_speculative as self_speculative
+    from lade.memory.pools import drop_pools as drop_pools
+    from lade.memory.pools import load_pool as load_pool
+    from lade.memory.pools import save_pool as save_pool
+    from lade.memory.warm.warming import warm_up as warm_up
+    from lade.target.contrast import Contrast as Contrast
+    from lade.target.skipset import SkipSet as SkipSet
 
 __version__ = VERSION
-__all__ = [
-    "Contrast",
-    "DraftModel",
-    "FallbackWarning",
-    "GenerationStats",
-    "LookaheadConfig",
-    "MultiCandidate",
-    "SelfSpeculative",
-    "SkipSet",
-    "assisted_generate",
-    "augment_all",
-    "config_lade",
-    "decoding_method",
-    "drop_pools",
-    "generate",
-    "last_stats",
-    "load_pool",
-    "log_history",
-    "lookahead",
-    "prompt_lookup_generate",
-    "restore_all",
-    "save_log",
-    "save_pool",
-    "self_speculative",
-    "warm_up",
-]
-_MODULES = {
-    "Contrast": "lade.contrast",
-    "DraftModel": "lade.methods",
-    "FallbackWarning": "lade.fallback",
-    "GenerationStats": "lade.stats",
-    "LookaheadConfig": "lade.config",
-    "MultiCandidate": "lade.methods",
-    "SelfSpeculative": "lade.methods",
-    "SkipSet": "lade.skipset",
-    "assisted_generate": "lade.assisted",
-    "augment_all": "lade.augment",
-    "config_lade": "lade.config",
-    "decoding_method": "lade.api",
-    "drop_pools": "lade.pools",
-    "generate": "lade.api",
-    "last_stats": "lade.stats",
-    "load_pool": "lade.pools",
-    "log_history": "lade.stats",
-    "lookahead": "lade.augment",
-    "prompt_lookup_generate": "lade.assisted",
-    "restore_all": "lade.augment",
-    "save_log": "lade.stats",
-    "save_pool": "lade.pools",
-    "self_speculative": "lade.methods",
-    "warm_up": "lade.warm",
+_PUBLIC = {
+    "lade.config.settings": (
+        "LookaheadConfig",
+        "config_lade",
+    ),
+    "lade.core.stats": (
+        "GenerationStats",
+        "last_stats",
+        "log_history",
+        "save_log",
+    ),
+    "lade.entry.api": (
+        "decoding_method",
+        "generate",
+    ),
+    "lade.entry.assisted": (
+        "assisted_generate",
+        "prompt_lookup_generate",
+    ),
+    "lade.entry.augment": (
+        "augment_all",
+        "lookahead",
+        "restore_all",
+    ),
+    "lade.entry.fallback": ("FallbackWarning",),
+    "lade.entry.methods": (
+        "DraftModel",
+        "MultiCandidate",
+        "SelfSpeculative",
+        "self_speculative",
+    ),
+    "lade.memory.pools": (
+        "drop_pools",
+        "load_pool",
+        "save_pool",
+    ),
+    "lade.memory.warm.warming": ("warm_up",),
+    "lade.target.contrast": ("Contrast",),
+    "lade.target.skipset": ("SkipSet",),
 }
+_MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 
 
 def __dir__() -> list[str]:
     """The public names; modules of the package are reached all the same."""
-    return sorted([name for name in globals() if name.startswith("__")] + [*__all__, "models"])
+    return sorted([name for name in globals() if name.startswith("__")] + [*_MODULES, "models"])
 
 
 if not TYPE_CHECKING:  # else every name would be there for type checkers
+    __all__ = sorted(_MODULES)
 
     def __getattr__(name: str) -> Any:
         """A public name from its module, or a module of the package; remembered where others find it."""

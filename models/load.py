@@ -10,13 +10,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import lade
-from lade.arguments import check_path, check_switch
-from lade.importing import IMPORTING
+from lade.base.arguments import check_path, check_switch
+from lade.base.importing import IMPORTING
+from lade.base.shown import invalid, shown
 from lade.models.hub import on_hand
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
-from lade.shown import invalid, shown
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +73,9 @@ def load(
     _name_pad_token(model)
     model = model.eval()
     if warm:
-        lade.warm_up(model, tokenizer=tokenizer)
+        with IMPORTING:
+            from lade.memory.warm.warming import warm_up
+        warm_up(model, tokenizer=tokenizer)
     return model, tokenizer
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lade.precision import is_quantised
-from lade.shown import shown
+from lade.base.shown import shown
+from lade.facts.precision import is_quantised
 
 if TYPE_CHECKING:
     import torch

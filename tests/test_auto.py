@@ -24,10 +24,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 import lade.models
-from lade.drafters.ngrams import NgramPool
-from lade.drafters.stages import SOURCES
+from lade.core.tree import TreeBuilder
 from lade.drafters.window import Window
-from lade.tree import TreeBuilder
+from lade.memory.ngrams import NgramPool
+from lade.memory.stages import SOURCES
 
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "mixtral", "gpt_oss", "deepseek_v3", "llama4")
 BUDGETS = (1, 4, 16, 40)

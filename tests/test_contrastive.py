@@ -19,8 +19,8 @@ from transformers import DynamicCache, GenerationMixin, LogitsProcessor, PreTrai
 from unbranchable import UNBRANCHABLE
 
 import lade
-from lade.tuning.costfile import cost_file
-from lade.tuning.shared import shared_cost
+from lade.pace.costfile import cost_file
+from lade.pace.shared import shared_cost
 
 WINDOW = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
 AUTO = lade.LookaheadConfig(adapt=False, budget=24)
@@ -60,7 +60,7 @@ def prompts(batch: dict[str, Tensor]) -> list[Tensor]:
 
 
 def tiny_pair(lengths: tuple[int, ...], pair: tuple[str, str, str, str]) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """In float64 where padding works there (`lade.precision.padding_works`)."""
+    """In float64 where padding works there (`lade.facts.precision.padding_works`)."""
     padded = len(set(lengths)) > 1
     dtypes = [torch.float32 if padded and attention == "eager" else torch.float64 for attention in pair[1::2]]
     return tiny(pair[0], pair[1], dtypes[0]), tiny(pair[2], pair[3], dtypes[1])
@@ -406,7 +406,7 @@ def test_steps_of_two_models_are_not_taken_for_steps_of_one(
     """What they cost is learned apart from what the model costs alone, and is not kept for later processes."""
     expert, amateur, other = (copy.deepcopy(tiny(name)) for name in ("llama", "gpt2", "llama"))
     contrast, kwargs = contrast_of(amateur, GREEDY), {"do_sample": False, "max_new_tokens": TOKENS}
-    monkeypatch.setattr("lade.tuning.shared.FIRST", 1)
+    monkeypatch.setattr("lade.pace.shared.FIRST", 1)
     lade.generate(expert, **words(9), contrast=contrast, **kwargs)
     assert not cost_file(expert).exists()
     assert not shared_cost(expert).known(1, 9, 1)

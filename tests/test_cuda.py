@@ -6,7 +6,7 @@ from families import BRANCHABLE
 from tiny import tiny_model, words
 
 import lade
-from lade.audit import parting
+from lade.measure.audit import parting
 
 pytestmark = [
     pytest.mark.gpu,

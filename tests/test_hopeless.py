@@ -8,10 +8,10 @@ from costs import FixedCosts
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 import lade
+from lade.core.tree import Draft
 from lade.drafters import factory
 from lade.models import load
-from lade.target import HFTarget, Outputs
-from lade.tree import Draft
+from lade.target.model import HFTarget, Outputs
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside."
 TURN, GIVEN_UP, END = 120, 32, 240  # new tokens: predictable ones, hopeless ones until drafts must be given up, all

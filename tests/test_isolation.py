@@ -13,7 +13,7 @@ INNER = """
 import os, socket
 from pathlib import Path
 from huggingface_hub import constants
-from lade.cachefolder import cache_folder
+from lade.files.cachefolder import cache_folder
 
 def test_surroundings():
     mine = Path(os.environ["HOME"])

@@ -14,10 +14,10 @@ from hostile.outcome import distance
 from hostile.verdict import Tally, Verdict
 from laws import main
 
-import lade.cache
-import lade.decode
-import lade.noise
-from lade.request import Verdict as Walked
+import lade.core.noise
+import lade.engine.loop
+import lade.target.cache
+from lade.core.request import Verdict as Walked
 
 
 @pytest.fixture(autouse=True)
@@ -82,27 +82,27 @@ def gullible(draft: Any, choose: Any, emit: Any) -> Walked:
 
 def test_a_walk_that_takes_a_wrong_child_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found(looped())
-    monkeypatch.setattr(lade.decode, "walk", gullible)
+    monkeypatch.setattr(lade.engine.loop, "walk", gullible)
     assert any("sequences" in line for line in found(looped()))
 
 
 @pytest.mark.parametrize("kind", ["generate", "conversation"])
 def test_a_cache_with_zeros_is_found(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    export = lade.cache.TreeCache.export
+    export = lade.target.cache.TreeCache.export
 
     def zeroed(self: Any, stock: Any, *args: Any, **kwargs: Any) -> None:
         export(self, stock, *args, **kwargs)
         stock.layers[0].values[:, :, -1] = 0
 
     assert not found(looped(kind, turns=1))
-    monkeypatch.setattr(lade.cache.TreeCache, "export", zeroed)
+    monkeypatch.setattr(lade.target.cache.TreeCache, "export", zeroed)
     assert any("cache layer 0" in line for line in found(looped(kind, turns=1)))
 
 
 def test_a_generator_left_too_far_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sampled = looped(choose={"temperature": 0.3, "top_k": 4}, model="stories260K", text="written")
     assert not found(sampled)
-    monkeypatch.setattr(lade.noise.Noise, "rewind", lambda self, used: torch.rand(1))
+    monkeypatch.setattr(lade.core.noise.Noise, "rewind", lambda self, used: torch.rand(1))
     assert "the global generator ends in another state" in found(sampled)
 
 
@@ -110,7 +110,7 @@ def test_an_error_in_one_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> None:
         raise IndexError("broken")
 
-    monkeypatch.setattr(lade.decode, "walk", broken)
+    monkeypatch.setattr(lade.engine.loop, "walk", broken)
     assert any("IndexError" in line for line in found(looped()))
     assert any("IndexError" in line for line in found(looped("threads", attack="together")))
 

@@ -19,12 +19,19 @@ from tiny import tiny_model, words
 from transformers import PreTrainedModel
 
 import lade
-from lade import augment, config, fingerprint, locks, pools, probe, refusal, skipping, stats, warm
-from lade.attention.dense import layer_kinds
-from lade.skipset import SkipSet
-from lade.target import Outputs
-from lade.tuning import shared
-from lade.tuning.cost import StepCost
+from lade.base import locks
+from lade.config import settings as config
+from lade.core import stats
+from lade.entry import augment, refusal
+from lade.facts import fingerprint
+from lade.memory import pools
+from lade.memory.warm import warming as warm
+from lade.pace import shared
+from lade.pace.cost import StepCost
+from lade.target import probe, skipping
+from lade.target.masks import layer_kinds
+from lade.target.model import Outputs
+from lade.target.skipset import SkipSet
 
 SECONDS = 60  # until a thread counts as waiting for ever
 
@@ -72,9 +79,9 @@ def probed(model: PreTrainedModel) -> str | None:
 @pytest.mark.parametrize(
     ("slow", "ask"),
     [
-        ("lade.probe._probe", probed),
-        ("lade.fingerprint._hash", fingerprint.fingerprint),
-        ("lade.tuning.costfile.load", shared.shared_cost),
+        ("lade.target.probe._probe", probed),
+        ("lade.facts.fingerprint._hash", fingerprint.fingerprint),
+        ("lade.pace.costfile.load", shared.shared_cost),
     ],
 )
 def test_no_model_waits_for_another_one(
@@ -162,7 +169,7 @@ def test_a_lock_that_another_thread_held_is_free_in_a_child(
     use: str, model: PreTrainedModel, default_settings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock_of, work = USES[use]
-    monkeypatch.setattr("lade.warm._computed", lambda *args: None)  # computing a table is not the point
+    monkeypatch.setattr("lade.memory.warm.warming._computed", lambda *args: None)  # computing a table is not the point
     with held_elsewhere(lock_of(model)):
         assert ends_in_a_child(lambda: work(model))
         assert not lock_of(model).acquire(blocking=False)  # the parent's is held as before
@@ -219,7 +226,7 @@ def stopped_everywhere(work: Callable[[], object], state: object, module: str) -
     return iter(copies)
 
 
-@pytest.mark.parametrize("module", ["lade.tuning.cost", "lade.tuning.curve", "lade.tuning.changes"])
+@pytest.mark.parametrize("module", ["lade.pace.cost", "lade.pace.curve", "lade.pace.changes"])
 @pytest.mark.parametrize("observed", [0, 30])
 def test_costs_are_sound_in_the_middle_of_a_step(module: str, observed: int) -> None:
     cost = StepCost()
@@ -282,7 +289,7 @@ def test_refusing_is_sound_in_the_middle_of_a_change() -> None:
         with pytest.raises(AttributeError):  # transformers' own again, which wants a model
             refusal.GenerationMixin._beam_search(None, None, None, None, None)
 
-    assert fork_before_each_line(lambda: refuse(None), refused, "lade.refusal") > 12  # type: ignore[arg-type]
+    assert fork_before_each_line(lambda: refuse(None), refused, "lade.entry.refusal") > 12  # type: ignore[arg-type]
 
 
 @needs_fork
@@ -302,7 +309,7 @@ def test_skipping_is_sound_in_the_middle_of_a_change(model: PreTrainedModel) -> 
         assert torch.equal(model(**inputs).logits, whole)
         assert "forward" in vars(attention)
 
-    assert fork_before_each_line(lambda: skip(model), left_out, "lade.skipping") > 20
+    assert fork_before_each_line(lambda: skip(model), left_out, "lade.target.skipping") > 20
 
 
 @needs_fork
@@ -317,4 +324,4 @@ def test_patching_is_sound_in_the_middle_of_a_change(model: PreTrainedModel) -> 
         assert lade.last_stats() is None
 
     works()
-    assert fork_before_each_line(lambda: patch(model), works, "lade.augment") > 10
+    assert fork_before_each_line(lambda: patch(model), works, "lade.entry.augment") > 10

@@ -16,11 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import lade
-from lade import decoding, warm
-from lade.audit import Parting
-from lade.config import Settings
-from lade.drafters.base import Drafter
+from lade.config.settings import Settings
+from lade.core.drafter import Drafter
 from lade.drafters.factory import drafter_for
+from lade.engine import decoding
+from lade.measure.audit import Parting
+from lade.memory.warm import warming as warm
 from lade.models import load
 from lade.models.shipped import DRAFT, PROMPTS, STORIES, TARGET
 

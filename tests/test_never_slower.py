@@ -16,8 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import lade
 from lade.drafters import factory
-from lade.target import Outputs
-from lade.tuning.controller import AGAIN, PATIENCE, Controller
+from lade.pace.controller import AGAIN, PATIENCE, Controller
+from lade.target.model import Outputs
 
 LOOKING, REST = 0.0625, 12  # what a look takes here, and the steps without one behind it
 NEW_TOKENS = 160

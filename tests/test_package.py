@@ -52,7 +52,7 @@ def imported(statement: ast.stmt) -> list[str]:
 def test_the_version_stands_in_one_place_and_the_changelog_tells_of_it() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in settings["project"]["dynamic"]
-    assert settings["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "lade.version.VERSION"}
+    assert settings["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "lade.base.version.VERSION"}
     latest = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert latest is not None
     assert latest[1] == lade.__version__

@@ -21,10 +21,10 @@ from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 import lade
-from lade import probe
-from lade.fallback import FallbackWarning
-from lade.forwards import ForwardCounter
-from lade.patches import patches_of
+from lade.entry.fallback import FallbackWarning
+from lade.measure.forwards import ForwardCounter
+from lade.target import probe
+from lade.target.patches import patches_of
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 32}
 

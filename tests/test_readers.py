@@ -26,20 +26,23 @@ from hypothesis import strategies as st
 from tiny import tiny_model
 
 import lade
-from lade import LookaheadConfig, config_lade, preset, warm, warmtexts
+from lade import LookaheadConfig, config_lade
 from lade.applications.bench.continuation import left_to_run
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.bench.records import read_records
 from lade.applications.bench.report.results import read_results
 from lade.applications.bench.runfile import add_session, check_same
 from lade.applications.bench.suites.sources import read_rows
-from lade.cachefolder import CacheWarning
-from lade.skipset import SkipSet, read_skip_set, write_skip_set
-from lade.tuning import costfile
-from lade.tuning.cost import StepCost
-from lade.tuning.measurements import MeasurementFile
-from lade.warmpart import PartFile
-from lade.warmtable import plan_of
+from lade.applications.search.measurements import MeasurementFile
+from lade.config import preset
+from lade.files.cachefolder import CacheWarning
+from lade.memory.warm import texts as warmtexts
+from lade.memory.warm import warming as warm
+from lade.memory.warm.part import PartFile
+from lade.memory.warm.table import plan_of
+from lade.pace import costfile
+from lade.pace.cost import StepCost
+from lade.target.skipset import SkipSet, read_skip_set, write_skip_set
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 LONG = 30.0  # seconds that no reader takes
@@ -502,13 +505,13 @@ def test_a_file_that_grows_is_read_as_far_as_allowed(
             found[stat.ST_SIZE] = 1
             return os.stat_result(found)
 
-        monkeypatch.setattr("lade.regularfile.os.fstat", before)
-        monkeypatch.setattr("lade.regularfile._check_size", limited(path.stat().st_size - 1))
+        monkeypatch.setattr("lade.files.regularfile.os.fstat", before)
+        monkeypatch.setattr("lade.files.regularfile._check_size", limited(path.stat().st_size - 1))
         assert not reader.read(path)
 
 
 def limited(most: int) -> Callable[[int, int], None]:
-    from lade import regularfile
+    from lade.files import regularfile
 
     real = regularfile._check_size
     sizes: list[int] = []
@@ -547,9 +550,10 @@ def test_the_readers_are_all_here() -> None:
     root = Path(lade.__file__).parents[1]
     ways = (".read_text(", ".read_bytes(", '.open("r', "json.load", "safe_open", "gzip.open")
     allowed = {
-        "lade/regularfile.py", "lade/jsonobject.py", "lade/safefile.py", "lade/tuning/measurements.py",
+        "lade/files/regularfile.py", "lade/files/jsonobject.py", "lade/files/safefile.py",
+        "applications/search/measurements.py",
         "applications/bench/continuation.py", "applications/bench/suites/sources.py",
-        "lade/tuning/costfile.py",  # /proc/cpuinfo
+        "lade/pace/costfile.py",  # /proc/cpuinfo
         "applications/bench/machine.py",  # /proc
         "applications/bench/memory.py", "applications/bench/scoring/jail.py", "applications/bench/scoring/sandbox.py",
         "applications/bench/runfile.py",  # what this process made

@@ -10,8 +10,8 @@ README = Path(__file__).parents[1] / "README.md"
 # Behind the snippet, in its own process: how it decoded, and what plain decoding makes of the same prompt.
 AFTERWARDS = """
 import json
-from lade.audit import parting
-from lade.config import LookaheadConfig, default_config
+from lade.measure.audit import parting
+from lade.config.settings import LookaheadConfig, default_config
 
 stats, settings = lade.last_stats(), default_config()
 lade.restore_all()

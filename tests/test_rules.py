@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lade.proposals import Rule
-from lade.tree import TreeBuilder
-from lade.verify import Candidates, decide, walk
+from lade.core.proposals import Rule
+from lade.core.tree import TreeBuilder
+from lade.core.verify import Candidates, decide, walk
 
 LAWS = {  # name: (p of the target, q of the draft)
     "alike": ([0.4, 0.3, 0.2, 0.1], [0.3, 0.3, 0.3, 0.1]),

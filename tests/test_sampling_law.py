@@ -14,10 +14,10 @@ from test_rules import BROKEN, NoResidual
 from torch import Tensor
 
 import lade
-from lade import emission
+from lade.core.proposals import Rule
 from lade.drafters import multi_candidate
-from lade.method import Method
-from lade.proposals import Rule
+from lade.engine import emission
+from lade.engine.method import Method
 
 TEXTS, ROWS = 50_000, 10_000
 BROKEN_TEXTS = 2_000

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from transformers import PreTrainedModel
 
 import lade
-from lade.fingerprint import configuration_key, fingerprint
+from lade.facts.fingerprint import configuration_key, fingerprint
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 16}
 WORKER = """

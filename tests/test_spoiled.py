@@ -13,9 +13,9 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 import lade
-from lade.drafters.base import roots
-from lade.request import Request
-from lade.tree import Draft, TreeBuilder
+from lade.core.drafter import roots
+from lade.core.request import Request
+from lade.core.tree import Draft, TreeBuilder
 
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "gpt_oss", "qwen3_moe")
 NEW_TOKENS = 30
@@ -69,7 +69,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoiling]:
 
     def make(*args: Any) -> Spoiling:
         drafter = Spoiling(*args)
-        monkeypatch.setattr("lade.decoding.drafter_for", lambda *_: drafter)
+        monkeypatch.setattr("lade.engine.decoding.drafter_for", lambda *_: drafter)
         return drafter
 
     return make

@@ -19,8 +19,8 @@ from transformers import BatchEncoding, GenerationMixin, PreTrainedModel
 
 import lade
 from lade import models
-from lade.config import FIELDS, PRESET, UNAVAILABLE, default_config
-from lade.pools import shared_pool
+from lade.config.settings import FIELDS, PRESET, UNAVAILABLE, default_config
+from lade.memory.pools import shared_pool
 
 ONE = torch.tensor([[5, 6, 7]])
 HUGE = 10**5000

@@ -18,7 +18,7 @@ from lade.applications.bench.methods import PLAIN, MethodOptions
 from lade.applications.bench.sources import Source
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.bench.trial import Trial, trials_of
-from lade.fingerprint import fingerprint
+from lade.facts.fingerprint import fingerprint
 
 
 @dataclass(frozen=True)

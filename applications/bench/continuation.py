@@ -5,8 +5,8 @@ from pathlib import Path
 
 from lade.applications.bench.records import MOST, Record, as_line, read_record
 from lade.applications.bench.trial import Trial
-from lade.atomic import put_in_place
-from lade.regularfile import AbsentFileError, naming, read_bytes
+from lade.files.atomic import put_in_place
+from lade.files.regularfile import AbsentFileError, naming, read_bytes
 
 Key = tuple[str, str, str | int, int, int, float, int, int | None]
 

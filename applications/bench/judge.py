@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from lade.likelihood import mean_log_likelihood
-from lade.positions import position_limit
+from lade.facts.positions import position_limit
+from lade.measure.likelihood import mean_log_likelihood
 
 
 def log_likelihood(judge: PreTrainedModel, prompt: Sequence[int], text: Sequence[int]) -> float | None:

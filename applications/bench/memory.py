@@ -18,11 +18,11 @@ import torch
 from transformers import PreTrainedModel
 
 import lade
-from lade import warm
 from lade.applications.bench.companion import load_companion
 from lade.applications.bench.contenders import contenders
 from lade.applications.bench.methods import MethodOptions
 from lade.applications.bench.task import room_of
+from lade.memory.warm import warming as warm
 from lade.models import load
 
 USUAL_CONTEXT = 2048  # prompt tokens, where the model has positions for them

@@ -12,7 +12,7 @@ from lade.applications.bench.memory import MemoryJob, MemoryResult, check_peak, 
 from lade.applications.bench.report import Report
 from lade.applications.bench.report.files import SUMMARY
 from lade.applications.bench.session import clear_run
-from lade.progress import progress_bar
+from lade.memory.warm.progress import progress_bar
 
 MEBIBYTE = 1024 * 1024
 

@@ -12,7 +12,7 @@ import lade
 from lade.applications.bench import with_draft
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import PLAIN, Decode, Method, MethodOptions
-from lade.config import FAMILIES
+from lade.config.settings import FAMILIES
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lade.jsonobject import json_object, read_lines
-from lade.regularfile import MEBIBYTE
-from lade.shown import shown
+from lade.base.shown import shown
+from lade.files.jsonobject import json_object, read_lines
+from lade.files.regularfile import MEBIBYTE
 
 MOST = 512 * MEBIBYTE  # of a file
 TEXT_KEYS = ("prompt", "text", "turns", "question")  # the first one present is the prompt

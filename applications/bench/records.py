@@ -10,9 +10,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from lade.jsonobject import DIGITS, json_object, read_lines
-from lade.regularfile import MEBIBYTE
-from lade.shown import shown
+from lade.base.shown import shown
+from lade.files.jsonobject import DIGITS, json_object, read_lines
+from lade.files.regularfile import MEBIBYTE
 
 RESULTS = "results.jsonl"  # in the folder of a run
 MOST = 1024 * MEBIBYTE  # of a results file: about a million records

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.applications.bench.contenders import Contender
-from lade.forwards import ForwardCounter, Forwards
+from lade.measure.forwards import ForwardCounter, Forwards
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lade.atomic import put_in_place
-from lade.jsonobject import read_object
-from lade.regularfile import MEBIBYTE
-from lade.shown import shown
+from lade.base.shown import shown
+from lade.files.atomic import put_in_place
+from lade.files.jsonobject import read_object
+from lade.files.regularfile import MEBIBYTE
 
 RUN = "run.json"
 MOST = 16 * MEBIBYTE  # of the file

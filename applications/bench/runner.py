@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from transformers import PreTrainedModel
 
-from lade import warm
 from lade.applications.bench.contenders import Contender
 from lade.applications.bench.ledger import Ledger
 from lade.applications.bench.records import Record
 from lade.applications.bench.run import padded, run_once
 from lade.applications.bench.task import RunOptions, Task, generate_arguments
 from lade.applications.bench.trial import Stage, Trial, pad_of, trials_of
+from lade.memory.warm import warming as warm
 
 WARMUP_TOKENS = 16
 

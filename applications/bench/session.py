@@ -17,7 +17,7 @@ from lade.applications.bench.report.pictures import PICTURES
 from lade.applications.bench.runfile import RUN, add_session, check_same, write_run
 from lade.applications.bench.runner import run_trials
 from lade.applications.bench.trial import Trial
-from lade.progress import progress_bar
+from lade.memory.warm.progress import progress_bar
 
 
 def make_folder(out: Path) -> None:

@@ -22,7 +22,7 @@ from lade.applications.bench.records import Record
 from lade.applications.bench.references import REFERENCES
 from lade.applications.bench.run import Batch, Run, padded, run_once
 from lade.applications.bench.task import Fitting, RunOptions, Task, ask, eos_of, generate_arguments
-from lade.audit import parting
+from lade.measure.audit import parting
 
 Texts = tuple[int, ...]
 

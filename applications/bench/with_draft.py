@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import lade
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import Decode, MethodOptions
-from lade.skipset import SkipSet, skip_set
+from lade.target.skipset import SkipSet, skip_set
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from lade.method import Method
+    from lade.engine.method import Method
 
 GAMMA = 5  # tokens drafted per step, as lade.DraftModel drafts where nothing is said
 LAYERS = re.compile(r"([\d-]*)/([\d-]*)")  # 1-2/3: the attention of layers 1 and 2, the MLP of layer 3
@@ -48,7 +48,7 @@ def self_speculative(options: MethodOptions) -> Decode:
 
 def assisted(options: MethodOptions) -> Decode:
     """transformers' assisted generation; where vocabularies differ in size, it is given both tokenizers."""
-    from lade.contrast import vocabulary_size
+    from lade.target.contrast import vocabulary_size
 
     tokens = lengths_of(options, tokens=GAMMA, adapt="fixed", threshold=0.4)["tokens"]
 
@@ -95,7 +95,7 @@ def _drafting(make: Callable[[Companion], Method]) -> Decode:
 
 def lengths_of(options: MethodOptions, **own: Any) -> dict[str, Any]:
     """How many tokens are drafted: as asked for, else the method's own. ValueError names a wrong one."""
-    from lade.methods import check_length
+    from lade.entry.methods import check_length
 
     asked = {"tokens": options.draft_tokens, "adapt": options.draft_adapt, "threshold": options.threshold}
     lengths = own | {name: value for name, value in asked.items() if value is not None}
@@ -105,7 +105,7 @@ def lengths_of(options: MethodOptions, **own: Any) -> dict[str, Any]:
 
 def widths_of(options: MethodOptions) -> tuple[int, ...]:
     """`4-2-2` as (4, 2, 2). ValueError where it cannot be a tree."""
-    from lade.methods import check_widths
+    from lade.entry.methods import check_widths
 
     parts = options.widths.split("-")
     if not all(part.isdecimal() for part in parts):
@@ -150,7 +150,7 @@ def no_pair(model: PreTrainedModel, options: MethodOptions, draft: Companion | N
 
 def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
     """transformers takes two vocabularies of one size for the same."""
-    from lade.contrast import vocabulary_size
+    from lade.target.contrast import vocabulary_size
 
     assert draft is not None
     return _stranger(draft) if vocabulary_size(model) == vocabulary_size(draft.model) else None
@@ -158,7 +158,7 @@ def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companio
 
 def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
     """It never falls back to plain decoding, so what only a run would show is probed before."""
-    from lade.contrast import check_contrast
+    from lade.target.contrast import check_contrast
 
     assert draft is not None
     return (
@@ -170,10 +170,10 @@ def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion
 
 
 def _unbranchable(name: str, model: PreTrainedModel) -> str | None:
-    from lade.attention.dense import layer_kinds
+    from lade.facts.positions import position_limit
     from lade.models.families import refusal
-    from lade.positions import position_limit
-    from lade.probe import probed_reason
+    from lade.target.masks import layer_kinds
+    from lade.target.probe import probed_reason
 
     config = model.config.get_text_config(decoder=True)
     reason = refusal(model) or probed_reason(model, layer_kinds(config), position_limit(config))

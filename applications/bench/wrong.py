@@ -12,14 +12,14 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.applications.bench.method import Decode, MethodOptions
-from lade.call import Call
-from lade.drafters.base import Drafter
+from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import pace_for
-from lade.drafters.recycle import Context
-from lade.drafters.stages import TOP
-from lade.reference import references_of
-from lade.target import HFTarget
+from lade.entry.reference import references_of
+from lade.memory.recycle import Context
+from lade.memory.stages import TOP
+from lade.target.call import Call
+from lade.target.model import HFTarget
 
 SURE = [0.9 * 0.1**rank for rank in range(TOP)]  # how probable it says its tokens are
 

@@ -18,7 +18,7 @@ from hostile.outcome import Outcome
 from hostile.prompts import prompts, vocabulary_of, words
 from hostile.subjects import EDGES, TRAINED, subject, tokenizer
 from hostile.users import Log
-from lade.config import FIELDS
+from lade.config.settings import FIELDS
 
 WAYS = ("augment", "scope", "generate", "hook")
 CACHES = (

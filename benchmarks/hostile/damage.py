@@ -13,7 +13,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from lade.safefile import write
+from lade.files.safefile import write
 
 DEEP = 20_000  # brackets within brackets
 Rewrite = Callable[[bytes, random.Random], bytes]

@@ -22,12 +22,12 @@ from hostile.prompts import prompts, vocabulary_of
 from hostile.subjects import subject
 from hostile.verdict import Verdict
 from hostile.warmth import keep_table
-from lade.config import FIELDS
-from lade.preset import write as write_preset
-from lade.safefile import write
-from lade.skipset import SkipSet, write_skip_set
-from lade.tuning.costfile import cost_file, describe
-from lade.tuning.curve import KNOTS
+from lade.config.preset import write as write_preset
+from lade.config.settings import FIELDS
+from lade.files.safefile import write
+from lade.pace.costfile import cost_file, describe
+from lade.pace.curve import KNOTS
+from lade.target.skipset import SkipSet, write_skip_set
 
 TENANT = "somebody"
 ALLOWED = ("CacheWarning",)  # warnings of lade's about files in its cache folder

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from hostile.case import Case
-from lade.drafters.recycle import CONTEXT
-from lade.vocabulary import readable
-from lade.warmcontexts import WarmContexts
-from lade.warmfile import store, table_file
-from lade.warmtable import WarmTable
+from lade.facts.vocabulary import readable
+from lade.memory.recycle import CONTEXT
+from lade.memory.warm.contexts import WarmContexts
+from lade.memory.warm.file import store, table_file
+from lade.memory.warm.table import WarmTable
 
 TOP, ENDINGS = 4, 50  # entries of a row; contexts
 

@@ -1,6 +1,6 @@
 """Every free source of drafts in one tree: best first by path probability, under the step's token budget.
 
-A node's children are what `lade.drafters.mixture` expects after its path; paths that share a prefix share nodes. Nodes
+A node's children are what `lade.memory.mixture` expects after its path; paths that share a prefix share nodes. Nodes
 are expanded only when the budget reaches them. A Jacobi window takes part of the budget as long as it earns it. Knows
 tokens and trees, no model.
 """
@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from lade.config import Settings
-from lade.drafters.base import Predictions, roots
-from lade.drafters.mixture import Mixture, Place, Warm
-from lade.drafters.ngrams import NgramPool
-from lade.drafters.stages import SOURCES
-from lade.drafters.suffix import OwnText, ReferenceText
+from lade.config.settings import Settings
+from lade.core.drafter import Predictions, roots
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.window import Window
-from lade.pools import Pool, fresh_pool
-from lade.request import Request, Verdict
-from lade.tree import Draft, TreeBuilder
-from lade.tuning.pace import WholeBudget
+from lade.memory.mixture import Mixture, Place, Warm
+from lade.memory.ngrams import NgramPool
+from lade.memory.pools import Pool, fresh_pool
+from lade.memory.stages import SOURCES
+from lade.memory.suffix import OwnText, ReferenceText
+from lade.pace.pace import WholeBudget
 
 HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
 SLACK = 0.08  # tokens this far below the path probability of a usual tree's last node are not looked at
@@ -54,7 +54,7 @@ class BlendDrafter:
         warm: the model's predictions from before any text, where they are at hand.
         references: per row of the batch a text that its output may repeat, or `None`.
         pool: gives a request what drafting learned so far; a fresh one for each, unless pools outlive requests.
-        pace: chooses how much of the budget every step takes (`lade.tuning.pace.Pace`); `None`: all of it.
+        pace: chooses how much of the budget every step takes (`lade.pace.pace.Pace`); `None`: all of it.
     """
 
     def __init__(

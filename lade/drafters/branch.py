@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lade.growth import grow
-from lade.target import HFTarget
-from lade.tree import Draft, TreeBuilder
+from lade.core.tree import Draft, TreeBuilder
+from lade.target.growth import grow
+from lade.target.model import HFTarget
 
 ENDLESS = 1 << 30  # deeper than any draft goes
 

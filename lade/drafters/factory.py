@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from lade import warm
-from lade.config import Settings
-from lade.drafters.backoff import backoff
-from lade.drafters.base import Drafter
+from lade.config.settings import Settings
+from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
-from lade.pools import fresh_pool, shared_pool
-from lade.tuning.pace import Pace, WholeBudget
-from lade.tuning.shared import shared_cost
+from lade.memory.backoff import backoff
+from lade.memory.pools import fresh_pool, shared_pool
+from lade.memory.warm import warming as warm
+from lade.pace.pace import Pace, WholeBudget
+from lade.pace.shared import shared_cost
 
 References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lade.config import MOST_TOKENS, Settings
-from lade.drafters.base import Predictions
-from lade.drafters.ngrams import NgramPool
+from lade.config.settings import MOST_TOKENS, Settings
+from lade.core.drafter import Predictions
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.window import Window
-from lade.request import Request, Verdict
-from lade.tree import Draft, TreeBuilder
+from lade.memory.ngrams import NgramPool
 
 
 @dataclass(slots=True)

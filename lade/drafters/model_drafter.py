@@ -12,13 +12,13 @@ from typing import Protocol
 
 import torch
 
-from lade.drafters.base import Predictions
+from lade.core.drafter import Predictions
+from lade.core.proposals import Proposals
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft
 from lade.drafters.branch import Branch
 from lade.drafters.lengths import Length
 from lade.drafters.multi_candidate import Chooser, Chosen
-from lade.proposals import Proposals
-from lade.request import Request, Verdict
-from lade.tree import Draft
 
 
 class DraftingModel(Protocol):

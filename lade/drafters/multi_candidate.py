@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import torch
 
-from lade.proposals import Rule
-from lade.topk import likeliest
-from lade.verify import Candidates
+from lade.core.proposals import Rule
+from lade.core.topk import likeliest
+from lade.core.verify import Candidates
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import torch
 
+from lade.core.request import Request, Verdict
+from lade.core.tree import TreeBuilder
 from lade.drafters.branch import ENDLESS, Branch, expand
-from lade.request import Request, Verdict
-from lade.skipping import Skipping
-from lade.target import HFTarget
-from lade.tree import TreeBuilder
+from lade.target.model import HFTarget
+from lade.target.skipping import Skipping
 
 
 class SkippedSelf:

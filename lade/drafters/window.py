@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from lade.tree import TreeBuilder
+from lade.core.tree import TreeBuilder
 
 
 class Window:

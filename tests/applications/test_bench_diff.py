@@ -13,7 +13,7 @@ from handmade import drafting, folder_of, record, two_tasks
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.difference import Change, changes, only_in, trials_of
 from lade.applications.bench_diff import command
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
 
 SAME = Estimate(1.0, 1.0, 1.0, 8)
 

@@ -16,7 +16,7 @@ from lade.applications.bench.report import drawn_options, drawn_speed, drawn_ste
 from lade.applications.bench.report.findings import Findings, find
 from lade.applications.bench.report.results import Results
 from lade.applications.bench.report.style import COLOURS, GREY, looks, panels, png, whiskers
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
 
 
 def found(records: Sequence[Record]) -> Findings:

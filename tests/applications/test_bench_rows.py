@@ -13,7 +13,7 @@ from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition, by_condition
 from lade.applications.bench.report.ratios import calls_of, of_prompt, over_prompts, speed_ratios
 from lade.applications.bench.report.rows import speed_of, summarise
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
 
 
 def over(ratios: dict[int, list[float]]) -> Estimate | None:

@@ -27,7 +27,7 @@ from lade.applications.bench.trial import trials_of
 from lade.applications.bench.with_draft import layers_of
 from lade.models.load import load
 from lade.models.shipped import FOLDER, STORIES
-from lade.skipset import SkipSet, write_skip_set
+from lade.target.skipset import SkipSet, write_skip_set
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -153,7 +153,7 @@ def test_records_hold_the_measures_of_their_texts(pair: Companion) -> None:
     ids = tokenizer(PROMPTS[0].text).input_ids
     text = model.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=[1, 2])[0, len(ids) :]
     assert records[0].log_likelihood == pytest.approx(
-        lade.likelihood.mean_log_likelihood(model, torch.tensor(ids), text)
+        lade.measure.likelihood.mean_log_likelihood(model, torch.tensor(ids), text)
     )
 
 

@@ -170,7 +170,7 @@ PLACES = [  # a command line, what of it is interrupted, and what the last line 
     (TUNE, "lade.applications.tune.load_model", exits.AGAIN),
     (TUNE, "lade.applications.tuning.tune", "holds 0 measurements; the same command goes on"),
     ("warm STORIES", "lade.applications.warm.load_model", exits.AGAIN),
-    ("warm STORIES", "lade.warm.compute", "the same command goes on"),
+    ("warm STORIES", "lade.memory.warm.warming.compute", "the same command goes on"),
     ("widen STORIES", "lade.applications.widen.load_model", exits.AGAIN),
     ("widen STORIES", "lade.models.widen.widen", exits.AGAIN),
     ("minimal --model STORIES", "transformers.AutoTokenizer.from_pretrained", exits.AGAIN),

@@ -15,11 +15,11 @@ from lade.applications import tuning
 from lade.applications.bench.methods import METHODS, MethodOptions
 from lade.applications.bench.records import Record
 from lade.applications.candidates import DEFAULT, settings_of
+from lade.applications.interval import Estimate
+from lade.applications.search.autotune import Standing
 from lade.applications.surface import Measured, curve_of, grid_of
 from lade.applications.tune import command
 from lade.models.shipped import STORIES
-from lade.tuning.autotune import Standing
-from lade.tuning.interval import Estimate
 
 pytestmark = pytest.mark.usefixtures("one_thread", "table_folder", "default_settings")
 

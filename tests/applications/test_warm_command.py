@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from lade import warm
 from lade.applications.warm import command
+from lade.memory.warm import warming as warm
 from lade.models import load
 from lade.models.shipped import STORIES
 

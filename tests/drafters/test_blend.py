@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lade import LookaheadConfig
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft
 from lade.drafters import blend
 from lade.drafters.blend import HOPE, BlendDrafter
-from lade.drafters.mixture import BEGINNING, SHORTEST
-from lade.drafters.recycle import CONTEXT, NOTHING, Context, PredictionTable
-from lade.drafters.stages import (
+from lade.memory.mixture import BEGINNING, SHORTEST
+from lade.memory.pools import Pool, fresh_pool
+from lade.memory.recycle import CONTEXT, NOTHING, Context, PredictionTable
+from lade.memory.stages import (
     RECYCLED,
     REFERENCE,
     SOURCES,
@@ -28,10 +31,7 @@ from lade.drafters.stages import (
     prior_calibration,
     warm_bucket,
 )
-from lade.drafters.suffix import OwnText, ReferenceText
-from lade.pools import Pool, fresh_pool
-from lade.request import Request, Verdict
-from lade.tree import Draft
+from lade.memory.suffix import OwnText, ReferenceText
 
 VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lade import LookaheadConfig
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft
 from lade.drafters.blend import BlendDrafter
-from lade.drafters.mixture import Warm
-from lade.drafters.recycle import Context
-from lade.request import Request, Verdict
-from lade.tree import Draft
-from lade.tuning.controller import COLD
-from lade.tuning.pace import TOLD, Pace
+from lade.memory.mixture import Warm
+from lade.memory.recycle import Context
+from lade.pace.controller import COLD
+from lade.pace.pace import TOLD, Pace
 
 BUDGET, DEEP = 48, 1000
 LIKELY = range(40)  # tokens of predictable text

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lade.core.tree import TreeBuilder
 from lade.drafters import branch as module
 from lade.drafters.branch import Branch, expand
-from lade.tree import TreeBuilder
 
 SIZES = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)).filter(lambda size: size[0] + size[1]),

@@ -11,16 +11,17 @@ from families import BY_NAME
 from tiny import tiny_model
 from transformers import PreTrainedModel
 
-from lade import LookaheadConfig, warm
-from lade.config import CAPACITY
-from lade.drafters.backoff import backoff
-from lade.drafters.base import Drafter
+from lade import LookaheadConfig
+from lade.config.settings import CAPACITY
+from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, drafter_for
 from lade.drafters.jacobi import JacobiDrafter
-from lade.pools import drop_pools, shared_pool
-from lade.tuning.pace import Pace
-from lade.tuning.shared import shared_cost
+from lade.memory.backoff import backoff
+from lade.memory.pools import drop_pools, shared_pool
+from lade.memory.warm import warming as warm
+from lade.pace.pace import Pace
+from lade.pace.shared import shared_cost
 
 
 @pytest.fixture(autouse=True)

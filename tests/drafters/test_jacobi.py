@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lade import LookaheadConfig
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft
 from lade.drafters.jacobi import JacobiDrafter
-from lade.request import Request, Verdict
-from lade.tree import Draft
 
 PROMPT = list(range(1000, 2000))  # so many words that no two columns hold the same one
 

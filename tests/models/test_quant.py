@@ -13,11 +13,11 @@ from tiny import tiny_model
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import lade
-from lade.audit import parting
+from lade.facts.precision import is_quantised
+from lade.measure.audit import parting
 from lade.models import load
 from lade.models.quant import QUANTS, check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, STORIES
-from lade.precision import is_quantised
 
 CPU = torch.device("cpu")
 HERE = [name for name, row in QUANTS.items() if "cpu" in row.devices]

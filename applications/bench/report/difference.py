@@ -9,7 +9,7 @@ from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition, condition_of
 from lade.applications.bench.report.ratios import PromptKey, calls_of, over_prompts
-from lade.tuning.interval import ENOUGH, Estimate
+from lade.applications.interval import ENOUGH, Estimate
 
 SHOWN = 5  # prompts that a line names
 

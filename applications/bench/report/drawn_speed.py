@@ -11,7 +11,7 @@ from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.findings import Findings
 from lade.applications.bench.report.rows import Row, Speed
 from lade.applications.bench.report.style import Look, few, legends, looks, panels, whiskers
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
 
 
 def by_task(findings: Findings) -> Any | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.ratios import Call, PromptKey, calls_of
-from lade.tuning.interval import Estimate, pooled_ratio
+from lade.applications.interval import Estimate, pooled_ratio
 
 Parts = Callable[[Record], tuple[float, float]]  # a part, and the whole it is of
 

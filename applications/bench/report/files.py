@@ -16,8 +16,8 @@ from lade.applications.bench.report.report import Report
 from lade.applications.bench.report.results import read_results
 from lade.applications.bench.report.rows import Row
 from lade.applications.bench.report.terminal import table_of
-from lade.atomic import put_in_place
-from lade.regularfile import MEBIBYTE, naming, read_bytes
+from lade.files.atomic import put_in_place
+from lade.files.regularfile import MEBIBYTE, naming, read_bytes
 
 LARGEST = 16 * MEBIBYTE  # of a picture
 SUMMARY, MARKDOWN, PAGE = "summary.json", "report.md", "report.html"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lade.tuning.interval import ENOUGH, Estimate
+from lade.applications.interval import ENOUGH, Estimate
 
 NONE = "–"
 FEW = f"n < {ENOUGH}"

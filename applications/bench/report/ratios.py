@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from lade.applications.bench.records import Record
-from lade.tuning.interval import Estimate, pooled_median
+from lade.applications.interval import Estimate, pooled_median
 
 PromptKey = tuple[str, str | int]  # task and prompt id
 Call = tuple[str, str | int]  # of a batch: task and the seed of its first run, which no other batch of the task has

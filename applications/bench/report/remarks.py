@@ -7,7 +7,7 @@ from lade.applications.bench.report.findings import Findings
 from lade.applications.bench.report.grid import FEW
 from lade.applications.bench.report.ratios import calls_of
 from lade.applications.bench.report.rows import by
-from lade.tuning.interval import ENOUGH
+from lade.applications.interval import ENOUGH
 
 
 def remarks(findings: Findings) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from lade.applications.output import show
-from lade.atomic import put_in_place
+from lade.files.atomic import put_in_place
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lade.applications.bench.records import RESULTS, Record, read_records
 from lade.applications.bench.runfile import RUN, read_run
-from lade.shown import shown
+from lade.base.shown import shown
 
 PARTING = {"index": int, "gap": float, "ulps": float, "explained": bool}  # what the report reads of one
 

@@ -13,7 +13,7 @@ from lade.applications.bench.report.conditions import Condition, by_condition
 from lade.applications.bench.report.efficiency import efficiency
 from lade.applications.bench.report.pooling import audit, drafts, plain_forward, rates, scores, texts, times
 from lade.applications.bench.report.ratios import calls_of, of_prompt, over_prompts, speed_ratios
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.report.grid import FEW
-from lade.tuning.interval import Estimate
+from lade.applications.interval import Estimate
 
 # Okabe and Ito's colours, which people who confuse some colours tell apart; yellow, pale on white, comes last.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")

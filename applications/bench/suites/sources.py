@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.suites.suite import SuiteError
-from lade.jsonobject import json_value
-from lade.regularfile import MEBIBYTE, as_text, naming, read_bytes
+from lade.files.jsonobject import json_value
+from lade.files.regularfile import MEBIBYTE, as_text, naming, read_bytes
 
 Row = dict[str, Any]
 MakePrompt = Callable[[int, Row], Prompt]  # (place among the rows, row)

@@ -1,0 +1,187 @@
+"""Search for the sub-layers to leave out: Bayesian, over one yes or no per sub-layer, by measured tokens per second.
+
+Trials are kept in a journal file as they end, so that a search goes on where it stopped. Slow ones are given up early.
+Knows no model and no clock: `measure` is given to it. Needs optuna (extra `search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lade.target.skipset import SkipSet
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+NAME = "skip-search"
+FINALISTS = 5  # measured anew at the end, in turn, as the best of many trials is the luckiest too
+KEPT = 75.0  # per cent of the trials that are not given up: what else a machine does makes good ones look bad
+UNPRUNED = 10  # the first trials run to the end
+SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8)  # of all sub-layers that the first trials leave out
+FREE = 1e-4  # nats by which leaving out a sub-layer that does nothing may change the text
+
+SubLayer = tuple[str, int]  # "attention" or "mlp", and its decoder layer
+
+Measure = Callable[[SkipSet, int], tuple[int, float]]
+"""New tokens and seconds of one run on the prompt of this number."""
+
+Progress = Callable[[int, int], object]
+"""Told how many of how many trials are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a search found.
+
+    Attributes:
+        best: the set with most tokens per second, measured anew.
+        speed: its tokens per second.
+        nothing: tokens per second of drafting with nothing left out, measured anew.
+        trials: how many sets were tried, and how many of them to the end.
+    """
+
+    best: SkipSet
+    speed: float
+    nothing: float
+    trials: tuple[int, int]
+
+
+def require_optuna() -> None:
+    """ValueError where the extra is not installed."""
+    try:
+        import optuna  # noqa: F401 - an optional extra
+    except ImportError as error:
+        raise ValueError("skip-search needs optuna; pip install 'lade[search]'") from error
+
+
+def open_study(journal: Path, head: Mapping[str, Any], seed: int) -> Study:
+    """The study that a journal file holds, or a new one.
+
+    Args:
+        head: what the measurements depend on.
+
+    Raises:
+        ValueError: the file is no journal, or holds trials of another head.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
+        known = len(storage.get_all_studies())
+        study = optuna.create_study(
+            storage=storage,
+            study_name=NAME,
+            load_if_exists=True,
+            direction="maximize",
+            pruner=optuna.pruners.PercentilePruner(KEPT, n_startup_trials=UNPRUNED),
+        )
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{journal}: is not the journal of a search ({error})") from error
+    if not known:
+        for name, value in head.items():
+            study.set_user_attr(name, value)
+    differs = [name for name, value in head.items() if study.user_attrs.get(name) != value]
+    if differs:
+        found = study.user_attrs.get(differs[0])
+        raise ValueError(f"{journal}: holds trials with {differs[0]} {found!r}, not {head[differs[0]]!r}")
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
+    return study
+
+
+def search(
+    study: Study,
+    sub_layers: Sequence[SubLayer],
+    prompts: int,
+    measure: Measure,
+    trials: int,
+    start: Sequence[SkipSet],
+    progress: Progress,
+) -> Outcome:
+    """Go on with a study until it has so many trials.
+
+    Args:
+        sub_layers: which may be left out.
+        prompts: how many there are to measure on.
+        start: sets to try first, where the study is new.
+    """
+    if not study.trials:
+        for layers_out in start:
+            study.enqueue_trial(_parameters(layers_out, sub_layers))
+    done = len(_ended(study))
+    progress(done, trials)
+    while done < trials:
+        study.optimize(lambda trial: _speed(trial, sub_layers, prompts, measure), n_trials=1)
+        done += 1
+        progress(done, trials)
+    return _finish(study, prompts, measure)
+
+
+def first_sets(effects: Mapping[SubLayer, float]) -> list[SkipSet]:
+    """Sets to begin with: nothing, and more and more of the sub-layers whose absence alone changes least.
+
+    Args:
+        effects: ("attention" or "mlp", layer) -> nats by which leaving it out changes the text.
+    """
+    ranked = sorted(effects, key=lambda key: (effects[key], key))
+    free = sum(effect < FREE for effect in effects.values())
+    counts = sorted({0, free, *(round(share * len(ranked)) for share in SHARES)})
+    return [_set(ranked[:count]) for count in counts]
+
+
+def _set(sub_layers: Sequence[SubLayer]) -> SkipSet:
+    attention, mlp = (tuple(sorted(layer for kind, layer in sub_layers if kind == own)) for own in ("attention", "mlp"))
+    return SkipSet(attention, mlp)
+
+
+def _parameters(layers_out: SkipSet, sub_layers: Sequence[SubLayer]) -> dict[str, bool]:
+    return {f"{kind}.{layer}": layer in getattr(layers_out, kind) for kind, layer in sub_layers}
+
+
+def _set_of(parameters: Mapping[str, Any]) -> SkipSet:
+    chosen = (name.split(".") for name, value in parameters.items() if value)
+    return _set([(kind, int(layer)) for kind, layer in chosen])
+
+
+def _speed(trial: Trial, sub_layers: Sequence[SubLayer], prompts: int, measure: Measure) -> float:
+    """Tokens per second over all prompts; given up where it is among the slowest of the trials so far."""
+    import optuna
+
+    parameters = {name: trial.suggest_categorical(name, [False, True]) for name in _parameters(SkipSet(), sub_layers)}
+    layers_out, tokens, seconds = _set_of(parameters), 0, 0.0
+    for prompt in range(prompts):
+        more = measure(layers_out, prompt)
+        tokens, seconds = tokens + more[0], seconds + more[1]
+        trial.report(tokens / seconds, prompt)
+        if prompt < prompts - 1 and trial.should_prune():
+            raise optuna.TrialPruned
+    return tokens / seconds
+
+
+def _ended(study: Study) -> list[Any]:
+    return [trial for trial in study.trials if trial.state.is_finished()]
+
+
+def _finish(study: Study, prompts: int, measure: Measure) -> Outcome:
+    ended = _ended(study)
+    whole = [trial for trial in ended if trial.state.name == "COMPLETE"]
+    ranked = sorted(whole, key=lambda trial: -trial.value)
+    finalists = list(dict.fromkeys(_set_of(trial.params) for trial in ranked))[:FINALISTS]
+    speeds = _rates(list(dict.fromkeys([*finalists, SkipSet()])), prompts, measure)
+    best = max(speeds, key=lambda layers_out: speeds[layers_out])
+    return Outcome(best, speeds[best], speeds[SkipSet()], (len(ended), len(whole)))
+
+
+def _rates(sets: Sequence[SkipSet], prompts: int, measure: Measure) -> dict[SkipSet, float]:
+    """Tokens per second of each over all prompts; the sets take turns, so that all meet the same machine."""
+    tokens, seconds = dict.fromkeys(sets, 0), dict.fromkeys(sets, 0.0)
+    for prompt in range(prompts):
+        for layers_out in sets:
+            more = measure(layers_out, prompt)
+            tokens[layers_out] += more[0]
+            seconds[layers_out] += more[1]
+    return {layers_out: tokens[layers_out] / seconds[layers_out] for layers_out in sets}

@@ -1,0 +1,10 @@
+"""One thread imports at a time: modules of transformers import each other, and are half there for a second thread.
+
+Held only around imports that may be the first of transformers, and never by a module while it is imported itself.
+"""
+
+from __future__ import annotations
+
+from lade.base.locks import fork_safe_lock
+
+IMPORTING = fork_safe_lock()

@@ -1,0 +1,79 @@
+"""A preset's file: the settings that `lade tune` found for each mode, and which mode was the fastest.
+
+    {"kind": "preset", "format": 1, "mode": "auto", "settings": {"auto": {"BUDGET": 16}, "lookahead": {"LEVEL": 5}}}
+
+Further entries say where the settings come from; nobody reads them here. Knows no range of any setting.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lade.base.shown import shown
+from lade.files.atomic import put_in_place
+from lade.files.cachefolder import cache_folder
+from lade.files.jsonobject import read_object
+from lade.files.regularfile import MEBIBYTE
+
+KIND, FORMAT = "preset", 1
+MOST = MEBIBYTE  # of a file
+SUFFIX = ".json"
+
+
+def preset_file(name: str | os.PathLike[str]) -> Path:
+    """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
+    if not isinstance(name, str | os.PathLike) or not str(name).strip(". "):
+        raise ValueError(f"PRESET={shown(name)}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
+    try:
+        path = Path(name).expanduser()
+        if path.suffix != SUFFIX and path.name == name:
+            return cache_folder() / "presets" / f"{name}{SUFFIX}"
+    except (OSError, RuntimeError) as error:  # there is no such user, or one without a home folder
+        raise ValueError(f"PRESET={name!r}: {error}") from error
+    return path
+
+
+def read(path: Path, mode: str | None, modes: Sequence[str], names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The mode asked for, else the preset's own, and its settings.
+
+    Args:
+        modes, names: the modes and the settings that there are.
+
+    Raises:
+        ValueError: names the file, the field, its value and what is allowed.
+    """
+    where = f"PRESET={str(path)!r}"
+    preset = read_object(path, MOST, where)
+    if preset.get("kind") != KIND or preset.get("format") != FORMAT:
+        found = f"kind={shown(preset.get('kind'))}, format={shown(preset.get('format'))}"
+        raise ValueError(f"{where}: {found}: allowed are kind={KIND!r}, format={FORMAT}")
+    settings = preset.get("settings")
+    if not isinstance(settings, dict) or not settings or not all(isinstance(own, dict) for own in settings.values()):
+        raise ValueError(f"{where}: settings={shown(settings)}: allowed is an object of objects, one for each mode")
+    unknown = [key for key in settings if key not in modes]
+    if unknown:
+        raise ValueError(f"{where}: settings of mode {shown(unknown[0])}: allowed are {', '.join(map(repr, modes))}")
+    fastest = preset.get("mode")
+    if not isinstance(fastest, str) or fastest not in settings:
+        allowed = ", ".join(map(repr, settings))
+        raise ValueError(f"{where}: mode={shown(fastest)}: allowed are the modes of its settings, {allowed}")
+    chosen = mode or fastest
+    if chosen not in settings:
+        raise ValueError(f"MODE={mode!r}: {where} has no settings of it: allowed are {', '.join(map(repr, settings))}")
+    for key, own in settings.items():
+        wrong = [name for name in own if name not in names]
+        if wrong:
+            value = f"{wrong[0]}={shown(own[wrong[0]])}"
+            raise ValueError(f"{where}: settings of {key!r}: {value}: allowed are {', '.join(names)}")
+    return chosen, settings[chosen]
+
+
+def write(path: Path, mode: str, settings: dict[str, dict[str, Any]], origin: dict[str, Any]) -> dict[str, Any]:
+    """Puts the file in place in one step, and returns what it holds."""
+    preset = {"kind": KIND, "format": FORMAT, "mode": mode, "settings": settings} | origin
+    put_in_place(path, (json.dumps(preset, indent=1) + "\n").encode())
+    return preset

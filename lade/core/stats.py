@@ -1,0 +1,219 @@
+"""What a call did and what it cost: counted while it runs, frozen at its end, kept in a bounded history.
+
+`last_stats` is per context (thread or task); the history is process-wide. Knows no model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from lade.base.arguments import check_path
+from lade.base.locks import fork_safe_lock
+from lade.core.tally import Acceptance, Tally, together
+from lade.files.atomic import put_in_place
+
+HISTORY = 10_000  # calls remembered
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStats:
+    """One call of `generate`.
+
+    Attributes:
+        rows: sequences decoded side by side.
+        new_tokens: tokens emitted over all rows, the first of each included.
+        steps: forwards after the prefill, a forward of n rows counted n times.
+        forward_tokens: draft nodes sent through the model, roots included.
+        proposed, verified, accepted, verified_by_depth, accepted_by_depth, accepted_lengths: what became of drafts,
+            over all rows (`lade.core.tally.Acceptance`); those accepted sum to `accepted_tokens`.
+        by_row: the same for each row of a batch; empty where there is one row.
+        widths: nodes of a row's forward, padding included -> how many forwards had so many.
+        decisions: why they had so many -> how often (`lade.pace.controller`); empty where nothing chose.
+        prefill_seconds: the prompt's forward.
+        model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
+        host_seconds: everything else after the prefill.
+        draft_seconds: the part of it that chose what to draft.
+        fallback: why plain decoding ran instead, or `None`; then only rows and new_tokens are counted.
+    """
+
+    rows: int
+    new_tokens: int
+    steps: int = 0
+    forward_tokens: int = 0
+    proposed: dict[str, int] = field(default_factory=dict)
+    verified: dict[str, int] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)
+    verified_by_depth: dict[int, int] = field(default_factory=dict)
+    accepted_by_depth: dict[int, int] = field(default_factory=dict)
+    accepted_lengths: dict[int, int] = field(default_factory=dict)
+    by_row: tuple[Acceptance, ...] = ()
+    widths: dict[int, int] = field(default_factory=dict)
+    decisions: dict[str, int] = field(default_factory=dict)
+    prefill_seconds: float = 0.0
+    model_seconds: float = 0.0
+    host_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    fallback: str | None = None
+
+    @property
+    def tokens_per_step(self) -> float:
+        """new_tokens / steps; 0 where there was no step."""
+        return self.new_tokens / self.steps if self.steps else 0.0
+
+    @property
+    def mean_forward_tokens(self) -> float:
+        """Nodes per row in a forward, the root included."""
+        return self.forward_tokens / self.steps if self.steps else 0.0
+
+    @property
+    def accepted_tokens(self) -> int:
+        return sum(self.accepted.values())
+
+    @property
+    def acceptance_rate(self) -> float:
+        """The share of places with drafts at which one was accepted: α of speculative decoding; 0 without drafts."""
+        places = sum(self.verified_by_depth.values())
+        return self.accepted_tokens / places if places else 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """All fields and the derived figures, ready for JSON."""
+        derived = ("tokens_per_step", "mean_forward_tokens", "accepted_tokens", "acceptance_rate")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
+
+    def __str__(self) -> str:
+        if self.fallback:
+            return f"lade: {self.new_tokens} tokens, plain decoding ({self.fallback})"
+        seconds = self.prefill_seconds + self.model_seconds + self.host_seconds
+        return (
+            f"lade: {self.new_tokens} tokens in {self.steps} steps, {self.tokens_per_step:.2f} tokens per step, "
+            f"{self.mean_forward_tokens:.1f} tokens per forward, {self.new_tokens / max(seconds, 1e-9):.1f} tokens/s"
+        )
+
+
+class Timed:
+    """Adds the seconds inside to a field of a clock. Every step enters two: `contextlib` takes three times as long."""
+
+    __slots__ = ("_begin", "_clock", "_name")
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self._clock, self._name = clock, name
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(self, *raised: object) -> None:
+        seconds = time.perf_counter() - self._begin
+        setattr(self._clock, self._name, getattr(self._clock, self._name) + seconds)
+
+
+class Clock:
+    """Counts forwards and the time in and outside them."""
+
+    def __init__(self) -> None:
+        self.steps = self.forward_tokens = 0
+        self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
+        self.tallies: defaultdict[int, Tally] = defaultdict(Tally)  # of each row of the user's batch
+        self.widths: Counter[int] = Counter()
+        self._begin = time.perf_counter()
+
+    @contextlib.contextmanager
+    def prefill(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._begin = time.perf_counter()
+        self.prefill_seconds = self._begin - start
+
+    def forward(self, tokens: int, rows: int, width: int) -> Timed:
+        """Count a forward; the time inside is the model's."""
+        self.steps += rows
+        self.forward_tokens += tokens
+        self.widths[width] += 1
+        return Timed(self, "model_seconds")
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Forwards inside are no steps, as they decode nothing; their time counts."""
+        counts = self.steps, self.forward_tokens, self.widths.copy()
+        yield
+        self.steps, self.forward_tokens, self.widths = counts
+
+    def drafting(self) -> Timed:
+        return Timed(self, "draft_seconds")
+
+    def stop(self, rows: int, new_tokens: int, decisions: Mapping[str, int]) -> GenerationStats:
+        whole = together(self.tallies.values()).acceptance()
+        return GenerationStats(
+            rows=rows,
+            new_tokens=new_tokens,
+            steps=self.steps,
+            forward_tokens=self.forward_tokens,
+            proposed=whole.proposed,
+            verified=whole.verified,
+            accepted=whole.accepted,
+            verified_by_depth=whole.verified_by_depth,
+            accepted_by_depth=whole.accepted_by_depth,
+            accepted_lengths=whole.accepted_lengths,
+            by_row=tuple(self.tallies[row].acceptance() for row in range(rows)) if rows > 1 else (),
+            widths=dict(sorted(self.widths.items())),
+            decisions=dict(decisions),
+            prefill_seconds=self.prefill_seconds,
+            model_seconds=self.model_seconds,
+            host_seconds=max(0.0, time.perf_counter() - self._begin - self.model_seconds),
+            draft_seconds=self.draft_seconds,
+        )
+
+
+class CompanionClock(Clock):
+    """The clock of a model that runs beside another one: its time counts as the other's, its forwards do not count."""
+
+    def __init__(self, first: Clock) -> None:
+        super().__init__()
+        self._first = first
+
+    @contextlib.contextmanager
+    def prefill(self) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._first._begin = time.perf_counter()
+        self._first.prefill_seconds += self._first._begin - start
+
+    def forward(self, tokens: int, rows: int, width: int) -> Timed:
+        return Timed(self._first, "model_seconds")
+
+
+_last: ContextVar[GenerationStats | None] = ContextVar("lade_last_stats", default=None)
+_history: deque[GenerationStats] = deque(maxlen=HISTORY)
+_lock = fork_safe_lock()
+
+
+def record(stats: GenerationStats, debug: int = 0) -> None:
+    """Make this the last call of the current context and add it to the history; print it where `debug` is set."""
+    _last.set(stats)
+    with _lock:
+        _history.append(stats)
+    if debug:
+        print(stats)
+
+
+def last_stats() -> GenerationStats | None:
+    """The last call that lade saw in this thread or task; `None` before the first."""
+    return _last.get()
+
+
+def log_history() -> list[GenerationStats]:
+    """The calls of this process, oldest first, at most the last 10,000."""
+    with _lock:
+        return list(_history)
+
+
+def save_log(path: str | Path) -> None:
+    """Write the history as JSON lines, one object per call; an existing file is replaced at once or not at all."""
+    check_path("path", path)
+    put_in_place(Path(path), "".join(json.dumps(stats.as_dict()) + "\n" for stats in log_history()).encode())

@@ -1,0 +1,140 @@
+"""The token tree that one forward pass carries, and the draft that hangs tokens on it.
+
+Node 0 is the root: the last accepted token, not yet in the cache. T nodes; parents[i] < i. From the parents alone come
+depths and ancestors; what the tokens mean, and who proposed them, is the drafter's business. No model, no device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from lade.core.proposals import Proposals
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What one request sends through the model in one step.
+
+    Attributes:
+        tokens: T token ids; tokens[0] is the root.
+        parents: T node indices; parents[0] is -1, parents[i] < i.
+        depths: T distances from the root.
+        children: (node, token) -> the node that carries this token under that node.
+        queries: nodes whose logits are wanted, ascending; the root is one of them.
+        sources: T names of who proposed a node first; the root's is "root".
+        proposals: where the tokens were drawn from; `None` for a draft that was chosen with certainty.
+    """
+
+    tokens: list[int]
+    parents: list[int]
+    depths: list[int]
+    children: dict[tuple[int, int], int]
+    queries: list[int]
+    sources: list[str]
+    proposals: Proposals | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def alone(cls, token: int) -> Draft:
+        """No draft: the root, which carries this token."""
+        return cls([token], [-1], [0], {}, [0], ["root"])
+
+    def within(self, vocabulary: int) -> Draft:
+        """This draft for a model that reads the ids below `vocabulary`: others are nobody's children, so no walk comes
+        to their nodes, and carry the root's token. A root that cannot be read is left to the model's own error."""
+        if max(self.tokens) < vocabulary:
+            return self
+        root, *others = self.tokens
+        tokens = [root, *(token if token < vocabulary else root for token in others)]
+        children = {(node, token): child for (node, token), child in self.children.items() if token < vocabulary}
+        return replace(self, tokens=tokens, children=children)
+
+
+@dataclass(slots=True)
+class TreeBuilder:
+    """Grows a `Draft` path by path; paths that share a prefix share its nodes."""
+
+    root: int
+    tokens: list[int] = field(init=False)
+    parents: list[int] = field(init=False)
+    depths: list[int] = field(init=False)
+    sources: list[str] = field(init=False)
+    children: dict[tuple[int, int], int] = field(init=False)
+    queries: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens, self.parents, self.depths, self.sources = [self.root], [-1], [0], ["root"]
+        self.children, self.queries = {}, {0}
+
+    def add(self, parent: int, token: int, source: str) -> int:
+        """The node that carries `token` under `parent`, made where it does not exist."""
+        node = self.children.get((parent, token))
+        if node is None:
+            node = len(self.tokens)
+            self.append(parent, token, source)
+        return node
+
+    def append(self, parent: int, token: int, source: str) -> None:
+        """Add a node that is known not to be there yet."""
+        self.children[parent, token] = len(self.tokens)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1)
+        self.sources.append(source)
+
+    def add_path(self, parent: int, tokens: tuple[int, ...] | list[int], source: str, query: bool = True) -> int:
+        """Add tokens one under the other; `query` asks for the logits of each. Returns the last node."""
+        for token in tokens:
+            parent = self.add(parent, token, source)
+            if query:
+                self.queries.add(parent)
+        return parent
+
+    def cut(self, nodes: int) -> None:
+        """Keep the first nodes only, at least the root."""
+        for node in range(max(nodes, 1), len(self.tokens)):
+            del self.children[self.parents[node], self.tokens[node]]
+            self.queries.discard(node)
+        for values in (self.tokens, self.parents, self.depths, self.sources):
+            del values[max(nodes, 1) :]
+
+    def below(self, root: int) -> TreeBuilder:
+        """The tree under a node that all later nodes hang from, which becomes the root."""
+        tree = TreeBuilder(self.tokens[root])
+        tree.tokens, tree.sources = self.tokens[root:], ["root", *self.sources[root + 1 :]]
+        tree.parents = [-1, *(parent - root for parent in self.parents[root + 1 :])]
+        tree.depths = [depth - self.depths[root] for depth in self.depths[root:]]
+        tree.children = {(node - root, t): child - root for (node, t), child in self.children.items() if node >= root}
+        tree.queries = {0, *(node - root for node in self.queries if node > root)}
+        return tree
+
+    def build(self) -> Draft:
+        return Draft(self.tokens, self.parents, self.depths, self.children, sorted(self.queries), self.sources)
+
+
+def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor:
+    """Which nodes a node sees inside the tree: its ancestors and itself.
+
+    Args:
+        parents: T node indices, parents[0] = -1, parents[i] < i.
+        size: pad to this many nodes; a padding node sees only itself.
+
+    Returns:
+        [size, size] bool, row = the node that looks, column = the node it sees.
+    """
+    size = size or len(parents)
+    if size == 1:
+        return torch.ones(1, 1, dtype=torch.bool)
+    seen: list[int] = []
+    for node, parent in enumerate(parents):
+        seen.append((seen[parent] if node else 0) | 1 << node)
+    seen += [1 << node for node in range(len(parents), size)]
+    width = (size + 7) // 8
+    octets = np.frombuffer(b"".join([bits.to_bytes(width, "little") for bits in seen]), dtype=np.uint8)
+    matrix = np.unpackbits(octets.reshape(size, width), axis=1, count=size, bitorder="little")
+    return torch.from_numpy(matrix).view(torch.bool)

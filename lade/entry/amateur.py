@@ -1,0 +1,61 @@
+"""The amateur's part of a contrastive call: the whole text, a cache of its own, and whether both fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from transformers import DynamicCache
+
+from lade.base.wrappers import unwrapped
+from lade.facts.positions import position_limit
+from lade.target.call import Call, generated_length
+from lade.target.contrast import Contrast
+
+
+def amateur_call(call: Call, contrast: Contrast) -> Call:
+    """The same call as the amateur gets it: the whole text, and a cache of its own.
+
+    Raises:
+        ValueError: the call does not hold the whole text.
+    """
+    width, positions = call.input_ids.shape[1], call.model_kwargs.get("position_ids")
+    if _continues_without_text(call):
+        raise ValueError(
+            f"input_ids hold the last {width} tokens of the text: allowed with contrast is the whole text, "
+            "as the amateur has no cache"
+        )
+    if positions is not None and positions.shape[-1] != width:
+        raise ValueError(f"position_ids of shape {tuple(positions.shape)}: with contrast one per token is needed")
+    amateur = unwrapped(contrast.amateur)
+    config = amateur.config.get_text_config(decoder=True)
+    given = {name: call.model_kwargs.get(name) for name in ("attention_mask", "position_ids")}
+    inputs = {name: tensor.to(amateur.device) for name, tensor in given.items() if tensor is not None}
+    inputs |= {"past_key_values": DynamicCache(config=config), "use_cache": True}
+    if amateur._supports_logits_to_keep():
+        inputs["logits_to_keep"] = 1
+    return replace(call, model=amateur, input_ids=call.input_ids.to(amateur.device), model_kwargs=inputs)
+
+
+def _continues_without_text(call: Call) -> bool:
+    """Whether the cache holds tokens that `input_ids` lack; told as transformers' prefill tells it."""
+    cache, mask = (call.model_kwargs.get(name) for name in ("past_key_values", "attention_mask"))
+    if cache is None or not cache.get_seq_length():
+        return False
+    length = mask.shape[1] if mask is not None else getattr(call.generation_config, "_mask_length", -1)
+    return bool(length != call.input_ids.shape[1])
+
+
+def check_positions(call: Call) -> None:
+    """ValueError where the text may outgrow the amateur's positions.
+
+    Args:
+        call: the amateur's.
+    """
+    limit = position_limit(call.text_config)
+    if limit is None:
+        return
+    mask, width = call.model_kwargs.get("attention_mask"), call.input_ids.shape[1]
+    prompt = width if mask is None else int(mask.sum(-1).max())
+    longest = prompt + generated_length(call) - width
+    if longest > limit:
+        raise ValueError(f"contrast: a text of {longest:g} tokens: the amateur has {limit} positions")

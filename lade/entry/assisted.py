@@ -1,0 +1,225 @@
+"""transformers' own assisted generation and prompt lookup, with the results and statistics of lade's methods.
+
+Nothing of them is written anew: `model.generate` runs them, and what they did is counted from outside. Both decode one
+text at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from lade.base.arguments import Streamer, check_integer, check_model, check_streamer, check_tokenizer
+from lade.base.wrappers import unwrapped
+from lade.core.stats import GenerationStats, record
+from lade.entry.api import Generated, check_inputs
+from lade.entry.augment import check_call
+from lade.measure.forwards import ForwardCounter, Forwards
+from lade.target.contrast import vocabulary_size
+
+ASSISTANT, PROMPT_LOOKUP = "assistant", "prompt_lookup"  # sources of drafts in the statistics
+
+
+def assisted_generate(
+    model: Any,
+    input_ids: torch.Tensor,
+    *,
+    assistant: Any,
+    draft_tokens: int | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None,
+    streamer: Streamer | None = None,
+    **generate_kwargs: Any,
+) -> Generated:
+    """`model.generate` with a draft model, as transformers does it (`assistant_model=`); fills `lade.last_stats()`.
+
+    With an assistant of another tokenizer transformers re-encodes text between the two (greedy), or matches their
+    vocabularies and cuts the assistant's output layer to what both share, for good (sampling).
+
+    Args:
+        input_ids: [1, P] token ids.
+        assistant: the draft model.
+        draft_tokens: drafted per step, always so many; `None` leaves it to the assistant's generation config.
+        tokenizer: the model's, where the assistant has another one; then both are needed.
+        assistant_tokenizer: the assistant's.
+        streamer: receives tokens as transformers hands them on, several at once.
+        generate_kwargs: whatever else `model.generate` takes for assisted generation.
+
+    Returns:
+        What `model.generate` returns.
+
+    Raises:
+        ValueError: names the argument, its value and what is allowed, before any work.
+    """
+    check_call(model, None)
+    check_model("assistant", assistant)
+    if unwrapped(assistant) is unwrapped(model):
+        kind = type(assistant).__name__
+        raise ValueError(f"assistant={kind}: allowed is another transformers model that can generate")
+    if (tokenizer is None) != (assistant_tokenizer is None):
+        given = "tokenizer" if assistant_tokenizer is None else "assistant_tokenizer"
+        raise ValueError(f"{given} without the other one's: allowed are tokenizer and assistant_tokenizer, or neither")
+    check_tokenizer("tokenizer", tokenizer)
+    check_tokenizer("assistant_tokenizer", assistant_tokenizer)
+    own, theirs = vocabulary_size(model), vocabulary_size(assistant)
+    if tokenizer is None and own != theirs:
+        raise ValueError(
+            f"assistant: it has a vocabulary of {theirs} tokens and the model one of {own}: allowed are assistants "
+            "with the model's tokenizer, or others with tokenizer= and assistant_tokenizer="
+        )
+    if draft_tokens is not None:
+        _check_count("draft_tokens", draft_tokens)
+    arguments = {"assistant_model": assistant}
+    if tokenizer is not None:
+        arguments |= {"tokenizer": tokenizer, "assistant_tokenizer": assistant_tokenizer}
+    with _drafting(assistant, draft_tokens):
+        return _counted(ASSISTANT, model, (assistant,), input_ids, streamer, arguments, generate_kwargs)
+
+
+def prompt_lookup_generate(
+    model: Any,
+    input_ids: torch.Tensor,
+    *,
+    draft_tokens: int = 10,
+    ngram: int = 2,
+    streamer: Streamer | None = None,
+    **generate_kwargs: Any,
+) -> Generated:
+    """`model.generate` that drafts by looking up the last tokens in the text so far, as transformers does it.
+
+    Fills `lade.last_stats()`; what choosing a draft takes is part of its `host_seconds` and not told apart.
+
+    Args:
+        input_ids: [1, P] token ids.
+        draft_tokens: the most that are drafted per step.
+        ngram: how many of the last tokens are looked up, at most.
+        streamer: receives tokens as transformers hands them on, several at once.
+        generate_kwargs: whatever else `model.generate` takes for prompt lookup.
+
+    Returns:
+        What `model.generate` returns.
+
+    Raises:
+        ValueError: names the argument, its value and what is allowed, before any work.
+    """
+    for name, value in (("draft_tokens", draft_tokens), ("ngram", ngram)):
+        _check_count(name, value)
+    arguments = {"prompt_lookup_num_tokens": draft_tokens, "max_matching_ngram_size": ngram}
+    return _counted(PROMPT_LOOKUP, model, (), input_ids, streamer, arguments, generate_kwargs)
+
+
+class StepCounter:
+    """A streamer that notes how many tokens every step emits, and hands them on to another one."""
+
+    def __init__(self, streamer: Streamer | None) -> None:
+        self._streamer = streamer
+        self._prompt_seen = False
+        self.emitted: list[int] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        if self._prompt_seen:
+            self.emitted.append(value.numel())
+        self._prompt_seen = True
+        if self._streamer is not None:
+            self._streamer.put(value)
+
+    def end(self) -> None:
+        if self._streamer is not None:
+            self._streamer.end()
+
+
+def _counted(
+    source: str,
+    model: Any,
+    drafters: tuple[Any, ...],
+    input_ids: torch.Tensor,
+    streamer: Streamer | None,
+    arguments: dict[str, Any],
+    generate_kwargs: dict[str, Any],
+) -> Generated:
+    check_call(model, None)
+    check_streamer(streamer)
+    rows = check_inputs(model, input_ids, generate_kwargs).shape[0]
+    if rows != 1:
+        raise ValueError(f"input_ids of {rows} rows: allowed is one, as transformers drafts for one text at a time")
+    cache = generate_kwargs.get("past_key_values")
+    if cache is not None and cache.get_seq_length():
+        raise ValueError(
+            f"past_key_values holds {cache.get_seq_length()} tokens: allowed is an empty cache, "
+            "as transformers runs the whole prompt behind what it holds"
+        )
+    steps = StepCounter(streamer)
+    with ForwardCounter(unwrapped(model), *map(unwrapped, drafters)) as counter:
+        result = model.generate(input_ids=input_ids, streamer=steps, **arguments, **generate_kwargs)
+    seen = counter.result()
+    # Every forward holds its draft behind what is not in the cache yet: the prompt at first, later one token.
+    drafted = [seen.per_forward[0] - input_ids.shape[1], *(tokens - 1 for tokens in seen.per_forward[1:])]
+    record(stats_of(source, seen, drafted, steps.emitted))
+    return result
+
+
+def stats_of(source: str, seen: Forwards, drafted: Sequence[int], emitted: Sequence[int]) -> GenerationStats:
+    """Statistics of a method that drafts one chain per step.
+
+    The prefill carries the first draft along: it is no step, and yet its draft counts as proposed, verified, accepted.
+
+    Args:
+        source: what the drafts are called.
+        drafted: tokens that each forward verified, the prefill first.
+        emitted: tokens that each forward added to the text, the prefill first.
+    """
+    accepted = [tokens - 1 for tokens in emitted]
+    verified = [min(right + 1, tokens) for right, tokens in zip(accepted, drafted, strict=True)]
+    return GenerationStats(
+        rows=1,
+        new_tokens=sum(emitted),
+        steps=seen.steps,
+        forward_tokens=seen.tokens,
+        proposed={source: sum(drafted)},
+        verified={source: sum(verified)},
+        accepted={source: sum(accepted)},
+        verified_by_depth=_by_depth(verified),
+        accepted_by_depth=_by_depth(accepted),
+        accepted_lengths=dict(sorted(Counter(emitted).items())),
+        widths=seen.widths,
+        prefill_seconds=seen.prefill_seconds,
+        model_seconds=seen.model_seconds,
+        host_seconds=seen.host_seconds,
+        draft_seconds=seen.other_seconds,
+    )
+
+
+def _by_depth(chains: Sequence[int]) -> dict[int, int]:
+    """Depth -> chains that reach it."""
+    return {depth: sum(length >= depth for length in chains) for depth in range(1, max(chains, default=0) + 1)}
+
+
+@contextlib.contextmanager
+def _drafting(assistant: Any, tokens: int | None) -> Iterator[None]:
+    """Inside, the assistant drafts a fixed number of tokens; transformers reads that from its generation config."""
+    if tokens is None:
+        yield
+        return
+    config = unwrapped(assistant).generation_config
+    fixed = {
+        "num_assistant_tokens": tokens,
+        "num_assistant_tokens_schedule": "constant",
+        "assistant_confidence_threshold": 0.0,
+    }
+    before = {name: getattr(config, name, None) for name in fixed}
+    try:
+        for name, value in fixed.items():
+            setattr(config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
+
+
+def _check_count(name: str, value: Any) -> None:
+    check_integer(name, value, "an integer of at least 1", lambda number: number >= 1)

@@ -1,0 +1,196 @@
+"""Why a call decodes plainly: what cannot be branched, or not yet. One reason per check, the first one speaks.
+
+Everything here is decided before any work. What no configuration tells is left to the self-probe (`lade.target.probe`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA
+from lade.facts import temperature
+from lade.facts.positions import rope_switches
+from lade.facts.precision import is_spread, padding_works
+from lade.target.cache import DummyLayer
+from lade.target.call import Call, generated_length
+from lade.target.masks import layer_kinds
+from lade.target.patches import overridden
+
+ATTENTION = ("eager", "sdpa")
+SAMPLING = ("cpu", "cuda")
+CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, DummyLayer}
+KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
+
+
+class FallbackWarning(UserWarning):
+    """lade decodes plainly, through transformers' own method; the message says why."""
+
+
+_warned_assistants: WeakSet[Any] = WeakSet()
+
+
+def warn(call: Call, reason: str) -> None:
+    """One warning per call; assistants, which are called once per draft round, get one for good."""
+    if call.is_assistant:
+        if call.model in _warned_assistants:
+            return
+        _warned_assistants.add(call.model)
+    warnings.warn(f"lade decodes plainly: {reason}", FallbackWarning, stacklevel=4)
+
+
+def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None]) -> str | None:
+    """The first reason why this call cannot be branched, or `None`.
+
+    Args:
+        refusal: model, rows -> the reason why its family cannot be branched, or `None`.
+    """
+    checks: tuple[Callable[[Call], str | None], ...] = (
+        _mode,
+        _processes,
+        _sampling,
+        _loop,
+        lambda call: refusal(call.model, call.input_ids.shape[0]),
+        _attention,
+        _cache,
+        _inputs,
+        _rope,
+        _temperature,
+        _batch,
+    )
+    return next((reason for check in checks if (reason := check(call))), None)
+
+
+def _mode(call: Call) -> str | None:
+    config = call.generation_config
+    reasons = {
+        "the model is an encoder-decoder": call.model.config.is_encoder_decoder,
+        "the model is in training mode (call model.eval())": call.model.training,
+        "synced_gpus is set": call.synced_gpus,
+        "use_cache=False": not call.model_kwargs.get("use_cache", True) or not config.use_cache,
+        "output_attentions is set": config.output_attentions,
+        "output_hidden_states is set": config.output_hidden_states,
+        "the model is an assistant of another one": call.is_assistant,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _processes(call: Call) -> str | None:
+    """Processes that share a model must forward the same drafts, and each chooses their sizes by its own clock."""
+    if getattr(call.model, "_device_mesh", None) is not None or (getattr(call.model, "_tp_size", None) or 1) > 1:
+        return "the model is spread over several processes (tp_plan)"
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and any(map(is_spread, call.model.parameters())):
+        return "the model's weights are spread over several processes"
+    return None
+
+
+def _sampling(call: Call) -> str | None:
+    """How other devices draw, and what state their generators have, is not known (MPS)."""
+    device = call.input_ids.device.type
+    if call.generation_config.do_sample and device not in SAMPLING:
+        return f"sampling on a device of type {device!r} (its draws are known on {' and '.join(SAMPLING)})"
+    return None
+
+
+def _loop(call: Call) -> str | None:
+    """What plain decoding calls once per token, and lookahead once per step or not at all."""
+    found = overridden(call.model)
+    return None if found is None else f"the model's own {found} may count on one call per token"
+
+
+def _attention(call: Call) -> str | None:
+    implementation = call.text_config._attn_implementation
+    if implementation not in ATTENTION:
+        return f"attention implementation {implementation!r} (drafts need one of {', '.join(ATTENTION)})"
+    try:
+        layer_kinds(call.text_config)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _cache(call: Call) -> str | None:
+    if getattr(call.model, "_is_stateful", False):
+        return "the model keeps a recurrent state"
+    cache = call.model_kwargs.get("past_key_values")
+    if cache is None:
+        return "the model keeps no DynamicCache"
+    if type(cache) is not DynamicCache:
+        return f"a cache of type {type(cache).__name__} (drafts need a DynamicCache)"
+    if getattr(cache, "offloading", False):
+        return "the cache is offloaded"
+    foreign = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in CACHE_LAYERS})
+    if foreign:
+        return f"cache layers of type {', '.join(foreign)}"
+    windows = {layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)}
+    if len(windows) > 1:
+        return "layers with sliding windows of different sizes"
+    if min(windows, default=2) < 2:
+        return "layers with a sliding window of one token, of which transformers' cache keeps all"
+    if cache.layer_class_to_replicate not in (None, DynamicLayer):
+        return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
+    return None
+
+
+def _inputs(call: Call) -> str | None:
+    # A text-only call of an image model brings an empty dict of images.
+    given = {
+        name for name, value in call.model_kwargs.items() if not (value is None or (type(value) is dict and not value))
+    }
+    unknown = sorted(given - KNOWN_INPUTS)
+    if unknown:
+        return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
+    if call.input_ids.dim() != 2 or call.input_ids.shape[1] == 0:
+        return f"input_ids of shape {tuple(call.input_ids.shape)}"
+    positions = call.model_kwargs.get("position_ids")
+    if positions is not None and positions.dim() != 2:
+        return f"position_ids of {positions.dim()} dimensions"
+    mask = call.model_kwargs.get("attention_mask")
+    if mask is not None and (mask.dim() != 2 or not bool(mask[:, -1].all())):
+        return "an attention_mask that does not end in ones"
+    if mask is not None and not padding_works(call.model) and not bool(mask.all()):
+        return "padding in float64 with eager attention, which transformers turns into NaN"
+    owner = getattr(call.model.prepare_inputs_for_generation, "__self__", call.model)
+    if getattr(getattr(owner, "active_peft_config", None), "is_prompt_learning", False):
+        return "PEFT prompt learning"
+    return None
+
+
+def _rope(call: Call) -> str | None:
+    end = generated_length(call)
+    for switch in rope_switches(call.text_config):
+        if end > switch:
+            return f"the text may cross the switch of its rotary embedding at {switch:g} positions"
+    return None
+
+
+def _temperature(call: Call) -> str | None:
+    """Rows that lookahead lets run ahead of others have tokens of several indices in one forward."""
+    rows, width = call.input_ids.shape
+    cache = call.model_kwargs.get("past_key_values")
+    longest = generated_length(call) + (0 if cache is None else cache.get_seq_length())
+    if rows > 1 and temperature.changes(call.text_config, width, longest - 2):
+        return "the attention temperature of a batch may change along the text"
+    return None
+
+
+def _batch(call: Call) -> str | None:
+    if call.input_ids.shape[0] == 1:
+        return None
+    for processor in call.processors:
+        if type(processor) not in ROW_PURE:
+            return f"{type(processor).__name__} is not known to treat the rows of a batch one by one"
+    for criterion in call.criteria:
+        if type(criterion) not in ROW_PURE_CRITERIA:
+            return f"{type(criterion).__name__} is not known to treat the rows of a batch one by one"
+    names = {type(criterion).__name__ for criterion in call.criteria}
+    if "StopStringCriteria" in names and "EosTokenCriteria" not in names:
+        return "rows of a batch that stop at strings without an EOS token"
+    return None

@@ -1,0 +1,78 @@
+"""A target and a draft model: whether the two go together, and the drafting model that comes of it.
+
+Knows models and what refuses to be branched, nothing of how candidates are chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import DynamicCache
+
+from lade.base.arguments import check_model
+from lade.base.wrappers import unwrapped
+from lade.core.stats import Clock
+from lade.drafters.draft_model import SecondModel
+from lade.entry import fallback
+from lade.facts.positions import position_limit
+from lade.facts.vocabulary import readable, writable
+from lade.models.families import refusal
+from lade.target.call import Call
+from lade.target.masks import layer_kinds
+from lade.target.model import HFTarget
+from lade.target.probe import empty_cache, probed_reason
+
+APART = 1024  # entries by which vocabularies of one tokenizer may differ: models are padded to round sizes
+
+
+def check_draft(draft: Any) -> None:
+    """ValueError where the argument `draft` can draft for nobody."""
+    check_model("draft", draft)
+    model = unwrapped(draft)
+    if model.config.is_encoder_decoder:
+        kind = type(draft).__name__
+        raise ValueError(f"draft={kind}: allowed is a transformers causal language model with the target's tokenizer")
+    reason = refusal(model)
+    if reason is not None:
+        raise ValueError(f"draft={type(draft).__name__}: allowed is a model that can be branched; {reason}")
+
+
+def check_pair(target: Any, draft: Any) -> None:
+    """ValueError where the two cannot have one tokenizer."""
+    entries, own = vocabulary(target), vocabulary(draft)
+    if abs(entries - own) > APART:
+        raise ValueError(
+            f"draft={type(draft).__name__} with a vocabulary of {own}: allowed is a model with the target's tokenizer, "
+            f"within {APART} of its {entries} entries"
+        )
+
+
+def reason_for_plain(draft: Any, call: Call) -> str | None:
+    """Why the draft model cannot take part in a call, or `None`."""
+    model = unwrapped(draft)
+    config = text_config(model)
+    inputs = {"attention_mask": call.model_kwargs.get("attention_mask"), "past_key_values": DynamicCache(config=config)}
+    own = Call(model, call.input_ids, call.processors, call.criteria, call.generation_config, False, inputs)
+    reason = fallback.reason_for_plain(own, refusal)
+    if reason is None:
+        reason = probed_reason(model, layer_kinds(config), position_limit(config))
+    return None if reason is None else f"the draft model cannot draft: {reason}"
+
+
+def second_model(draft: Any, target: HFTarget) -> SecondModel:
+    """The draft model behind an empty cache."""
+    model = unwrapped(draft)
+    config = text_config(model)
+    kinds, limit = layer_kinds(config), position_limit(config)
+    behind = HFTarget(model, empty_cache(model), kinds, limit, Clock())
+    known = min(readable(target.model), writable(target.model))
+    return SecondModel(behind, readable(model), known, writable(target.model), target.model.device)
+
+
+def vocabulary(model: Any) -> int:
+    model = unwrapped(model)
+    return min(readable(model), writable(model))
+
+
+def text_config(model: Any) -> Any:
+    return model.config.get_text_config(decoder=True)

@@ -1,0 +1,212 @@
+"""Counts and times models' forwards from outside, alike for every method, compiled ones too. Knows no method.
+
+Hooks see the forwards of all threads, so a counted call must be the only one on its models. Counters may be nested.
+Forwards that leave sub-layers out draft: they are the host's, as those of a draft model are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from lade.target.skipping import leaving_out
+
+COMPILED = "get_compiled_call"  # where transformers' generation takes a compiled forward from
+
+
+@dataclass(frozen=True, slots=True)
+class Forwards:
+    """What was seen of one `generate`: the first forward is the prefill, `steps` are those after it.
+
+    Attributes:
+        per_forward: tokens per row of every forward, the prefill first.
+        seconds: of the whole call.
+        prefill_seconds: up to the end of the first forward.
+        model_seconds: inside the forwards after the prefill; on CUDA the device's time.
+        other_seconds: inside the other models' forwards after the prefill.
+        peak_bytes: the most that was allocated on the model's device meanwhile, where that was asked for; `None` on a
+            CPU.
+    """
+
+    per_forward: tuple[int, ...]
+    seconds: float
+    prefill_seconds: float
+    model_seconds: float
+    other_seconds: float = 0.0
+    peak_bytes: int | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.per_forward) - 1
+
+    @property
+    def tokens(self) -> int:
+        """Of a row, in all forwards after the prefill."""
+        return sum(self.per_forward[1:])
+
+    @property
+    def widths(self) -> dict[int, int]:
+        """Tokens of a row -> how many forwards after the prefill had so many."""
+        return dict(sorted(Counter(self.per_forward[1:]).items()))
+
+    @property
+    def mean_tokens(self) -> float | None:
+        """Of a row in a forward after the prefill; `None` where there was none."""
+        return self.tokens / self.steps if self.steps else None
+
+    @property
+    def host_seconds(self) -> float:
+        return max(0.0, self.seconds - self.prefill_seconds - self.model_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    tokens: int
+    begin: Any
+    end: Any
+    watch: _Watch
+
+    @property
+    def seconds(self) -> float:
+        return self.watch.seconds(self.begin, self.end)
+
+
+class ForwardCounter:
+    """A context manager around one `generate`; `result()` holds once it has ended.
+
+    Args:
+        model: the one whose forwards are counted; it has a `device`, as models of transformers do.
+        others: models whose time is told apart, such as a draft model.
+        peak: measure the peak of the memory too, which starts that of the device anew.
+    """
+
+    def __init__(self, model: Any, *others: Any, peak: bool = False) -> None:
+        self._seen: list[_Forward] = []
+        self._watches = [_Watch(each, self._seen) for each in (model, *others)]
+        self._peak = peak and model.device.type == "cuda"
+        self._bytes: int | None = None
+
+    def __enter__(self) -> ForwardCounter:
+        for watch in self._watches:
+            watch.begin()
+        own = self._watches[0]
+        own.synchronize()
+        if self._peak:
+            torch.cuda.reset_peak_memory_stats(own.device)
+        self._start = own.mark()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop = self._watches[0].mark()
+        for watch in reversed(self._watches):
+            watch.end()
+            watch.synchronize()
+        if self._peak:
+            self._bytes = torch.cuda.max_memory_allocated(self._watches[0].device)
+
+    def result(self) -> Forwards:
+        """What was counted.
+
+        Raises:
+            RuntimeError: the model was never called.
+        """
+        own = self._watches[0]
+        first = next((index for index, forward in enumerate(self._seen) if forward.watch is own), None)
+        if first is None:
+            raise RuntimeError("no forward of the model was seen")
+        later = self._seen[first + 1 :]
+        return Forwards(
+            per_forward=tuple(forward.tokens for forward in self._seen[first:] if forward.watch is own),
+            seconds=own.seconds(self._start, self._stop),
+            prefill_seconds=own.seconds(self._start, self._seen[first].end),
+            model_seconds=sum(forward.seconds for forward in later if forward.watch is own),
+            other_seconds=sum(forward.seconds for forward in later if forward.watch is not own),
+            peak_bytes=self._bytes,
+        )
+
+
+class _Watch:
+    """One model, its hooks, and its device's clock."""
+
+    def __init__(self, model: Any, seen: list[_Forward]) -> None:
+        self._model, self._seen = model, seen
+        self.device = model.device
+        self._cuda = self.device.type == "cuda"
+        self._before: dict[str, Any] = {}
+        self._running: tuple[int, Any] = (0, None)
+
+    def begin(self) -> None:
+        own = vars(self._model)
+        self._before = {COMPILED: own[COMPILED]} if COMPILED in own else {}
+        compiled = getattr(self._model, COMPILED, None)
+        if compiled is not None:
+            own[COMPILED] = self._timed(compiled)
+        self._hook()
+
+    def end(self) -> None:
+        self._unhook()
+        vars(self._model).pop(COMPILED, None)
+        vars(self._model).update(self._before)
+
+    def mark(self) -> Any:
+        if not self._cuda:
+            return time.perf_counter()
+        # An event, not a synchronisation: the host must not wait for every forward.
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def seconds(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end) / 1000 if self._cuda else end - begin)
+
+    def synchronize(self) -> None:
+        if self._cuda:
+            torch.cuda.synchronize(self.device)
+
+    def _hook(self) -> None:
+        self._hooks = [
+            self._model.register_forward_pre_hook(self._starts, with_kwargs=True),
+            self._model.register_forward_hook(self._ends),
+        ]
+
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _starts(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if leaving_out():
+            return
+        ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        self._running = ids.shape[1], self.mark()
+
+    def _ends(self, module: Any = None, args: object = None, output: object = None) -> None:
+        if not leaving_out():
+            self._seen.append(_Forward(*self._running, self.mark(), self))
+
+    def _timed(self, compiled_call: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:
+        """The compiled forward, timed around: hooks would be compiled with it, and cost it its one graph."""
+
+        def get(*args: Any) -> Callable[..., Any]:
+            forward = compiled_call(*args)
+
+            def run(**kwargs: Any) -> Any:
+                self._unhook()
+                try:
+                    self._starts(self._model, (), kwargs)
+                    output = forward(**kwargs)
+                    self._ends()
+                finally:
+                    self._hook()
+                return output
+
+            return run
+
+        return get

@@ -1,0 +1,70 @@
+"""What a warm table expects after a context: its prediction for the longest ending that it knows. Knows no tree."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from lade.memory.recycle import CONTEXT, NOTHING, Context
+from lade.memory.stages import TOP
+from lade.memory.warm.table import WarmTable
+
+REMEMBERED = 1 << 15  # contexts whose expectation is kept
+TABLES = 8  # tables and temperatures prepared at once
+
+
+def backoff(table: WarmTable, sharpness: float) -> Backoff:
+    """The one that calls with this table and about this sharpness share."""
+    return _prepared(table, max(round(sharpness, 1), 0.1))
+
+
+@lru_cache(maxsize=TABLES)
+def _prepared(table: WarmTable, sharpness: float) -> Backoff:
+    return Backoff(table, sharpness)
+
+
+class Backoff:
+    """Expectations by context.
+
+    Args:
+        sharpness: inverse temperature at which tokens are chosen; above 1 for greedy decoding.
+    """
+
+    def __init__(self, table: WarmTable, sharpness: float) -> None:
+        contexts = table.contexts
+        self._rows = _by_ending(contexts.endings.numpy())
+        self._after, self._alone = contexts.tokens[:, :TOP].numpy(), table.tokens[:, :TOP].numpy()
+        self._after_likely = sharpened(contexts.probabilities[:, :TOP].numpy(), sharpness)
+        self._alone_likely = sharpened(table.probabilities[:, :TOP].numpy(), sharpness)
+        self.entry = lru_cache(REMEMBERED)(self._entry)
+
+    def _entry(self, context: Context) -> tuple[int, list[int], list[float]]:
+        """How many of the last tokens are known together, and what to expect after them; not to be changed."""
+        for length in range(CONTEXT, 0, -1):
+            row = self._rows.get(context[CONTEXT - length :])
+            if row is not None:
+                return length, self._after[row].tolist(), self._after_likely[row].tolist()
+        token = context[-1]
+        if not 0 <= token < len(self._alone):
+            return 0, [], []
+        return 0, self._alone[token].tolist(), self._alone_likely[token].tolist()
+
+
+def _by_ending(endings: np.ndarray) -> dict[tuple[int, ...], int]:
+    """Ending, without what stands for nothing -> its row."""
+    lengths = (endings != NOTHING).sum(axis=1)
+    rows: dict[tuple[int, ...], int] = {}
+    for length in range(1, CONTEXT + 1):
+        own = np.flatnonzero(lengths == length)
+        columns = endings[own, CONTEXT - length :].T.tolist()
+        rows.update(zip(zip(*columns, strict=True), own.tolist(), strict=True))
+    return rows
+
+
+def sharpened(probabilities: np.ndarray, sharpness: float) -> np.ndarray:
+    """[n, k] probabilities of being chosen, at this inverse temperature; the sum of each row stays what it is."""
+    largest = probabilities.max(axis=1, keepdims=True, initial=1e-30)
+    powers = (probabilities / largest) ** sharpness
+    whole: np.ndarray = probabilities.sum(axis=1, keepdims=True) / np.maximum(powers.sum(axis=1, keepdims=True), 1e-30)
+    return powers * whole

@@ -1,0 +1,178 @@
+"""What a pool holds as tensors, and back again with every value checked.
+
+    keys.L [n, L], -1 before a text's first token   tokens.L [n, k], -1 behind the last   probabilities.L [n, k]
+    counts.1 [n]: predictions behind an average   young [lengths]: how many contexts, the last ones, are the young half
+    weights.S, seen.S   of the calibration's stage S, one value per bucket
+
+A token outside the vocabulary would crash the model on some devices: hence the checks. Knows no path and no lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+
+from lade.facts.vocabulary import readable
+from lade.memory.recycle import LENGTHS, NOTHING, Average, Entry
+from lade.memory.stages import PRIORS, SOURCES, TOP
+
+KIND, FORMAT = "pool", "2"
+ROUNDING = 1e-9  # how far above 1 an average may get
+MOST_SEEN = 2**31 - 1  # what a count's int32 holds
+AVERAGED = LENGTHS[-1]  # what follows these contexts are averages: counted, and no single-precision numbers
+CALIBRATION = ("weights", "seen")
+SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
+
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # of each tensor the shape and the dtype
+Table = dict[tuple[int, ...], Entry | Average]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A pool at one moment.
+
+    Attributes:
+        old: the predictions of the older half, in the order of `LENGTHS`.
+        young: those of the younger half, which speaks first.
+        weights: of the calibration, per stage and bucket.
+        seen: the observations behind each weight.
+    """
+
+    old: list[Table]
+    young: list[Table]
+    weights: list[list[float]]
+    seen: list[list[float]]
+
+
+def describe(model: Any) -> dict[str, str]:
+    """The file's metadata: what it is, and for which kind of model. Models of one type and size look alike."""
+    config = model.config.get_text_config(decoder=True)
+    sizes = {name: str(getattr(config, name, None)) for name in SIZES}
+    return {"kind": KIND, "format": FORMAT, "sources": ",".join(SOURCES), "model_type": config.model_type} | sizes
+
+
+def check_description(found: dict[str, str], model: Any) -> None:
+    """ValueError where a file with this metadata is not a pool, not of this format or not of this model."""
+    expected = describe(model)
+    if found.get("kind") != KIND:
+        raise ValueError("it is not a pool")
+    if found.get("format") != FORMAT or found.get("sources") != expected["sources"]:
+        raise ValueError(
+            f"a pool of format {found.get('format')} over {found.get('sources')}; "
+            f"allowed is format {FORMAT} over {expected['sources']}"
+        )
+    names = [name for name in ("model_type", *SIZES) if found.get(name) != expected[name]]
+    if names:
+        theirs, ours = (", ".join(f"{name}={values.get(name)}" for name in names) for values in (found, expected))
+        raise ValueError(f"a pool of another model: it has {theirs}; this model has {ours}")
+
+
+def pack(contents: Contents) -> dict[str, torch.Tensor]:
+    tensors = {"young": torch.tensor([len(table) for table in contents.young])}
+    for length, old, young in zip(LENGTHS, contents.old, contents.young, strict=True):
+        table = {key: entry for key, entry in old.items() if key not in young} | young
+        values: dict[str, list[Any]] = {
+            "keys": [token for key in table for token in key],
+            "tokens": _padded([entry[0] for entry in table.values()], -1),
+            "probabilities": _padded([entry[1] for entry in table.values()], 0.0),
+            "counts": [min(entry[-1], MOST_SEEN) for entry in table.values()] if length == AVERAGED else [],
+        }
+        for name, (shape, dtype) in _layout(length, len(table), TOP).items():
+            tensors[f"{name}.{length}"] = torch.tensor(values[name], dtype=dtype).reshape(shape)
+    for name in CALIBRATION:
+        for stage, buckets in enumerate(getattr(contents, name)):
+            tensors[f"{name}.{stage}"] = torch.tensor(buckets, dtype=torch.float64)
+    return tensors
+
+
+def unpack(tensors: dict[str, torch.Tensor], model: Any) -> Contents:
+    """ValueError, which says what is wrong, where `pack` could not have made these for this model."""
+    names = {"young"} | {f"{name}.{length}" for length in LENGTHS for name in _layout(length, 0, 0)}
+    names |= {f"{name}.{stage}" for name in CALIBRATION for stage in range(len(PRIORS))}
+    if set(tensors) != names:
+        raise ValueError(f"tensors are missing or unknown: {', '.join(sorted(set(tensors) ^ names))}")
+    vocabulary = readable(model)
+    halves = _halves([_table(tensors, length, vocabulary) for length in LENGTHS], tensors["young"])
+    weights, seen = _stages(tensors, "weights"), _stages(tensors, "seen")
+    if not all(0 <= value <= 1 for stage in weights for value in stage):
+        raise ValueError("a weight is not between 0 and 1")
+    if not all(0 < value < float("inf") for stage in seen for value in stage):
+        raise ValueError("a weight's number of observations is not positive")
+    return Contents(*halves, weights, seen)
+
+
+def _padded(rows: list[list[Any]], padding: float) -> list[Any]:
+    """All rows in one list, each padded to `TOP`. Lists inside lists would keep the garbage collector busy."""
+    flat: list[Any] = []
+    for row in rows:
+        flat += row
+        flat.extend([padding] * (TOP - len(row)))
+    return flat
+
+
+def _layout(length: int, size: int, top: int) -> Layout:
+    """Of one table."""
+    layout: Layout = {"keys": ((size, length), torch.int32), "tokens": ((size, top), torch.int32)}
+    if length == AVERAGED:
+        return layout | {"probabilities": ((size, top), torch.float64), "counts": ((size,), torch.int32)}
+    return layout | {"probabilities": ((size, top), torch.float32)}
+
+
+def _halves(tables: list[Table], young: torch.Tensor) -> tuple[list[Table], list[Table]]:
+    if tuple(young.shape) != (len(tables),) or young.dtype != torch.int64:
+        raise ValueError("the sizes of the young halves have the wrong shape or dtype")
+    old: list[Table] = []
+    new: list[Table] = []
+    for size, table in zip(young.tolist(), tables, strict=True):
+        if not 0 <= size <= len(table):
+            raise ValueError("a young half has another size than it can have")
+        entries = iter(table.items())
+        old.append(dict(islice(entries, len(table) - size)))
+        new.append(dict(entries))
+    return old, new
+
+
+def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Table:
+    keys, tokens = tensors[f"keys.{length}"], tensors[f"tokens.{length}"]
+    layout = _layout(length, len(keys) if keys.dim() else 0, tokens.shape[-1] if tokens.dim() else 0)
+    parts = [tensors[f"{name}.{length}"] for name in layout]
+    if [(tuple(part.shape), part.dtype) for part in parts] != list(layout.values()):
+        raise ValueError(f"the table of {length}-token contexts has the wrong shapes or dtypes")
+    probabilities = tensors[f"probabilities.{length}"]
+    known, said = tokens >= 0, keys != NOTHING
+    if not ((keys >= NOTHING) & (keys < vocabulary)).all() or not ((tokens >= -1) & (tokens < vocabulary)).all():
+        raise ValueError(f"a token is outside the vocabulary of {vocabulary}")
+    if (known[:, 1:] & ~known[:, :-1]).any() or (said[:, :-1] & ~said[:, 1:]).any() or not said[:, -1].all():
+        raise ValueError("padding stands where a token should")
+    if not ((probabilities >= 0) & (probabilities <= 1 + ROUNDING)).all():
+        raise ValueError("a probability is not between 0 and 1")
+    columns = [_cut(tokens, known), _cut(probabilities, known)]
+    if length == AVERAGED:
+        counts = tensors[f"counts.{length}"]
+        if not (counts >= 1).all():
+            raise ValueError("a context was not seen even once")
+        columns.append(counts.tolist())
+    contexts = zip(*keys.t().tolist(), strict=True)  # rows as tuples at once: few objects for the garbage collector
+    table: Table = dict(zip(contexts, zip(*columns, strict=True), strict=True))
+    if len(table) != len(keys):
+        raise ValueError("a context stands there twice")
+    return table
+
+
+def _cut(rows: torch.Tensor, known: torch.Tensor) -> list[list[Any]]:
+    """The rows without their padding, and no longer than `TOP`."""
+    lists = rows.tolist()
+    for row, width in zip(lists, known.sum(1).clamp(max=TOP).tolist(), strict=True):
+        del row[width:]
+    return lists
+
+
+def _stages(tensors: dict[str, torch.Tensor], name: str) -> list[list[float]]:
+    stages = [tensors[f"{name}.{stage}"] for stage in range(len(PRIORS))]
+    for stage, prior in zip(stages, PRIORS, strict=True):
+        if tuple(stage.shape) != (len(prior),) or stage.dtype != torch.float64:
+            raise ValueError(f"the calibration's {name} have the wrong shapes or dtypes")
+    return [stage.tolist() for stage in stages]

@@ -1,0 +1,118 @@
+"""A warm table's file in the user's cache folder: named by the fingerprint of the model that it was made for.
+
+Broken and foreign files are ignored with a warning, and so is a folder that takes none. Remembers no table.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lade.base.version import VERSION
+from lade.base.wrappers import unwrapped
+from lade.facts.fingerprint import configuration_key, fingerprint
+from lade.facts.vocabulary import readable
+from lade.files.cachefolder import CacheWarning, cache_folder
+from lade.files.regularfile import MEBIBYTE
+from lade.files.safefile import read, write
+from lade.memory.recycle import CONTEXT, NOTHING
+from lade.memory.warm.contexts import WarmContexts
+from lade.memory.warm.table import WarmTable
+
+FORMAT = "2"
+PREFIX = f"warm{FORMAT}-"
+PARTS = ("endings", "tokens", "probabilities")  # of the contexts
+MOST = 2048 * MEBIBYTE  # of a file: 256,000 entries with 900 tokens each
+NAMES = {"tokens", "probabilities"} | {f"contexts.{part}" for part in PARTS}
+
+_ignored: set[tuple[Any, ...]] = set()  # the states of the files that were warned of
+
+
+def table_file(model: Any) -> Path:
+    """Where this model's table is kept."""
+    model = unwrapped(model)
+    return cache_folder() / f"{PREFIX}{configuration_key(model)}-{fingerprint(model)}.safetensors"
+
+
+def find(model: Any) -> Path | None:
+    """Where the model's file would be; the weights are read only where there is a file of this configuration."""
+    try:
+        folder = cache_folder()
+        if not any(folder.glob(f"{PREFIX}*")) or not any(folder.glob(f"{PREFIX}{configuration_key(model)}-*")):
+            return None
+        return table_file(model)
+    except (OSError, ValueError):  # a folder that cannot be read; weights without data, which have no fingerprint
+        return None
+
+
+def load(path: Path, model: Any) -> tuple[WarmTable, str] | None:
+    """The table and its tokenizer's hash, or `None` behind one warning per broken file."""
+    state = _file_state(path)
+    if state is None or state in _ignored:
+        return None
+    try:
+        return _parsed(*read(path, MOST), model)
+    except (OSError, ValueError) as error:
+        _ignored.add(state)
+        warnings.warn(f"lade ignores {path}: {error}", CacheWarning, stacklevel=3)
+        return None
+
+
+def _file_state(path: Path) -> tuple[Any, ...] | None:
+    """Differs once the file was replaced; `None` where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return path, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: Any) -> tuple[WarmTable, str]:
+    """ValueError where this is not the model's table."""
+    if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint(model):
+        raise ValueError("it is not this model's table")
+    if set(tensors) != NAMES:
+        raise ValueError(f"it holds {sorted(tensors)}")
+    size = readable(model)
+    entries = tensors["tokens"], tensors["probabilities"]
+    contexts = WarmContexts(*(tensors[f"contexts.{part}"] for part in PARTS))
+    kept = entries[0].shape[-1] if entries[0].dim() else 0
+    _check(*entries, (size, kept), size)
+    endings = contexts.endings
+    if endings.dim() != 2 or endings.shape[1] != CONTEXT or endings.dtype != torch.int32:
+        raise ValueError("its contexts have the wrong shape or dtype")
+    _check(contexts.tokens, contexts.probabilities, (len(endings), kept), size)
+    if not ((endings >= NOTHING) & (endings < size)).all() or not (endings[:, -1] >= 0).all():
+        raise ValueError("a context holds what is no token of the model")
+    seconds = float(metadata.get("seconds", "nan"))
+    if not math.isfinite(seconds):
+        raise ValueError("it does not say what the table cost")
+    return WarmTable(*entries, contexts, seconds), metadata.get("tokenizer", "")
+
+
+def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
+    """ValueError where these are no predictions: `shape` ends with how many there are at one place."""
+    shaped = tuple(tokens.shape) == tuple(probabilities.shape) == shape and shape[-1] > 0
+    if not shaped or tokens.dtype != torch.int32 or probabilities.dtype != torch.float32:
+        raise ValueError("its tensors have the wrong shapes or dtypes")
+    if not ((tokens >= 0) & (tokens < vocabulary)).all() or not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ValueError("it holds what is no token of the model or no probability")
+
+
+def store(path: Path, table: WarmTable, tokenizer: str) -> None:
+    metadata = {
+        "format": FORMAT,
+        "fingerprint": path.stem.rsplit("-", 1)[1],
+        "seconds": repr(table.seconds),
+        "tokenizer": tokenizer,
+        "lade": VERSION,
+    }
+    try:
+        contexts = {f"contexts.{part}": getattr(table.contexts, part) for part in PARTS}
+        write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | contexts, metadata, MOST)
+    except OSError as error:
+        warnings.warn(f"lade keeps the warm table in memory only: {error}", CacheWarning, stacklevel=3)

@@ -1,0 +1,125 @@
+"""Costs of steps in the user's cache folder, one file per kind of model, device and way to run it.
+
+The kind of a model is its configuration and the shapes and dtypes of its weights: their values, which take longer to
+read than costs take to measure, cost no time. Broken and foreign files are ignored with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lade.base.wrappers import unwrapped
+from lade.facts.fingerprint import configuration_key
+from lade.files.cachefolder import CacheWarning, cache_folder
+from lade.files.regularfile import MEBIBYTE, AbsentFileError
+from lade.files.safefile import read, write
+from lade.pace.cost import Costs, StepCost
+from lade.pace.curve import KNOTS
+
+KIND, FORMAT = "cost", "1"
+MOST = MEBIBYTE  # of a file
+DEAREST = 20.0  # logarithm of a cost that none has
+CPUS = Path("/proc/cpuinfo")
+
+
+def describe(model: Any) -> dict[str, str]:
+    """What the costs hold for: the file's metadata."""
+    model = unwrapped(model)
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "model": configuration_key(model),
+        "device": _device_name(model.device),
+        "dtype": str(model.dtype),
+        "attention": str(getattr(model.config, "_attn_implementation", None)),
+        "threads": str(torch.get_num_threads()),
+        "torch": torch.__version__,
+    }
+
+
+def cost_file(model: Any) -> Path:
+    """Where the costs of this model, run as it is now, are kept."""
+    return _path(describe(model))
+
+
+def load(model: Any) -> StepCost:
+    """What an earlier process measured, as a guess that a few steps overrule; without a usable file, nothing."""
+    description = describe(model)
+    try:
+        return StepCost(_parsed(*read(_path(description), MOST), description))
+    except AbsentFileError:
+        return StepCost()
+    except (OSError, ValueError) as error:
+        warnings.warn(f"lade ignores the costs of steps in its cache folder: {error}", CacheWarning, stacklevel=2)
+        return StepCost()
+
+
+def keeper(model: Any) -> Callable[[Costs], None]:
+    """A function that keeps costs for later processes; of several that do, the last one's stay. Holds no model."""
+    return partial(_store, describe(model))
+
+
+def _store(description: dict[str, str], costs: Costs) -> None:
+    tensors = {f"{rows}.{context}": torch.tensor(logs, dtype=torch.float64) for (rows, context), logs in costs.items()}
+    try:
+        write(_path(description), tensors, description, MOST)
+    except OSError as error:
+        warnings.warn(f"lade keeps the costs of steps in memory only: {error}", CacheWarning, stacklevel=2)
+
+
+def _path(description: dict[str, str]) -> Path:
+    name = hashlib.blake2b(repr(sorted(description.items())).encode(), digest_size=16).hexdigest()
+    return cache_folder() / f"{KIND}{FORMAT}-{name}.safetensors"
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return device.type if device.type != "cpu" else f"{_cpu()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _cpu() -> str:
+    """The model's name; Python tells it on some systems only."""
+    try:
+        lines = CPUS.read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _parsed(
+    tensors: dict[str, torch.Tensor], metadata: dict[str, str], description: dict[str, str]
+) -> dict[tuple[int, int], list[float]]:
+    """ValueError where these are not costs of the described steps."""
+    differing = [name for name, value in description.items() if metadata.get(name) != value]
+    if differing:
+        theirs = ", ".join(f"{name}={metadata.get(name)}" for name in differing)
+        raise ValueError(
+            f"it is for {theirs}; this is {', '.join(f'{name}={description[name]}' for name in differing)}"
+        )
+    return {_key(name): _logs(tensor) for name, tensor in tensors.items()}
+
+
+def _key(name: str) -> tuple[int, int]:
+    rows, dot, context = name.partition(".")
+    if not (dot and rows.isdecimal() and context.isdecimal() and max(len(rows), len(context)) <= 2):
+        raise ValueError(f"{name!r} names no kind of step")
+    return int(rows), int(context)
+
+
+def _logs(tensor: torch.Tensor) -> list[float]:
+    if tuple(tensor.shape) != (len(KNOTS) - 1,) or tensor.dtype != torch.float64:
+        raise ValueError("a curve has the wrong shape or dtype")
+    logs: list[float] = tensor.tolist()
+    if not all(math.isfinite(value) and abs(value) <= DEAREST for value in logs):
+        raise ValueError("a cost is none")
+    return logs

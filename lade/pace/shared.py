@@ -1,0 +1,86 @@
+"""What steps cost, per model and way to run it, shared by all its calls and kept for later processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from lade.base.locks import ModelLocks, fork_safe_lock
+from lade.base.wrappers import unwrapped
+from lade.facts.fingerprint import configuration_key
+from lade.pace import costfile
+from lade.pace.cost import Costs, StepCost
+
+FIRST, OFTEN = 64, 512  # steps after which the file is written: the first time, and later
+
+
+class SharedCost:
+    """A `StepCost` that several threads may use.
+
+    Args:
+        keep: writes what `StepCost.logs` gives to where later processes find it.
+    """
+
+    def __init__(self, cost: StepCost, keep: Callable[[Costs], None]) -> None:
+        self.cost = cost
+        self._keep = keep
+        self._unsaved, self._enough = 0, FIRST  # steps
+        self._lock = fork_safe_lock()
+
+    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+        with self._lock:
+            self.cost.observe(tokens, context, rows, seconds)
+            self._unsaved += 1
+
+    def table(self, limit: int, context: int, rows: int) -> Sequence[float]:
+        with self._lock:
+            return self.cost.table(limit, context, rows)
+
+    def known(self, tokens: int, context: int, rows: int) -> bool:
+        with self._lock:
+            return self.cost.known(tokens, context, rows)
+
+    def save(self) -> None:
+        """Write the file where enough was learned since the last time; no step of another call waits for that."""
+        with self._lock:
+            if self._unsaved < self._enough:
+                return
+            self._unsaved, self._enough = 0, OFTEN
+            logs = self.cost.logs()
+        self._keep(logs)
+
+
+_shared: WeakKeyDictionary[Any, dict[tuple[str, ...], SharedCost]] = WeakKeyDictionary()
+_locks = ModelLocks()
+
+
+def shared_cost(model: Any, companion: Any = None) -> SharedCost:
+    """The costs of this model as it is run now: its device, dtype, attention and torch's threads.
+
+    Args:
+        companion: a second model that every step runs too. What both cost together starts from what the model costs
+            alone, and is not kept for later processes.
+    """
+    model = unwrapped(model)
+    way = (*_way(model), torch.get_num_threads())
+    if companion is not None:
+        companion = unwrapped(companion)
+        way = (*way, *_way(companion), configuration_key(companion))
+    with _locks.of(model):
+        ways = _shared.setdefault(model, {})
+        key = tuple(map(str, way))
+        if key not in ways:
+            keep = costfile.keeper(model) if companion is None else _forget
+            ways[key] = SharedCost(costfile.load(model), keep)
+        return ways[key]
+
+
+def _way(model: Any) -> tuple[Any, ...]:
+    return model.device, model.dtype, getattr(model.config, "_attn_implementation", None)
+
+
+def _forget(logs: Costs) -> None:
+    """Keep nothing."""

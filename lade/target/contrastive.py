@@ -1,0 +1,76 @@
+"""Contrastive decoding as a target: two models forward the same trees, each with a cache of its own; one set of scores.
+
+Knows how both run beside each other; the rule is in `lade.target.contrast`; drafting and choosing go on as with
+one model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from lade.core.tree import Draft
+from lade.target.call import Call
+from lade.target.contrast import Contrast, contrasted
+from lade.target.model import HFTarget, Outputs
+
+
+class ContrastiveTarget:
+    """An expert and an amateur that decode one tree together.
+
+    Args:
+        expert: the user's model; its cache is what is given back.
+        amateur: the other one, prefilled with the whole prompt by each call.
+        call: the amateur's (`amateur_call`).
+    """
+
+    def __init__(self, expert: HFTarget, amateur: HFTarget, call: Call, contrast: Contrast) -> None:
+        self.expert, self.amateur, self.call, self.contrast = expert, amateur, call, contrast
+        self.clock = expert.clock
+        self.vocabulary = min(expert.vocabulary, amateur.vocabulary)
+
+    @property
+    def order(self) -> list[int]:
+        return self.expert.order
+
+    def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
+        """The scores after the last prompt token, as node 0 (`HFTarget.prefill`)."""
+        expert = self.expert.prefill(input_ids, generation_config, model_kwargs)
+        amateur = self.amateur.prefill(self.call.input_ids, generation_config, self.call.model_kwargs)
+        return self._outputs(expert, amateur)
+
+    def depth_limit(self, slot: int, remaining: int) -> int:
+        return min(self.expert.depth_limit(slot, remaining), self.amateur.depth_limit(slot, remaining))
+
+    def room(self, rows: int) -> int:
+        return min(self.expert.room(rows), self.amateur.room(rows))
+
+    def forward(self, drafts: Sequence[Draft]) -> Outputs:
+        """One forward of each model for the drafts of the first n rows; it counts as one."""
+        return self._outputs(self.expert.forward(drafts), self.amateur.forward(drafts))
+
+    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
+        return outputs.nan_roots(slots)
+
+    def discard(self, slots: Sequence[int]) -> None:
+        self.expert.discard(slots)
+        self.amateur.discard(slots)
+
+    def keep(self, paths: Sequence[Sequence[int]]) -> None:
+        self.expert.keep(paths)
+        self.amateur.keep(paths)
+
+    def swap(self, one: int, other: int) -> None:
+        self.expert.swap(one, other)
+        self.amateur.swap(one, other)
+
+    def export(self, stock: DynamicCache) -> None:
+        """The expert's cache; a call that goes on from it prefills the amateur with the whole text again."""
+        self.expert.export(stock)
+
+    def _outputs(self, expert: Outputs, amateur: Outputs) -> Outputs:
+        return replace(expert, logits=contrasted(expert.logits, amateur.logits, self.contrast))

@@ -1,0 +1,181 @@
+"""The self-probe: does this model give a tree the logits that its paths would get alone?
+
+Once per model, and again once anything changed that may change what it computes. It catches what no configuration
+tells: masks or positions that are ignored, caches that mix rows, forwards of one token that compute something else.
+Tokens are fixed, so no random generator is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from transformers import DynamicCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from lade.base.locks import ModelLocks
+from lade.core.stats import Clock
+from lade.core.tree import Draft, TreeBuilder
+from lade.facts.precision import is_quantised, padding_works, precision
+from lade.facts.temperature import changes
+from lade.facts.vocabulary import readable
+from lade.target.cache import TreeCache
+from lade.target.growth import prefill_texts
+from lade.target.masks import Kind
+from lade.target.model import HFTarget, Outputs
+from lade.target.patches import patches_of
+
+PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
+BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
+LONGEST = 16  # tokens of a text with its draft
+ULPS = 4
+STEPS = 3  # one-token forwards of a model in full precision
+REMEMBERED = 64  # verdicts per model
+FLOAT32_SHARE = 1e-3  # of the logits' standard deviation: float32 noise is 1e-5 of it, a wrong mask 0.1 and more
+
+_verdicts: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
+_locks = ModelLocks()
+
+
+def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> str | None:
+    """Why trees come out wrong on this model, or `None` where they are right; remembered while it stays as it is."""
+    patches = patches_of(model)
+    if patches.foreign is not None:
+        return f"{patches.foreign}, may do another thing to a tree than to a text"
+    implementation = model.config.get_text_config(decoder=True)._attn_implementation
+    key = (
+        (implementation, ALL_ATTENTION_FUNCTIONS.get(implementation)),
+        (model.dtype, model.device, precision(model)),
+        (tuple(kinds.items()) if isinstance(kinds, dict) else kinds, position_limit),
+        patches.key,
+    )
+    with _locks.of(model):
+        verdicts = _verdicts.setdefault(model, {})
+        if key not in verdicts:
+            if len(verdicts) >= REMEMBERED:
+                verdicts.clear()
+            verdicts[key] = _probe(model, kinds, position_limit, patches.training)
+        return verdicts[key]
+
+
+def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None, random: bool) -> str | None:
+    try:
+        with torch.no_grad(), _generators_put_back(model.device) if random else contextlib.nullcontext():
+            error, allowed = _measure(model, kinds, position_limit)
+    except Exception as failure:  # noqa: BLE001 - whatever a model's own code raises, the text must still come out
+        return f"the self-probe failed with {type(failure).__name__}: {failure}"
+    if error <= allowed:
+        return None
+    return f"the self-probe found logits of a tree off by {error:.2g} (allowed {allowed:.2g})"
+
+
+def _measure(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> tuple[float, float]:
+    size = readable(model)
+    tokens = [(7919 * index + 13) % size for index in range(15)]
+    rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
+    if changes(model.config.get_text_config(decoder=True), 0, LONGEST):
+        del rows[1]  # rows of one batch would need temperatures of their own
+    elif padding_works(model):
+        del rows[1][3:]
+    target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock())
+    prefill_texts(target, rows)
+    error, reference = 0.0, torch.zeros(1)
+    for _ in range(2):  # the second time behind a kept path that is not contiguous
+        drafts = [_draft(tokens, row[-1]) for row in rows]
+        target.positions = [len(row) - 1 for row in rows]
+        outputs = target.forward(drafts)
+        for slot, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
+            for leaf in _leaves(draft):
+                path = _path(draft, leaf)
+                reference = _stock_logits(model, row[:-1] + [draft.tokens[node] for node in path])[-len(path) :]
+                error = max(error, distance(_path_logits(outputs, slot, path), reference))
+        paths = [_path(draft, draft.children[draft.children[0, tokens[8]], tokens[11]]) for draft in drafts]
+        target.keep(paths)
+        rows = [
+            row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
+            for row, draft, path in zip(rows, drafts, paths, strict=True)
+        ]
+    return _judged(model, rows[0], reference, error)
+
+
+def empty_cache(model: Any) -> TreeCache:
+    config = model.config.get_text_config(decoder=True)
+    return TreeCache(DynamicCache(config=config), config)
+
+
+def _draft(tokens: list[int], root: int) -> Draft:
+    builder = TreeBuilder(root)
+    for branch in BRANCHES:
+        builder.add_path(0, [tokens[index] for index in branch], "probe")
+    return builder.build()
+
+
+def _leaves(draft: Draft) -> list[int]:
+    return sorted(set(range(len(draft))) - set(draft.parents))
+
+
+def _path(draft: Draft, node: int) -> list[int]:
+    path = [node]
+    while path[0]:
+        path.insert(0, draft.parents[path[0]])
+    return path
+
+
+def _stock_logits(model: Any, tokens: list[int]) -> torch.Tensor:
+    """[len(tokens), V] of a plain causal forward without a cache."""
+    ids = torch.tensor([tokens], device=model.device)
+    return model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
+
+
+def _path_logits(outputs: Outputs, slot: int, path: list[int]) -> torch.Tensor:
+    """[len(path), V]"""
+    return torch.stack([outputs.at(slot, node)[0] for node in path]).float()
+
+
+def distance(found: torch.Tensor, reference: torch.Tensor) -> float:
+    """The largest difference; equal infinities have none, and what is no number is infinitely far."""
+    reference = reference.to(found.device)
+    largest = torch.where(found == reference, 0.0, (found - reference).abs()).max().item()
+    return largest if largest == largest else float("inf")
+
+
+def _judged(model: Any, tokens: list[int], logits: torch.Tensor, error: float) -> tuple[float, float]:
+    """The error of trees beside what is allowed: plain decoding's own distance from plain decoding, doubled.
+
+    One-token forwards, as plain decoding's, are held against one wide forward: where they are no better than a tree,
+    the model does not compute the same for one token and for several, whatever the tree's error.
+    """
+    computed_in = precision(model)
+    exact = computed_in in (torch.float32, torch.float64) and not is_quantised(model)
+    wide = _stock_logits(model, tokens)
+    steps = _one_by_one(model, tokens, STEPS if exact else len(tokens))
+    own, spread = distance(steps, wide[-len(steps) :]), max(_finite(logits).std().item(), 1e-3)
+    if exact:
+        return max(error, own), FLOAT32_SHARE * spread
+    if own > spread:  # no rounding
+        return own, spread
+    ulp = torch.finfo(computed_in).eps * _finite(wide).abs().max().item()
+    return error, max(ULPS * ulp, 2 * own, FLOAT32_SHARE * spread)
+
+
+def _one_by_one(model: Any, tokens: list[int], steps: int) -> torch.Tensor:
+    """[steps, V] of one-token forwards at the end of a text, behind one for what stands before."""
+    cache = DynamicCache(config=model.config.get_text_config(decoder=True))
+    parts = [tokens[:-steps], *([token] for token in tokens[-steps:])]
+    logits = [
+        model(input_ids=torch.tensor([part], device=model.device), past_key_values=cache, use_cache=True).logits[0, -1]
+        for part in parts
+        if part
+    ]
+    return torch.stack(logits[-steps:]).float()
+
+
+def _finite(logits: torch.Tensor) -> torch.Tensor:
+    return logits[logits.isfinite()]
+
+
+def _generators_put_back(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """For models that draw in their forward: neither the host's generator nor a CUDA device's is moved inside."""
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])

@@ -1,0 +1,167 @@
+"""Leaving attention and MLP sub-layers of a model out for a while: one that is left out adds nothing to the stream.
+
+Only forwards of the thread (or task) that asked for it leave anything out; others on the same model are whole. Knows
+what families call their sub-layers; nothing of drafting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lade.base.locks import fork_safe_lock
+from lade.target.skipset import SkipSet
+
+LAYERS = ("layers", "h")  # names inside the decoder
+ATTENTION = ("self_attn", "attn", "attention", "self_attention")  # names inside a layer
+MLP = ("mlp", "feed_forward", "block_sparse_moe")
+FEED = ("fc1", "fc2")  # in a layer that is its own MLP
+
+StandIn = Callable[[Callable[..., Any], torch.Tensor], Any]  # the module's own forward, hidden states -> its output
+
+_left_out: ContextVar[frozenset[int]] = ContextVar("lade_left_out", default=frozenset())  # ids of modules
+_lock = fork_safe_lock()
+_replaced: dict[int, _Replaced] = {}  # by the module's id
+
+
+@dataclass(slots=True)
+class _Replaced:
+    """A module whose forward asks whether it is left out."""
+
+    own: Any  # the forward that stood on the instance, `None` where it was the class's
+    ours: Callable[..., Any]
+    users: int = 0
+
+
+class Skipping:
+    """The sub-layers of a model that are left out together.
+
+    Args:
+        model: a transformers causal language model.
+        layers: which of its sub-layers.
+
+    Raises:
+        ValueError: names `layers` or the model, where it has no such sub-layers.
+    """
+
+    def __init__(self, model: Any, layers: SkipSet) -> None:
+        decoder = decoder_layers(model)
+        layers.check(len(decoder))
+        self.modules: list[tuple[Any, StandIn]] = []
+        shared = getattr(model.config.get_text_config(decoder=True), "num_kv_shared_layers", 0)
+        if shared and layers.attention:
+            raise ValueError(f"layers.attention={layers.attention}: allowed is (), as layers share keys and values")
+        for layer in layers.attention:
+            self.modules.append((_named(decoder[layer], ATTENTION), _no_attention))
+        for layer in layers.mlp:
+            self.modules += _mlp(decoder[layer])
+        self._ids = frozenset(id(module) for module, _ in self.modules)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Forwards inside this scope, in this thread or task, leave them out; the model is as it was afterwards."""
+        token = _left_out.set(self._ids)
+        done = []
+        try:
+            for module, stand_in in self.modules:
+                _replace(module, stand_in)
+                done.append(module)
+            yield
+        finally:
+            for module in done:
+                _put_back(module)
+            _left_out.reset(token)
+
+
+def leaving_out() -> bool:
+    """Whether forwards of this thread or task leave sub-layers out now."""
+    return bool(_left_out.get())
+
+
+def decoder_layers(model: Any) -> Any:
+    """The model's decoder layers, first to last. ValueError where they are not named as in known families."""
+    for decoder in (model.get_decoder(), model.base_model, getattr(model, "model", None)):
+        for name in LAYERS:
+            if isinstance(found := getattr(decoder, name, None), torch.nn.ModuleList):
+                return found
+    raise ValueError(f"model={type(model).__name__}: allowed are models whose decoder layers are {' or '.join(LAYERS)}")
+
+
+def _named(layer: Any, names: tuple[str, ...]) -> Any:
+    for name in names:
+        if isinstance(found := getattr(layer, name, None), torch.nn.Module):
+            return found
+    raise ValueError(f"layers of type {type(layer).__name__}: allowed are layers with one of {', '.join(names)}")
+
+
+def _mlp(layer: Any) -> list[tuple[Any, StandIn]]:
+    feeds = [getattr(layer, name, None) for name in FEED]
+    if None not in feeds:
+        return [(feeds[0], _passed_on), (feeds[1], _nothing)]
+    return [(_named(layer, MLP), _no_mlp())]
+
+
+def _no_attention(own: Callable[..., Any], hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return torch.zeros_like(hidden), None  # and no weights
+
+
+def _passed_on(own: Callable[..., Any], hidden: torch.Tensor) -> torch.Tensor:
+    return hidden
+
+
+def _nothing(own: Callable[..., Any], hidden: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(hidden)
+
+
+def _no_mlp() -> StandIn:
+    """Some mixtures of experts return the router's scores too: what this one returns is asked of it once."""
+    others: list[int] = []
+
+    def stand_in(own: Callable[..., Any], hidden: torch.Tensor) -> Any:
+        if not others:
+            output = own(hidden[:1, :1])
+            others.append(len(output) - 1 if isinstance(output, tuple) else 0)
+        nothing = torch.zeros_like(hidden)
+        return (nothing, *[None] * others[0]) if others[0] else nothing
+
+    return stand_in
+
+
+def _replace(module: Any, stand_in: StandIn) -> None:
+    with _lock:
+        entry = _replaced.get(id(module))
+        if entry is None:
+            entry = _Replaced(module.__dict__.get("forward"), _asking(module, module.forward, stand_in))
+            module.__dict__["forward"] = entry.ours
+            _replaced[id(module)] = entry
+        entry.users += 1
+
+
+def _put_back(module: Any) -> None:
+    with _lock:
+        entry = _replaced[id(module)]
+        entry.users -= 1
+        if entry.users:
+            return
+        del _replaced[id(module)]
+        if module.__dict__.get("forward") is entry.ours:  # else another's patch is on top, which calls ours
+            if entry.own is None:
+                del module.__dict__["forward"]
+            else:
+                module.__dict__["forward"] = entry.own
+
+
+def _asking(module: Any, whole: Callable[..., Any], stand_in: StandIn) -> Callable[..., Any]:
+    @functools.wraps(whole)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if id(module) not in _left_out.get():
+            return whole(*args, **kwargs)
+        return stand_in(whole, args[0] if args else kwargs["hidden_states"])
+
+    return forward

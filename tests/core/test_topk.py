@@ -1,0 +1,115 @@
+"""The k likeliest logits against sorting all of them, around the edges of the blocks that the search goes by."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lade.core.topk import BLOCK, likeliest
+
+SIZES = st.integers(-1, 3).flatmap(lambda extra: st.integers(1, 40).map(lambda blocks: blocks * BLOCK + extra)) | (
+    st.integers(1, 12 * BLOCK)
+)
+SEEDS = st.integers(0, 10_000)
+
+
+def noise(rows: int, size: int, seed: int, spread: float = 3.0) -> Tensor:
+    """Distinct logits within a row."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.stack([torch.randperm(size, generator=generator) for _ in range(rows)])
+    return spread * torch.special.ndtri((ranks + 0.5) / size).float()
+
+
+def softmax(logits: Tensor, tokens: Tensor, sharpness: float = 1.0) -> Tensor:
+    return (sharpness * logits.double()).softmax(-1).gather(1, tokens)
+
+
+@given(SIZES, st.integers(1, 9), st.integers(1, 4), SEEDS)
+def test_the_tokens_are_those_of_a_full_sort(size: int, k: int, rows: int, seed: int) -> None:
+    logits, k = noise(rows, size, seed), min(k, size)
+    tokens, probabilities = likeliest(logits, k)
+    assert torch.equal(tokens, logits.topk(k).indices)
+    assert tokens.shape == probabilities.shape == (rows, k)
+
+
+@pytest.mark.parametrize("extra", [0, 1, BLOCK - 1])
+@pytest.mark.parametrize("blocks", [15, 16, 17, 24])
+def test_every_place_is_found(blocks: int, extra: int) -> None:
+    """The largest of all stands at each index once, and the k largest together at either end, in one block or apart."""
+    size, k = blocks * BLOCK + extra, 8
+    tokens, _ = likeliest(noise(1, size, 0).expand(size, size) + 99 * torch.eye(size), k)
+    assert tokens[:, 0].tolist() == list(range(size))
+    for first in (0, BLOCK - 4, size - BLOCK - 4, size - k):
+        logits = torch.zeros(1, size)
+        logits[0, first : first + k] = torch.arange(k, 0, -1.0)
+        assert likeliest(logits, k)[0].tolist() == [list(range(first, first + k))]
+
+
+@given(SIZES, SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
+def test_probabilities_are_bounded(size: int, seed: int, sharpness: float) -> None:
+    """Never too small; too large by at most what the blocks without a chosen token hold below their largest logits."""
+    logits, k = noise(2, size, seed), min(8, size)
+    tokens, probabilities = likeliest(logits, k, sharpness)
+    exact = softmax(logits, tokens, sharpness)
+    assert (probabilities >= exact * (1 - 1e-5)).all()
+    assert (probabilities.sum(-1) <= 1 + 1e-5).all()
+    assert (probabilities.diff(dim=-1) <= 0).all()
+    powers = (sharpness * logits.double()).exp()
+    uncounted = torch.zeros(2, dtype=torch.float64)
+    for row in range(2):
+        for block in powers[row, : size // BLOCK * BLOCK].view(-1, BLOCK):
+            if not torch.isin(powers[row, tokens[row]], block).any():
+                uncounted[row] += block.sum() - block.max()
+    counted = powers.sum(-1) - uncounted
+    assert (probabilities <= exact * (powers.sum(-1) / counted)[:, None] * (1 + 1e-5)).all()
+
+
+@given(st.integers(1, 16 * BLOCK - 1), SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
+def test_short_rows_have_exact_probabilities(size: int, seed: int, sharpness: float) -> None:
+    logits = noise(3, size, seed)
+    tokens, probabilities = likeliest(logits, min(8, size), sharpness)
+    assert probabilities.double().numpy() == pytest.approx(softmax(logits, tokens, sharpness).numpy(), rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [5 * BLOCK, 40 * BLOCK + 5])
+def test_a_sure_model_has_exact_probabilities(size: int) -> None:
+    """Where few tokens share the mass."""
+    logits = noise(3, size, 7)
+    logits[:, ::97] += 15
+    tokens, probabilities = likeliest(logits, 8)
+    assert probabilities.double().numpy() == pytest.approx(softmax(logits, tokens).numpy(), rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [10, 5 * BLOCK, 40 * BLOCK + 5])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_precisions_are_read_as_they_are(size: int, dtype: torch.dtype) -> None:
+    """Ties, of which bfloat16 makes many, may come in any order: their logits are the same."""
+    logits = noise(3, size, 3).to(dtype)
+    tokens, probabilities = likeliest(logits, 8)
+    assert probabilities.dtype == torch.float32
+    assert torch.equal(logits.gather(1, tokens), logits.topk(8).values)
+    assert all(len(set(row)) == 8 for row in tokens.tolist())
+    same = likeliest(logits.float(), 8)
+    assert torch.equal(tokens, same[0])
+    assert torch.equal(probabilities, same[1])
+
+
+@pytest.mark.parametrize("size", [10, 5 * BLOCK, 16 * BLOCK, 40 * BLOCK + 5])
+@pytest.mark.parametrize("allowed", [1, 3, 8])
+def test_tokens_that_are_ruled_out_have_no_probability(size: int, allowed: int) -> None:
+    logits = torch.full((2, size), -torch.inf)
+    spots = torch.linspace(0, size - 1, allowed).long()
+    logits[:, spots] = torch.arange(allowed, 0, -1.0)
+    tokens, probabilities = likeliest(logits, 8)
+    assert tokens[:, :allowed].tolist() == [spots.tolist()] * 2
+    assert probabilities[:, :allowed].double().numpy() == pytest.approx(softmax(logits, tokens)[:, :allowed].numpy())
+    assert (probabilities[:, allowed:] == 0).all()
+
+
+@pytest.mark.parametrize("size", [10, 40 * BLOCK + 5])
+def test_the_logits_stay_as_they_are(size: int) -> None:
+    logits = noise(2, size, 1)
+    before = logits.clone()
+    likeliest(logits, 8, 2.0)
+    assert torch.equal(logits, before)

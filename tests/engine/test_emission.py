@@ -1,0 +1,212 @@
+"""Ways of choosing and emitting tokens, one outcome: plain decoding's, call for call."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation.streamers import BaseStreamer
+
+import lade
+from lade.core.request import Request
+from lade.engine.decoding import Decoding, _eos
+from lade.engine.emission import AtOnce, TokenByToken
+from lade.engine.scores import Record
+from lade.engine.stopping import Criteria, HostRule
+from lade.engine.stream import Stream
+from lade.engine.text import Text, UnreadText
+
+CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
+PROMPTS = ("Once upon a time, there was a", "Tom had a dog", "One day, a bird saw a big")
+NEW_TOKENS = 40
+Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+
+def at_once(decoding: Decoding) -> AtOnce:
+    ends = HostRule(_eos(decoding.call.criteria))
+    return AtOnce(decoding.requests, stream_of(decoding), decoding.call.processors, ends, decoding.noise)
+
+
+def token_by_token(decoding: Decoding) -> TokenByToken:
+    call, record = decoding.call, Record(False, False)
+    text = Text(call.input_ids)
+    ends = Criteria(call.criteria, text, record)
+    return TokenByToken(decoding.requests, stream_of(decoding), call.processors, ends, text, decoding.noise, record)
+
+
+def without_text(decoding: Decoding) -> TokenByToken:
+    call = decoding.call
+    text, ends = UnreadText(call.input_ids.device), HostRule(_eos(call.criteria))
+    return TokenByToken(
+        decoding.requests, stream_of(decoding), call.processors, ends, text, decoding.noise, Record(False, False)
+    )
+
+
+def stream_of(decoding: Decoding) -> Stream:
+    return Stream(decoding.streamer, decoding.requests, decoding._pad())
+
+
+@pytest.fixture(params=[at_once, token_by_token, without_text], ids=lambda way: way.__name__)
+def emission(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every call emits in this way; what it made of it is listed."""
+    made: list[Any] = []
+
+    def build(decoding: Decoding) -> Any:
+        made.append(request.param(decoding))
+        return made[-1]
+
+    monkeypatch.setattr(Decoding, "_emission", build)
+    return made
+
+
+class Recorder(BaseStreamer):
+    """Writes down every call, `begin_step` included."""
+
+    def __init__(self, until: int | None = None) -> None:
+        self.calls: list[Any] = []
+        self.until = until
+
+    def begin_step(self) -> None:
+        self.calls.append("step")
+
+    def put(self, value: Tensor) -> None:
+        self.calls.append((value.dtype, tuple(value.shape), value.tolist()))
+        if len(self.tokens()) == self.until:
+            raise KeyboardInterrupt
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+    def tokens(self) -> list[Any]:
+        """All but the steps, which plain decoding does not have."""
+        return [call for call in self.calls if call != "step"]
+
+
+def encode(story: Story, rows: int) -> dict[str, Tensor]:
+    batch = story[1](list(PROMPTS[:rows]), return_tensors="pt", padding=True)
+    return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+
+
+def seeded(generate: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
+    torch.manual_seed(3)
+    return generate(*args, max_new_tokens=NEW_TOKENS, **kwargs), torch.get_rng_state()
+
+
+GREEDY: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "suppressed": {"suppress_tokens": [261, 400, 429]},
+    "several ends": {"eos_token_id": [370, 335, 306]},
+}
+SAMPLED: dict[str, dict[str, Any]] = {
+    "sampled": {"top_k": 0},
+    "warped": {"temperature": 0.6, "top_k": 10, "top_p": 0.9},
+    "cold": {"temperature": 0.3, "min_p": 0.1},
+    "ends": {"temperature": 0.5, "eos_token_id": [385, 286]},
+}
+SETTINGS = {name: kwargs | {"do_sample": False} for name, kwargs in GREEDY.items()} | {
+    name: kwargs | {"do_sample": True} for name, kwargs in SAMPLED.items()
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_way_writes_plain_text(name: str, rows: int, shipped: Story, emission: list[Any]) -> None:
+    """The same text to the same streamer, and the same generator behind it."""
+    model, kwargs = shipped[0], encode(shipped, rows) | SETTINGS[name]
+    theirs, ours = Recorder(), Recorder()
+    plain, state = seeded(model.generate, **kwargs, streamer=theirs)
+    text, our_state = seeded(lade.generate, model, **kwargs, config=CONFIG, streamer=ours)
+    assert text.tolist() == plain.tolist()
+    assert torch.equal(our_state, state)
+    assert ours.tokens() == theirs.tokens()
+    assert len(emission) == 1
+    assert lade.last_stats().fallback is None
+    assert lade.last_stats().accepted_tokens > 0
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_samples_of_one_prompt(name: str, shipped: Story, emission: list[Any]) -> None:
+    model, kwargs = shipped[0], encode(shipped, 1) | SETTINGS[name] | {"num_return_sequences": 4}
+    plain, state = seeded(model.generate, **kwargs)
+    text, our_state = seeded(lade.generate, model, **kwargs, config=CONFIG)
+    assert text.tolist() == plain.tolist()
+    assert torch.equal(our_state, state)
+    assert len(emission) == 1
+
+
+def test_steps_are_announced_before_their_tokens(shipped: Story, emission: list[Any]) -> None:
+    """One `begin_step` per forward, the prefill's included, then what it accepted and one token more."""
+    streamer = Recorder()
+    lade.generate(
+        shipped[0], **encode(shipped, 1), config=CONFIG, streamer=streamer, do_sample=False, max_new_tokens=NEW_TOKENS
+    )
+    prompt, *calls, end = streamer.calls
+    assert prompt[1] == tuple(encode(shipped, 1)["input_ids"].shape)
+    assert end == "end"
+    starts = [index for index, call in enumerate(calls) if call == "step"]
+    accepted = [after - start - 1 for start, after in zip(starts, [*starts[1:], len(calls)], strict=True)]
+    assert starts[0] == 0
+    assert len(starts) == lade.last_stats().steps + 1
+    assert accepted[0] == 1
+    assert min(accepted) == 1 < max(accepted)
+    assert sum(accepted) == NEW_TOKENS
+
+
+@pytest.mark.parametrize("until", [2, 9])
+@pytest.mark.parametrize("sample", [True, False])
+def test_a_streamer_that_gives_up(until: int, sample: bool, shipped: Story, emission: list[Any]) -> None:
+    """Its exception comes out, and the generator stands where plain decoding would have left it."""
+    states = []
+    for generate in (shipped[0].generate, lambda **kwargs: lade.generate(shipped[0], config=CONFIG, **kwargs)):
+        streamer = Recorder(until)
+        with pytest.raises(KeyboardInterrupt):
+            seeded(generate, **encode(shipped, 1), do_sample=sample, streamer=streamer)
+        assert len(streamer.tokens()) == until
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+    assert len(emission) == 1
+
+
+# Parts
+
+
+def test_text_grows_row_by_row() -> None:
+    text = Text(torch.tensor([[0, 5], [6, 7]]))
+    for token in range(10, 20):
+        text.append(1, token)
+    text.append(0, 99)
+    assert text.of(0).tolist() == [[0, 5, 99]]
+    assert text.of(1).tolist() == [[6, 7, *range(10, 20)]]
+
+
+def test_text_does_not_touch_the_prompt() -> None:
+    prompt = torch.tensor([[1, 2]])
+    Text(prompt).append(0, 3)
+    assert prompt.tolist() == [[1, 2]]
+
+
+def test_rows_stream_in_lockstep() -> None:
+    """A column goes out when every unfinished row has it; a finished row is padded."""
+    streamer = Recorder()
+    requests = [Request(row, [1], prompt_length=1, limit=9) for row in range(2)]
+    stream = Stream(streamer, requests, pad=0)
+    for row, token in ((0, 10), (0, 11), (1, 20)):
+        requests[row].tokens.append(token)
+        stream.flush()
+    assert [call[2] for call in streamer.calls] == [[10, 20]]
+    requests[1].finished = True
+    stream.flush()
+    assert [call[2] for call in streamer.calls] == [[10, 20], [11, 0]]
+    requests[0].tokens.append(12)
+    requests[0].finished = True
+    stream.flush()
+    stream.flush()
+    assert [call[2] for call in streamer.calls] == [[10, 20], [11, 0], [12, 0]]
+
+
+def test_no_streamer_is_fine() -> None:
+    stream = Stream(None, [Request(0, [1, 2], prompt_length=1, limit=9)], pad=0)
+    stream.begin_step()
+    stream.flush()

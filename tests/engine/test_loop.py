@@ -1,0 +1,249 @@
+"""The loop, with a model that is a table: every row gets the text that one token at a time would give."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lade import LookaheadConfig
+from lade.core.request import Request, Verdict
+from lade.core.stats import Clock
+from lade.core.tally import together
+from lade.core.tree import Draft, TreeBuilder
+from lade.drafters.jacobi import JacobiDrafter
+from lade.engine.emission import AtOnce
+from lade.engine.loop import decode, retire
+from lade.engine.stopping import HostRule
+from lade.engine.stream import Stream
+
+VOCABULARY = 5
+
+
+class Table:
+    """Continues a text by its last two tokens."""
+
+    def __init__(self, seed: int) -> None:
+        noise = random.Random(seed)
+        self.next = [[noise.randrange(VOCABULARY) for _ in range(VOCABULARY)] for _ in range(VOCABULARY)]
+
+    def __call__(self, text: Sequence[int]) -> int:
+        return self.next[text[-2] if len(text) > 1 else 0][text[-1]]
+
+    def write(self, prompt: Sequence[int], limit: int, ends: frozenset[int]) -> list[int]:
+        """One token at a time."""
+        text = list(prompt)
+        for _ in range(limit):
+            text.append(self(text))
+            if text[-1] in ends:
+                break
+        return text
+
+
+class Outputs:
+    """The table's choices after the nodes of a forward, for the nodes that were asked for."""
+
+    def __init__(self, table: Table, texts: Sequence[Sequence[int]], drafts: Sequence[Draft]) -> None:
+        self.table, self.texts, self.drafts = table, [list(text) for text in texts], drafts
+
+    def greedy(self, slot: int, node: int) -> int:
+        draft = self.drafts[slot]
+        assert node in draft.queries
+        return self.table(self.texts[slot] + path_tokens(draft, root_path(draft, node)))
+
+
+def root_path(draft: Draft, node: int) -> list[int]:
+    return [0] if node == 0 else [*root_path(draft, draft.parents[node]), node]
+
+
+def accepted(clock: Clock) -> int:
+    return sum(together(clock.tallies.values()).accepted.values())
+
+
+def path_tokens(draft: Draft, path: Sequence[int]) -> list[int]:
+    return [draft.tokens[node] for node in path]
+
+
+class Target:
+    """Rows of cached texts, which the loop must keep together with their requests."""
+
+    def __init__(self, table: Table, prompts: Sequence[Sequence[int]]) -> None:
+        self.table, self.clock, self.vocabulary = table, Clock(), VOCABULARY
+        self.texts = [list(prompt) for prompt in prompts]
+        self.order = list(range(len(prompts)))
+        self.drafts: Sequence[Draft] = []
+        self.widths: list[int] = []
+
+    def first(self) -> Outputs:
+        """After the prefill: the last prompt token as a draft of its own, which is cached already."""
+        drafts = [TreeBuilder(text[-1]).build() for text in self.texts]
+        return Outputs(self.table, [text[:-1] for text in self.texts], drafts)
+
+    def depth_limit(self, slot: int, remaining: int) -> int:
+        return remaining - 1
+
+    def room(self, rows: int) -> int:
+        return 1 << 30
+
+    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
+        return []
+
+    def discard(self, slots: Sequence[int]) -> None:
+        raise AssertionError("nothing was spoiled")
+
+    def forward(self, drafts: Sequence[Draft]) -> Outputs:
+        for text, draft in zip(self.texts, drafts, strict=False):
+            assert draft.tokens[0] == self.table(text), "a draft stands in another request's row"
+        with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
+            self.drafts = drafts
+        self.widths.append(len(drafts))
+        return Outputs(self.table, self.texts[: len(drafts)], drafts)
+
+    def keep(self, paths: Sequence[Sequence[int]]) -> None:
+        for text, draft, path in zip(self.texts, self.drafts, paths, strict=False):
+            assert list(path) == root_path(draft, path[-1])
+            text += path_tokens(draft, path)
+
+    def swap(self, one: int, other: int) -> None:
+        for values in (self.texts, self.order):
+            values[one], values[other] = values[other], values[one]
+
+
+def run(
+    table: Table,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    drafter: Any,
+    ends: frozenset[int] = frozenset(),
+) -> tuple[list[Request], Target]:
+    target = Target(table, prompts)
+    requests = [
+        Request(row, list(prompt), len(prompt), limit)
+        for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
+    ]
+    emission = AtOnce(requests, Stream(None, requests, 0), None, HostRule(ends), None)
+    decode(list(requests), target.first(), target, drafter, emission)
+    return requests, target
+
+
+# The law
+
+PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6), min_size=1, max_size=4)
+
+
+@settings(max_examples=200)
+@given(
+    seed=st.integers(0, 50),
+    prompts=PROMPTS,
+    window=st.integers(1, 5),
+    ngram=st.integers(2, 5),
+    pools=st.booleans(),
+    ends=st.frozensets(st.integers(0, VOCABULARY - 1), max_size=1),
+    data=st.data(),
+)
+def test_every_row_as_if_alone(
+    seed: int,
+    prompts: list[list[int]],
+    window: int,
+    ngram: int,
+    pools: bool,
+    ends: frozenset[int],
+    data: st.DataObject,
+) -> None:
+    table, limits = Table(seed), [data.draw(st.integers(1, 25)) for _ in prompts]
+    config = LookaheadConfig(mode="lookahead", window=window, ngram=ngram, pool_from_prompt=pools)
+    requests, target = run(table, prompts, limits, JacobiDrafter(config.settled()), ends)
+    plain = [table.write(prompt, limit, ends) for prompt, limit in zip(prompts, limits, strict=True)]
+    assert [request.tokens for request in requests] == plain
+    assert all(request.finished for request in requests)
+    cached = [text for _, text in sorted(zip(target.order, target.texts, strict=True))]
+    assert cached == [text[:-1] for text in plain]
+    new = sum(request.emitted for request in requests)
+    assert new == len(requests) + target.clock.steps + accepted(target.clock)
+    assert target.widths == sorted(target.widths, reverse=True)
+
+
+# A drafter that knows the text, or half of it
+
+
+class Knowing:
+    """Drafts what the table will write, `depth` tokens of it, the `wrong`-th changed; and notes its calls."""
+
+    def __init__(self, table: Table, depth: int, wrong: int | None = None) -> None:
+        self.table, self.depth, self.wrong = table, depth, wrong
+        self.started: list[Request] = []
+        self.verdicts: list[Verdict] = []
+
+    def start(self, request: Request) -> None:
+        assert request.emitted == 1
+        assert not request.finished
+        self.started.append(request)
+
+    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        return [self._draft(request, depth) for request, depth in zip(requests, depths, strict=True)]
+
+    def _draft(self, request: Request, depth: int) -> Draft:
+        assert depth == request.limit - request.emitted - 1
+        text = self.table.write(request.tokens, min(depth, self.depth), frozenset())[len(request.tokens) :]
+        if self.wrong is not None and len(text) > self.wrong:
+            text[self.wrong] += 1
+        builder = TreeBuilder(request.tokens[-1])
+        builder.add_path(0, text, "known")
+        return builder.build()
+
+    def observe(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], verdicts: Sequence[Verdict], predictions: Any
+    ) -> None:
+        for request, verdict in zip(requests, verdicts, strict=True):
+            assert request.tokens[-len(verdict.tokens) :] == verdict.tokens
+        self.verdicts += verdicts
+
+
+@pytest.mark.parametrize(
+    ("depth", "wrong", "limit", "steps"),
+    [
+        (0, None, 10, 9),  # nothing but the root: one token a step
+        (3, None, 9, 2),  # a full match of 3 yields 4: 1 + 4 + 4
+        (3, None, 10, 3),
+        (8, None, 10, 1),  # never deeper than what is still allowed
+        (99, None, 10, 1),
+        (3, 0, 10, 9),  # never accepted
+        (3, 1, 9, 4),  # one of three accepted: two tokens a step
+        (3, 2, 10, 3),
+        (3, None, 1, 0),  # the prefill's token was all
+        (3, None, 2, 1),
+    ],
+)
+def test_steps(depth: int, wrong: int | None, limit: int, steps: int) -> None:
+    table = Table(1)
+    drafter = Knowing(table, depth, wrong)
+    requests, target = run(table, [[1, 2, 3]], [limit], drafter)
+    assert requests[0].tokens == table.write([1, 2, 3], limit, frozenset())
+    assert target.clock.steps == steps
+    assert accepted(target.clock) == limit - 1 - steps
+    assert len(drafter.verdicts) == steps
+    assert drafter.started == (requests if limit > 1 else [])
+
+
+def test_rows_leave_when_they_are_done() -> None:
+    """Limits 1, 9, 2, 5 at one token a step: the forward carries three rows, then two, then one."""
+    table = Table(2)
+    requests, target = run(table, [[1], [2], [3], [4]], [1, 9, 2, 5], Knowing(table, 0))
+    assert [request.emitted for request in requests] == [1, 9, 2, 5]
+    assert target.widths == [3, 2, 2, 2, 1, 1, 1, 1]
+
+
+# Leaving
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8))
+def test_the_active_requests_fill_the_first_rows(finished: list[bool]) -> None:
+    requests = [Request(row, [row], 1, 9, finished=done) for row, done in enumerate(finished)]
+    target = Target(Table(0), [[row] for row in range(len(requests))])
+    active = retire(requests, target)  # type: ignore[arg-type]
+    assert sorted(request.row for request in active) == [row for row, done in enumerate(finished) if not done]
+    assert target.order[: len(active)] == [request.row for request in active]
+    assert sorted(target.order) == list(range(len(requests)))
+    assert [request.row for request in requests] == list(range(len(requests)))

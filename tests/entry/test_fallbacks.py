@@ -1,0 +1,259 @@
+"""What cannot be branched decodes plainly: the same text as without lade, and one warning that says why."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import families
+import pytest
+import torch
+from families import POSITIONS
+from sidebyside import assert_falls_back, assert_looked_ahead, augmented
+from tiny import tiny_model, words
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    CLIPVisionConfig,
+    DynamicCache,
+    GenerationConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    PreTrainedModel,
+    StaticCache,
+)
+from transformers.cache_utils import DynamicLayer, QuantizedLayer
+from transformers.masking_utils import eager_mask
+from transformers.models.llama.modeling_llama import eager_attention_forward
+from unbranchable import SWITCH, UNBRANCHABLE, Unbranchable
+
+import lade
+from lade.entry import fallback
+from lade.target.call import Call
+
+GREEDY = {"do_sample": False, "max_new_tokens": SWITCH}
+BY_NAME = families.BY_NAME | {family.name: family for family in UNBRANCHABLE}
+KINDS = [
+    pytest.param(family, attention, id=f"{family.name}-{attention}")
+    for family in UNBRANCHABLE
+    for attention in family.attention
+]
+IMAGE = 60  # the token that stands for a patch of an image
+Inputs = Callable[[], dict[str, Any]]  # made anew for every call: caches are used up
+
+
+def tiny_llama(attention: str = "sdpa") -> PreTrainedModel:
+    return tiny_model(BY_NAME["llama"], attention)
+
+
+@pytest.fixture(autouse=True)
+def switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("USE_LADE", raising=False)
+
+
+# What the model is
+
+
+@pytest.mark.parametrize("lengths", [(9,), (5, 9, 3)], ids=("alone", "padded"))
+@pytest.mark.parametrize(("kind", "attention"), KINDS)
+def test_unbranchable_models(kind: Unbranchable, attention: str, lengths: tuple[int, ...]) -> None:
+    assert_falls_back(tiny_model(kind, attention), lambda: words(*lengths) | GREEDY, kind.reason)
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+def test_rope_switch_out_of_reach(name: str) -> None:
+    model = tiny_model(BY_NAME[name], "sdpa")
+    kwargs = words(9) | GREEDY | {"max_new_tokens": SWITCH - 9}
+    expected = model.generate(**kwargs)
+    assert lade.generate(model, **kwargs).tolist() == expected.tolist()
+    assert lade.last_stats().fallback is None
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+def test_rope_switch_one_token_on(name: str) -> None:
+    kwargs = GREEDY | {"max_new_tokens": SWITCH - 9 + 1}
+    assert_falls_back(tiny_model(BY_NAME[name], "sdpa"), lambda: words(9) | kwargs, BY_NAME[name].reason)
+
+
+def test_other_attention() -> None:
+    """Stock flash attention takes a tree for packed sequences, silently; so nothing but eager and sdpa is trusted."""
+    AttentionInterface.register("homemade", eager_attention_forward)
+    AttentionMaskInterface.register("homemade", eager_mask)
+    model = tiny_model(replace(BY_NAME["llama"], name="llama-homemade"), "homemade")
+    assert_falls_back(model, lambda: words(9) | GREEDY, "homemade")
+
+
+# What the call asks for
+
+REQUESTS: dict[str, tuple[Inputs, str]] = {
+    "output_attentions": (
+        lambda: words(9) | {"output_attentions": True, "return_dict_in_generate": True},
+        "output_attentions",
+    ),
+    "output_hidden_states": (
+        lambda: words(9) | {"output_hidden_states": True, "return_dict_in_generate": True},
+        "output_hidden_states",
+    ),
+    "use_cache": (lambda: words(9) | {"use_cache": False}, "use_cache"),
+    "static cache by name": (lambda: words(9) | {"cache_implementation": "static"}, "static"),
+    "static cache": (
+        lambda: words(9) | {"past_key_values": StaticCache(tiny_llama().config, max_cache_len=POSITIONS)},
+        "static",
+    ),
+    "inputs_embeds": (
+        lambda: {"inputs_embeds": tiny_llama().get_input_embeddings()(words(9)["input_ids"])},
+        "inputs_embeds",
+    ),
+}
+
+
+@pytest.mark.parametrize(("inputs", "reason"), REQUESTS.values(), ids=REQUESTS)
+def test_unbranchable_requests(inputs: Inputs, reason: str) -> None:
+    assert_falls_back(tiny_llama("eager"), lambda: inputs() | GREEDY, reason)
+
+
+def test_more_model_inputs() -> None:
+    """As multimodal models take: what an unknown input means at a later position, only the model knows."""
+    inputs = words(9) | {"token_type_ids": torch.full((1, 9), 5)} | GREEDY
+    assert_falls_back(tiny_model(BY_NAME["gpt2"], "sdpa"), lambda: dict(inputs), "token_type_ids")
+
+
+def tiny_llava() -> LlavaForConditionalGeneration:
+    vision = CLIPVisionConfig(
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
+    )
+    config = LlavaConfig(vision_config=vision, text_config=tiny_llama().config, image_token_index=IMAGE)
+    model = LlavaForConditionalGeneration(config).eval()
+    model.model.language_model.load_state_dict(tiny_llama().model.state_dict())
+    model.lm_head.load_state_dict(tiny_llama().lm_head.state_dict())
+    model.generation_config = copy.deepcopy(tiny_llama().generation_config)
+    return model
+
+
+def test_images() -> None:
+    text = words(9)["input_ids"].clamp(max=IMAGE - 1)
+    ids = torch.cat([torch.full((1, 4), IMAGE), text], dim=1)  # four patches
+    pixels = torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)
+    model, inputs = tiny_llava(), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
+    assert_falls_back(model, lambda: inputs | GREEDY, "mm_encoder_outputs")
+    expected = tiny_llama().generate(text, **GREEDY)
+    with augmented():
+        assert model.generate(text, **GREEDY).tolist() == expected.tolist()
+    assert_looked_ahead()
+
+
+def test_synced_gpus(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert_falls_back(tiny_llama(), lambda: words(9) | GREEDY | {"synced_gpus": True}, "synced_gpus")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class PackedLayer(QuantizedLayer):
+    """A quantised layer without a quantisation library behind it."""
+
+    def __init__(self) -> None:
+        DynamicLayer.__init__(self)
+
+    def _quantize(self, tensor: torch.Tensor, axis: int) -> torch.Tensor:
+        return tensor
+
+    def _dequantize(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def update(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return DynamicLayer.update(self, *args, **kwargs)
+
+    def get_seq_length(self) -> int:
+        return DynamicLayer.get_seq_length(self)
+
+
+def test_quantised_cache() -> None:
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=tiny_llama().config)
+        cache.layers = [PackedLayer() for _ in cache.layers]
+        return words(9) | GREEDY | {"past_key_values": cache}
+
+    assert_falls_back(tiny_llama(), inputs, "packedlayer")
+
+
+def test_offloaded_cache() -> None:
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=tiny_llama().config)
+        cache.offloading = True  # what needs a device is not reached: nothing is moved
+        cache.update = lambda key, value, layer, *args, **kwargs: cache.layers[layer].update(key, value)
+        return words(9) | GREEDY | {"past_key_values": cache}
+
+    assert_falls_back(tiny_llama(), inputs, "offload")
+
+
+class Elsewhere(torch.Tensor):
+    """Ids that say that they are on another device."""
+
+    device = torch.device("mps")
+
+
+@pytest.mark.parametrize(("sampled", "reason"), [(False, None), (True, "sampling on a device of type 'mps'")])
+def test_sampling_where_draws_are_not_known(sampled: bool, reason: str | None) -> None:
+    """No Apple device is needed to see that its generator is never asked: decided before any work."""
+    model = tiny_llama()
+    ids = words(9)["input_ids"].as_subclass(Elsewhere)
+    config = GenerationConfig(do_sample=sampled, output_attentions=False, output_hidden_states=False, use_cache=True)
+    config.is_assistant = False
+    inputs = {"past_key_values": DynamicCache(config=model.config)}
+    call = Call(model, ids, [], [], config, False, inputs)
+    found = fallback.reason_for_plain(call, lambda model, rows: None)
+    assert found is None if reason is None else (found or "").startswith(reason)
+
+
+# What never reaches the patch
+
+UNTOUCHED: dict[str, Inputs] = {
+    "beams": lambda: {"num_beams": 3, "do_sample": False},
+    "sampled beams": lambda: {"num_beams": 3, "do_sample": True},
+    "prompt lookup": lambda: {"prompt_lookup_num_tokens": 3, "do_sample": False},
+}
+
+
+@pytest.mark.parametrize("asked", UNTOUCHED.values(), ids=UNTOUCHED)
+def test_untouched_methods(asked: Inputs) -> None:
+    kwargs = words(9) | asked() | {"max_new_tokens": 16}
+    torch.manual_seed(0)
+    expected = tiny_llama().generate(**kwargs)
+    before = len(lade.log_history())
+    torch.manual_seed(0)
+    with augmented():
+        text = tiny_llama().generate(**kwargs)
+    assert text.tolist() == expected.tolist()
+    assert len(lade.log_history()) == before
+
+
+@pytest.mark.filterwarnings("ignore:Passing `generation_config` together with")
+def test_assistants() -> None:
+    """An assistant's own calls do reach the patch, many of them in one call of the user: one warning, no statistics."""
+    model, assistant = tiny_llama(), copy.deepcopy(tiny_model(BY_NAME["mistral"], "sdpa"))
+    kwargs = words(9) | GREEDY | {"assistant_model": assistant}
+    expected = model.generate(**kwargs)
+    before = len(lade.log_history())
+    with augmented(), pytest.warns(lade.FallbackWarning, match="assistant") as caught:
+        text = model.generate(**kwargs)
+    assert text.tolist() == expected.tolist()
+    assert len(caught) == 1
+    assert len(lade.log_history()) == before
+
+
+@pytest.mark.parametrize("name", ["mistral-sliding", "gemma3", "llama4"])
+@pytest.mark.parametrize("lengths", [(9,), (9, 4)], ids=str)
+def test_a_window_of_one_token(name: str, lengths: tuple[int, ...]) -> None:
+    """transformers' cache keeps all tokens there and masks none: what plain decoding makes of it is the text."""
+    family = BY_NAME[name]
+    size = "attention_chunk_size" if name == "llama4" else "sliding_window"
+    model = tiny_model(replace(family, name=f"{name} of one", config=family.config | {size: 1}))
+    assert_falls_back(model, lambda: words(*lengths) | GREEDY, "sliding window of one token")

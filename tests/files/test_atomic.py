@@ -1,0 +1,74 @@
+"""Files that are written in one step: whole, or as they were, with nothing left beside them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lade.files import atomic
+from lade.files.atomic import put_in_place
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_bytes(b"old")
+    return tmp_path / "file"
+
+
+def only(path: Path, content: bytes) -> bool:
+    return path.read_bytes() == content and list(path.parent.iterdir()) == [path]
+
+
+def test_the_new_content_replaces_the_old(path: Path) -> None:
+    put_in_place(path, b"new")
+    assert only(path, b"new")
+
+
+def test_a_name_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    put_in_place(path, b"new")
+    assert only(path, b"new")
+
+
+@pytest.mark.parametrize("error", [OSError("No space left on device"), KeyboardInterrupt()], ids=["full", "Ctrl-C"])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_what_fails_leaves_the_old_file_alone(
+    step: str, error: BaseException, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, step, fails)
+    with pytest.raises(type(error)):
+        put_in_place(path, b"new")
+    monkeypatch.undo()
+    assert only(path, b"old")
+
+
+def test_a_folder_in_its_place_stays(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    with pytest.raises(OSError, match="file"):
+        put_in_place(tmp_path / "file", b"new")
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_is_being_read_is_replaced_soon(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where a reader keeps a file from being replaced; some tries later it is gone, or it never goes."""
+    real, tries = os.replace, []
+
+    def held(source: Path, target: Path) -> None:
+        tries.append(target)
+        if len(tries) < 3:
+            raise PermissionError("used by another process")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", held)
+    monkeypatch.setattr(atomic, "PAUSE", 0.0)
+    monkeypatch.setattr(atomic, "ATTEMPTS", 2)
+    with pytest.raises(PermissionError):
+        put_in_place(path, b"new")
+    assert only(path, b"old")
+    tries.clear()
+    monkeypatch.setattr(atomic, "ATTEMPTS", 3)
+    put_in_place(path, b"new")
+    assert only(path, b"new")

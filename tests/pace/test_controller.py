@@ -1,0 +1,328 @@
+"""How many tokens a step carries, with costs from a table: against brute force, and what the text does to it."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lade.pace.controller import AGAIN, BASELINE, COLD, FIRST, GAIN, LONGEST, PATIENCE, STAY, TUITION, Controller
+from lade.pace.curve import KNOTS
+
+LIMIT = 48
+CHAIN = [0.8**depth for depth in range(LIMIT)]
+
+
+class Table:
+    """Costs that never change: 1 for the root, so much more for every further node."""
+
+    def __init__(self, slope: float = 0.02, measured: bool = True) -> None:
+        self.slope, self.measured = slope, measured
+        self.asked: list[tuple[int, int, int]] = []
+
+    def table(self, limit: int, context: int, rows: int) -> list[float]:
+        self.asked.append((limit, context, rows))
+        return [1.0, *(1 + self.slope * further for further in range(limit))]
+
+    def known(self, tokens: int, context: int, rows: int) -> bool:
+        assert tokens == rows  # one token per row
+        return self.measured
+
+
+def sure(limit: int = LIMIT, slope: float = 0.02) -> Controller:
+    """One that takes probabilities at their word."""
+    controller = Controller(Table(slope), limit)
+    controller._holds = 1.0
+    return controller
+
+
+def sizes(longest: int) -> list[int]:
+    """What is measured, and the whole tree."""
+    return [*(size for size in KNOTS if size < longest), longest]
+
+
+def speed(rows: Sequence[Sequence[float]], nodes: int, slope: float) -> float:
+    return sum(sum(masses[:nodes]) for masses in rows) / len(rows) / (1 + slope * (nodes - 1))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[float]:
+    """Path probabilities in the order that a tree grew in, which is nearly theirs."""
+    masses = draw(st.lists(st.floats(0, 1), max_size=LIMIT - 1))
+    return [1.0, *sorted(masses, reverse=True)]
+
+
+@given(st.lists(trees(), min_size=1, max_size=4), st.floats(0, 0.2))
+def test_the_first_choice_is_nearly_the_fastest_of_all_sizes(rows: list[list[float]], slope: float) -> None:
+    chosen = sure(slope=slope).choose(rows, 100)
+    longest = max(map(len, rows))
+    best = max(speed(rows, nodes, slope) for nodes in sizes(longest))
+    assert chosen in sizes(longest)
+    if chosen > 1:  # the rest goes into what wider trees teach
+        assert speed(rows, chosen, slope) >= (1 - TUITION) * best * (1 - 1e-9)
+        assert best >= GAIN / STAY
+    else:
+        assert best < GAIN / STAY * (1 + 1e-9) or longest == 1
+
+
+def test_more_nodes_than_the_fastest_are_taken_for_what_they_teach() -> None:
+    chain = [0.5**depth for depth in range(20)]
+    fastest = max(sizes(20), key=lambda nodes: speed([chain], nodes, 0.008))
+    assert sure(slope=0.008).choose([chain], 100) > fastest
+    doubting = sure(slope=0.008)
+    doubting._holds = 0.5  # in a text that may have turned, nothing is paid for lessons
+    assert doubting.choose([[1.0, *(2 * mass for mass in chain[1:])]], 100) == fastest
+
+
+@given(trees(), st.integers(1, LIMIT))
+def test_no_more_than_the_limit(masses: list[float], limit: int) -> None:
+    controller = sure(limit, slope=0.0)
+    for _ in range(5):
+        room = controller.room(100, 1, 0.0)
+        assert 1 <= room <= limit
+        assert 1 <= controller.choose([masses[:room]], 100) <= room
+
+
+def test_what_costs_nothing_is_taken_as_a_whole() -> None:
+    controller = sure(slope=0.0)
+    assert controller.choose([CHAIN], 100) == LIMIT
+    assert controller.decisions == {"limit reached": 1}
+    assert controller.choose([CHAIN[:20]], 100) == 20
+    assert controller.decisions == {"limit reached": 1, "most tokens per second": 1}
+
+
+def test_what_is_worth_nothing_is_left() -> None:
+    controller = sure()
+    for _ in range(3):
+        assert controller.choose([[1.0, 0.02, 0.01]], 100) == 1
+    assert controller.decisions == {"drafts cost more than they bring": 3}
+
+
+def test_the_root_alone() -> None:
+    controller = Controller(Table(measured=False), LIMIT)
+    assert controller.choose([[1.0], [1.0]], 100) == 1
+    assert controller.decisions == {"nothing to draft": 1}
+
+
+def test_trees_grow_back_step_by_step() -> None:
+    controller = sure(slope=0.0)
+    controller.choose([[1.0]], 100)
+    grown = [controller.choose([[1.0, *[0.5] * (controller.room(100, 1, 0.0) - 1)]], 100) for _ in range(4)]
+    assert grown == [8, 12, 16, 24]
+
+
+def test_costs_are_asked_for_the_steps_at_hand() -> None:
+    controller = sure()
+    controller.choose([CHAIN[:9], CHAIN[:5], CHAIN[:2]], 321)
+    assert controller.cost.asked == [(LIMIT, 321, 3)]
+
+
+def test_all_rows_together_decide() -> None:
+    """A hopeless row is padded anyway where another is worth a wide step; among many hopeless rows it is not."""
+    chain, hopeless = CHAIN[:12], [1.0, *[0.001] * 11]
+    alone = sure(slope=0.1).choose([chain], 100)
+    assert 1 < sure(slope=0.1).choose([chain, hopeless, hopeless], 100) < alone
+    assert sure(slope=0.1).choose([chain, *[hopeless] * 9], 100) == 1
+    assert sure(slope=0.1).choose([chain] * 7, 100) == alone
+
+
+# Steps that look for no drafts
+
+
+def step(controller: Controller, tree: Sequence[float], looking: float = 0.0) -> int:
+    """Nodes of the next one."""
+    room = controller.room(100, 1, looking)
+    return controller.choose([tree[:room]], 100) if room > 1 else room
+
+
+def baselines(controller: Controller, steps: int) -> list[int]:
+    """The steps, from 1 on, that carried one token to be timed."""
+    found = []
+    for number in range(1, steps + 1):
+        before = controller.decisions["baseline timed"]
+        nodes = step(controller, CHAIN)
+        if controller.decisions["baseline timed"] > before:
+            assert nodes == 1
+            found.append(number)
+    return found
+
+
+def test_one_token_is_timed_when_a_model_is_new_and_now_and_then() -> None:
+    assert baselines(Controller(Table(measured=False), LIMIT), 300) == [
+        *range(COLD + 1, COLD + FIRST + 1),
+        BASELINE,
+        2 * BASELINE,
+    ]
+    assert baselines(Controller(Table(measured=True), LIMIT), 300) == [BASELINE, 2 * BASELINE]
+
+
+def test_timing_changes_no_choice() -> None:
+    controller = sure()
+    sizes = [step(controller, CHAIN) for _ in range(BASELINE + 1)]
+    assert sizes[BASELINE - 1] == 1
+    assert sizes[BASELINE] == sizes[BASELINE - 2] > 1
+
+
+def test_steps_of_one_token_are_their_own_baseline() -> None:
+    controller = Controller(Table(slope=1.0, measured=False), LIMIT)
+    assert step(controller, [1.0]) == 1
+    for _ in range(2 * BASELINE):
+        step(controller, [1.0, 0.5])
+    assert controller.decisions == {"nothing to draft": 1, "drafts cost more than they bring": 2 * BASELINE}
+
+
+def looks(controller: Controller, tree: Sequence[float], steps: int, looking: float) -> list[bool]:
+    """Which steps looked for drafts."""
+    seen = []
+    for _ in range(steps):
+        seen.append(controller.room(100, 1, looking) > 1)
+        if seen[-1]:
+            controller.choose([tree], 100)
+    return seen
+
+
+@pytest.mark.parametrize("tree", [[1.0, 0.02, 0.01], [1.0]], ids=("worth nothing", "nothing"))
+@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.004, 0), (0.026, 5), (0.061, 12), (9.0, LONGEST)])
+def test_where_drafts_are_never_worth_it_looks_take_less_than_a_hundredth(
+    tree: list[float], looking: float, rest: int
+) -> None:
+    seen = looks(sure(), tree, PATIENCE + 5 * (rest + 1), looking)
+    assert seen == [True] * PATIENCE + 5 * ([False] * rest + [True])
+
+
+def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn() -> None:
+    controller = sure()
+    looks(controller, [1.0], PATIENCE, 9.0)
+    while controller.room(100, 1, 9.0) == 1:
+        pass
+    assert controller.choose([[1.0]], 100, repeats=True) == 1
+    learning = AGAIN - 1
+    assert looks(controller, [1.0], learning + LONGEST, 9.0) == [True] * learning + [False] * LONGEST
+
+
+def test_where_drafts_did_not_hold_a_token_that_repeats_is_chance() -> None:
+    controller = sure()
+    for _ in range(8):
+        controller.learn(0.9, 0.0)
+    looks(controller, [1.0], PATIENCE, 9.0)
+    while controller.room(100, 1, 9.0) == 1:
+        pass
+    assert controller.choose([[1.0]], 100, repeats=True) == 1
+    assert looks(controller, [1.0], LONGEST, 9.0) == [False] * LONGEST
+
+
+def test_drafts_that_are_worth_it_are_always_looked_for() -> None:
+    controller = sure()
+    assert all(looks(controller, CHAIN, BASELINE - 1, 9.0))
+    looks(controller, [1.0, 0.01], PATIENCE + 7, 9.0)
+    seen = looks(controller, CHAIN, LONGEST + 20, 9.0)
+    first = seen.index(True)
+    assert first <= LONGEST
+    assert all(seen[first:])  # one look that finds something is enough
+
+
+def test_a_draft_that_came_true_against_all_belief_ends_the_rest() -> None:
+    for holds, looked in ((0.1, True), (0.95, False)):
+        controller = sure()
+        looks(controller, [1.0, 0.01], PATIENCE, 9.0)
+        assert not looks(controller, CHAIN, 1, 9.0)[0]
+        controller._holds = holds
+        controller.learn(0.5, 0.5)
+        assert looks(controller, CHAIN, 1, 9.0)[0] is looked
+
+
+# Steadiness
+
+
+def noisy(masses: Sequence[float], noise: random.Random, size: float) -> list[float]:
+    return [1.0, *(mass * noise.uniform(1 - size, 1 + size) for mass in masses[1:])]
+
+
+def test_sizes_that_are_as_good_do_not_take_turns() -> None:
+    """Every node is worth what it costs within 2 %: nearly all sizes are as fast, and noise makes each the best."""
+    level = [1.0, 0.9, *[0.038] * 20]
+    noise, controller, fastest = random.Random(0), sure(slope=0.02), set()
+    sizes = []
+    for _ in range(BASELINE - 1):
+        masses = noisy(level, noise, 0.1)
+        sizes.append(controller.choose([masses], 100))
+        fastest.add(max(range(1, len(masses) + 1), key=lambda nodes: speed([masses], nodes, 0.02)))
+    assert len(fastest) > 8
+    assert sum(one != other for one, other in pairwise(sizes)) <= 1
+
+
+def test_speculation_is_not_switched_on_and_off() -> None:
+    """Drafts that are worth 2 %, give or take 1 %: between what begins speculation and what ends it."""
+    for started in (1, 2):
+        noise, controller = random.Random(0), sure(slope=0.02)
+        controller._last = started
+        sizes = [controller.choose([[1.0, noise.uniform(1.011, 1.029) * 1.02 - 1]], 100) for _ in range(100)]
+        assert set(sizes) == {started}
+
+
+def test_another_size_is_taken_where_it_is_worth_it() -> None:
+    controller = sure()
+    few, many = [1.0, 0.8, *[0.01] * 20], [1.0, *[0.5] * 21]
+    assert [controller.choose([masses], 100) for masses in (few, many, few, many)] == [2, 22, 2, 22]
+
+
+# Trust
+
+
+@pytest.mark.parametrize("expected", [1.0, 0.9, 0.6, 0.4])
+def test_drafts_that_never_come_true_end_and_come_back_when_they_do(expected: float) -> None:
+    controller = Controller(Table(), LIMIT)
+    tree = [1.0, expected, *(expected * 0.7**depth for depth in range(1, 9))]
+
+    def after(steps: int, came: float) -> list[int]:
+        sizes = []
+        for _ in range(steps):
+            sizes.append(controller.choose([tree], 100))
+            controller.learn(expected, came)
+        return sizes
+
+    assert min(after(100, expected)) > 1
+    assert after(32, 0.0)[-1] == 1
+    assert set(after(200, 0.0)) == {1}
+    assert after(5, expected)[-1] > 1
+    assert after(20, expected)[-1] == after(1, expected)[0] > 3
+
+
+@pytest.mark.parametrize("probability", [0.3, 0.6, 0.9])
+def test_probabilities_that_hold_are_believed(probability: float) -> None:
+    """Runs of misses that are no more frequent than expected hardly cost any belief."""
+    noise, controller, holds = random.Random(0), Controller(Table(), LIMIT), []
+    for _ in range(2000):
+        controller.learn(probability, probability * (noise.random() < probability))
+        holds.append(controller._holds)
+    assert sum(holds) / len(holds) > 0.85
+
+
+def test_lucky_guesses_are_not_believed() -> None:
+    """Unlikely drafts come true as often as any token: this says nothing for them."""
+    controller = Controller(Table(), LIMIT)
+    for step in range(100):
+        controller.learn(0.9, 0.01 if step % 10 == 0 else 0.0)
+    assert controller.choose([[1.0, 0.9]], 100) == 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 1.5), st.booleans(), st.floats(0, 1)), max_size=60))
+def test_belief_is_a_probability_whatever_comes(seen: list[tuple[float, bool, float]]) -> None:
+    controller = Controller(Table(), LIMIT)
+    for expected, came, share in seen:
+        controller.learn(expected, came * share * expected)
+        assert 0 < controller._holds < 1
+
+
+# Statistics
+
+
+@given(st.lists(trees(), min_size=1, max_size=20), st.booleans())
+def test_every_step_has_one_reason(steps: list[list[float]], measured: bool) -> None:
+    controller = Controller(Table(measured=measured), LIMIT)
+    for masses in steps:
+        step(controller, masses, looking=0.03)
+        controller.learn(sum(masses[1:3]), 0.0)
+    assert sum(controller.decisions.values()) == len(steps)
