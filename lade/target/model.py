@@ -23,7 +23,7 @@ from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
 from lade.memory.stages import TOP
 from lade.target.cache import TreeCache
-from lade.target.masks import Block, DenseMasks, Kind
+from lade.target.masks import Block, DenseMasks, MaskKind
 
 UNLIMITED = 1 << 30
 
@@ -107,7 +107,7 @@ class HFTarget:
         self,
         model: Any,
         cache: TreeCache,
-        kinds: dict[str, Kind] | Kind,
+        kinds: dict[str, MaskKind] | MaskKind,
         position_limit: int | None,
         clock: Clock,
         sharpness: float = 1.0,

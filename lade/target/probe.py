@@ -23,7 +23,7 @@ from lade.facts.temperature import changes
 from lade.facts.vocabulary import readable
 from lade.target.cache import TreeCache
 from lade.target.growth import prefill_texts
-from lade.target.masks import Kind
+from lade.target.masks import MaskKind
 from lade.target.model import HFTarget, Outputs
 from lade.target.patches import patches_of
 
@@ -39,7 +39,7 @@ _verdicts: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDi
 _locks = ModelLocks()
 
 
-def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> str | None:
+def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> str | None:
     """Why trees come out wrong on this model, or `None` where they are right; remembered while it stays as it is."""
     patches = patches_of(model)
     if patches.foreign is not None:
@@ -60,7 +60,7 @@ def probed_reason(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int
         return verdicts[key]
 
 
-def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None, random: bool) -> str | None:
+def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, random: bool) -> str | None:
     try:
         with torch.no_grad(), _generators_put_back(model.device) if random else contextlib.nullcontext():
             error, allowed = _measure(model, kinds, position_limit)
@@ -71,7 +71,7 @@ def _probe(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None
     return f"the self-probe found logits of a tree off by {error:.2g} (allowed {allowed:.2g})"
 
 
-def _measure(model: Any, kinds: dict[str, Kind] | Kind, position_limit: int | None) -> tuple[float, float]:
+def _measure(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> tuple[float, float]:
     size = readable(model)
     tokens = [(7919 * index + 13) % size for index in range(15)]
     rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]

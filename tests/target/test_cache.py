@@ -16,7 +16,7 @@ from transformers import DynamicCache, Gemma3TextConfig
 
 from lade.target import layers as layers_module
 from lade.target.cache import TreeCache
-from lade.target.layers import Lane, TreeLayer
+from lade.target.layers import LayerGroup, TreeLayer
 
 HEADS, HEAD_SIZE = 2, 3
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -94,7 +94,7 @@ class Rows:
             assert layer.get_mask_sizes(nodes) == (keys.shape[2], 0)
             assert torch.equal(values, -keys)
             for row, tree in enumerate(trees):
-                held, start = layer.lane.held(row), layer.lane.starts[row]
+                held, start = layer.group.held(row), layer.group.starts[row]
                 expected = keys_of([self.texts[row][start:] + tree], index)[0]
                 assert torch.equal(keys[row, :, : held + nodes], expected)
         self.cache.keep(paths)
@@ -110,19 +110,19 @@ class Rows:
     def check(self) -> None:
         assert self.cache.lengths == [len(text) for text in self.texts]
         for index, layer in enumerate(self._layers()):
-            self._check_contents(index, layer, layer.lane)
-            self._check_room(layer)
+            self._check_contents(index, layer, layer.group)
+            self._check_memory(layer)
 
-    def _check_contents(self, index: int, layer: TreeLayer, lane: Lane) -> None:
+    def _check_contents(self, index: int, layer: TreeLayer, group: LayerGroup) -> None:
         for row, text in enumerate(self.texts):
-            start = lane.starts[row]
-            assert lane.lengths[row] == len(text)
+            start = group.starts[row]
+            assert group.lengths[row] == len(text)
             assert 0 <= start <= (max(0, len(text) - self.window + 1) if layer.is_sliding else 0)
             expected = keys_of([text[start:]], index)[0]
-            assert torch.equal(layer.keys[row, :, : lane.held(row)], expected)
-            assert torch.equal(layer.values[row, :, : lane.held(row)], -expected)
+            assert torch.equal(layer.keys[row, :, : group.held(row)], expected)
+            assert torch.equal(layer.values[row, :, : group.held(row)], -expected)
 
-    def _check_room(self, layer: TreeLayer) -> None:
+    def _check_memory(self, layer: TreeLayer) -> None:
         capacity = layer.keys.shape[2]
         assert not layer.keys[:, :, self.used[layer] :].any()
         assert not layer.values[:, :, self.used[layer] :].any()
@@ -273,7 +273,7 @@ def test_sliding_layers_stay_small(window: int) -> None:
         starts = []
         for _ in range(200):
             rows.step(2, 9, [[0], [0, 8]])
-            starts.append(tuple(layer.lane.starts))
+            starts.append(tuple(layer.group.starts))
     assert layer.keys.shape[2] <= window + 24
     assert len({start[0] for start in starts}) <= 200 / 12 + 2
 

@@ -17,11 +17,11 @@ from transformers.masking_utils import create_masks_for_generate
 from lade.core.tree import ancestor_matrix
 from lade.target import layers as layers_module
 from lade.target.cache import TreeCache
-from lade.target.layers import Lane
-from lade.target.masks import Block, DenseMasks, Kind, layer_kinds, limited_mask
+from lade.target.layers import LayerGroup
+from lade.target.masks import Block, DenseMasks, MaskKind, layer_kinds, limited_mask
 
 LIMIT = 5  # window and chunk size
-FLOOR = torch.finfo(torch.float32).min
+LOWEST = torch.finfo(torch.float32).min
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 CONFIGS: dict[str, PretrainedConfig] = {
     "full": LlamaConfig(num_hidden_layers=2),
@@ -80,35 +80,35 @@ class Rows:
         self.masks.swap(one, other)
         self.real[one], self.real[other] = self.real[other], self.real[one]
 
-    def kind(self, name: str) -> Kind:
+    def kind(self, name: str) -> MaskKind:
         kinds = self.masks.kinds
         return kinds[name] if isinstance(kinds, dict) else kinds
 
-    def lane(self, name: str) -> Lane:
-        return self.cache.lane(sliding=name != FULL)
+    def group(self, name: str) -> LayerGroup:
+        return self.cache.group(sliding=name != FULL)
 
     def naive(self, name: str, trees: Sequence[list[int]]) -> Tensor:
         """[n, T, K] bool: what each node of each row may look at, slot by slot."""
-        extent = self.lane(name).extent
-        seen = torch.zeros(len(trees), self.nodes, extent, dtype=torch.bool)
+        kv_length = self.group(name).kv_length
+        seen = torch.zeros(len(trees), self.nodes, kv_length, dtype=torch.bool)
         for row, tree in enumerate(trees):
             for node in range(self.nodes):
-                for slot in range(extent):
+                for slot in range(kv_length):
                     seen[row, node, slot] = self._sees(name, row, tree, node, slot)
         return seen
 
     def _sees(self, name: str, row: int, tree: list[int], node: int, slot: int) -> bool:
-        lane, kind = self.lane(name), self.kind(name)
-        other = slot - lane.held(row)
+        group, kind = self.group(name), self.kind(name)
+        other = slot - group.held(row)
         if other >= 0:
             if other not in ancestors(tree, node):
                 return False
-            place = lane.lengths[row] + depth_of(tree, other)
+            place = group.lengths[row] + depth_of(tree, other)
         else:
-            place = lane.starts[row] + slot
+            place = group.starts[row] + slot
             if place < len(self.real[row]) and not self.real[row][place]:
                 return False
-        own, first = lane.lengths[row] + depth_of(tree, node), self.real[row].index(True)
+        own, first = group.lengths[row] + depth_of(tree, node), self.real[row].index(True)
         in_window = kind.window is None or own - kind.window < place
         return in_window and (kind.chunk is None or (own - first) // kind.chunk == (place - first) // kind.chunk)
 
@@ -158,15 +158,15 @@ def test_masks_agree(name: str, real: list[list[bool]], spare: int, data: st.Dat
             trees = [random_tree(data, st.integers(1, 6)) for _ in range(active)]
             block, masks = rows.step(trees)
             for kind, mask in masks.items():
-                defined = limited_mask(rows.masks, rows.kind(kind), rows.lane(kind), block)
+                defined = limited_mask(rows.masks, rows.kind(kind), rows.group(kind), block)
                 if mask is None:
                     assert defined.shape[:3] == (1, 1, 1)
                     assert not defined.any()
                     continue
-                assert mask.shape == (active, 1, rows.nodes, rows.lane(kind).extent)
+                assert mask.shape == (active, 1, rows.nodes, rows.group(kind).kv_length)
                 assert torch.equal(mask, defined)
                 assert torch.equal(mask[:, 0] == 0, rows.naive(kind, trees))
-                assert ((mask == 0) | (mask == FLOOR)).all()
+                assert ((mask == 0) | (mask == LOWEST)).all()
             rows.cache.keep([root_path(tree, data.draw(st.integers(0, 5))) for tree in trees])
             rows.swap(*(data.draw(st.integers(0, active - 1)) for _ in range(2)))
             active = data.draw(st.integers(1, active))
@@ -208,7 +208,7 @@ def test_chains_are_masked_as_transformers_does(name: str, pads: tuple[int, ...]
             theirs = theirs if isinstance(theirs, dict) else dict.fromkeys(ours, theirs)
             assert ours.keys() == theirs.keys()
             for kind, mask in ours.items():
-                own = by_place(mask, rows.lane(kind).starts[0], seen + nodes)
+                own = by_place(mask, rows.group(kind).starts[0], seen + nodes)
                 assert torch.equal(own, by_place(theirs[kind], offsets[kind != FULL], seen + nodes))
             rows.cache.keep([range(nodes)] * len(pads))
             _advance(stock, len(pads), nodes)
@@ -223,7 +223,7 @@ def _advance(cache: DynamicCache, rows: int, tokens: int) -> None:
 
 
 def test_full_masks_are_kept_from_step_to_step() -> None:
-    """One buffer while the capacity lasts, whatever the step; a new one only where the room doubles."""
+    """One buffer while the capacity lasts, whatever the step; a new one only where the capacity doubles."""
     rows = Rows(CONFIGS["full"], [[True] * 9] * 2)
     buffers = set()
     for step in range(120):
@@ -244,23 +244,23 @@ def test_layers_that_see_alike_share_one_mask() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_the_floor_survives_the_softmax(dtype: torch.dtype) -> None:
+def test_the_lowest_value_survives_the_softmax(dtype: torch.dtype) -> None:
     """Eager attention takes its softmax in float32, where a wholly masked row of -inf would become NaN."""
     rows, padding = Rows(CONFIGS["full"], [[False, True]]), torch.tensor([[False, True]])
     rows.masks = DenseMasks(layer_kinds(rows.config), rows.cache, padding, dtype, torch.device("cpu"))
     _, masks = rows.step([[-1]])
     assert masks[FULL].dtype == dtype
-    assert masks[FULL].flatten().tolist() == [max(torch.finfo(dtype).min, FLOOR), 0, 0]
+    assert masks[FULL].flatten().tolist() == [max(torch.finfo(dtype).min, LOWEST), 0, 0]
 
 
 # Kinds
 
 
 def test_kinds_of_a_model() -> None:
-    assert layer_kinds(CONFIGS["sliding"]) == Kind(SLIDING, window=LIMIT)
-    assert layer_kinds(LlamaConfig()) == Kind(FULL)
-    assert layer_kinds(CONFIGS["sliding and full"]) == {SLIDING: Kind(SLIDING, window=LIMIT), FULL: Kind(FULL)}
-    assert layer_kinds(CONFIGS["chunked and full"]) == {CHUNKED: Kind(CHUNKED, chunk=LIMIT), FULL: Kind(FULL)}
+    assert layer_kinds(CONFIGS["sliding"]) == MaskKind(SLIDING, window=LIMIT)
+    assert layer_kinds(LlamaConfig()) == MaskKind(FULL)
+    assert layer_kinds(CONFIGS["sliding and full"]) == {SLIDING: MaskKind(SLIDING, window=LIMIT), FULL: MaskKind(FULL)}
+    assert layer_kinds(CONFIGS["chunked and full"]) == {CHUNKED: MaskKind(CHUNKED, chunk=LIMIT), FULL: MaskKind(FULL)}
 
 
 def test_unknown_kinds_are_refused() -> None:
