@@ -1,34 +1,28 @@
-"""One call that decodes with lookahead: its parts put together, run, and its result as transformers shapes it."""
+"""One call of `generate` with lookahead: its parts, its run, its result."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-import transformers
-from packaging.version import Version
-from transformers import StoppingCriteriaList, TemperatureLogitsWarper
-from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput
+from transformers import TemperatureLogitsWarper
 
 from lade.config.settings import Settings
+from lade.core.drafter import Drafter
 from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.core.stats import Clock, CompanionClock, record
 from lade.drafters.factory import References, drafter_for
-from lade.engine import purity
-from lade.engine.acceptance import ProposedAtOnce, ProposedTokenByToken
-from lade.engine.emission import AtOnce, TokenByToken
-from lade.engine.loop import Emission, decode
+from lade.engine.emission import TokenByToken
+from lade.engine.emission_factory import emission_for
+from lade.engine.loop import decode
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
+from lade.engine.result import result_of, returns_cache
 from lade.engine.scores import Record
-from lade.engine.stopping import Criteria, HostRule, StopRule
 from lade.engine.stream import Stream
-from lade.engine.text import Text, UnreadText
 from lade.facts.positions import position_limit
 from lade.target.cache import TreeCache
 from lade.target.call import Call, generated_length
@@ -38,20 +32,25 @@ from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 
 UNLIMITED = 1 << 30
-GREEDY_SHARPNESS = 1.3
-MARKS_USER_CACHES = Version(transformers.__version__) >= Version("5.17")  # older ones: any cache may be the user's
+GREEDY_INVERSE_TEMPERATURE = 1.3  # greedy decoding has no temperature; this one ranks its drafts best
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A second model that has its say: its own call, and how the two are contrasted."""
+class Amateur:
+    """The weaker model of contrastive decoding: its own call, and the settings of the contrast."""
 
     call: Call
     contrast: Contrast
 
 
 class Decoding:
-    """One call: its requests, its target, and how it emits."""
+    """One call of `generate`.
+
+    Args:
+        references: per row a text that the output may repeat.
+        amateur: for contrastive decoding, else `None`.
+        method: drafts with a model; `None` drafts as the settings say.
+    """
 
     def __init__(
         self,
@@ -59,139 +58,84 @@ class Decoding:
         streamer: Any,
         settings: Settings,
         references: References | None,
-        beside: Beside | None = None,
+        amateur: Amateur | None = None,
         method: Method | None = None,
     ) -> None:
         self.call, self.streamer, self.settings = call, streamer, settings
-        sharpness = choice_sharpness(call)
         self.clock = Clock()
-        self.stock = call.model_kwargs["past_key_values"]
-        own = _target(call, self.clock, sharpness)
-        self.target: HFTarget | ContrastiveTarget = own
-        companion = None
-        if beside is not None:
-            amateur = _target(beside.call, CompanionClock(self.clock))
-            self.target = ContrastiveTarget(own, amateur, beside.call, beside.contrast)
-            companion = beside.call.model
-        self.drafter = (
-            drafter_for(call.model, settings, references, sharpness, companion)
+        inverse_temperature = inverse_temperature_of(call)
+        expert = _target(call, self.clock, inverse_temperature)
+        self.target = expert if amateur is None else _contrastive(expert, amateur, self.clock)
+        companion = None if amateur is None else amateur.call.model
+        self.drafter: Drafter = (
+            drafter_for(call.model, settings, references, inverse_temperature, companion)
             if method is None
-            else method.drafter(call, own)
+            else method.drafter(call, expert)
         )
-        self.requests = self._requests()
+        self.requests = _requests(call)
         sampling = call.generation_config.do_sample
-        self.draws = sampling and method is not None and not method.likeliest
-        self.noise = Noise(len(self.requests), call.input_ids.device) if sampling and not self.draws else None
-        wanted = call.generation_config
-        keeps = bool(wanted.return_dict_in_generate)
-        self.record = Record(keeps and bool(wanted.output_scores), keeps and bool(wanted.output_logits))
+        proposals = sampling and method is not None and not method.likeliest
+        self.noise = Noise(len(self.requests), call.input_ids.device) if sampling and not proposals else None
+        self.record = Record.asked_by(call.generation_config)
+        stream = Stream(streamer, self.requests, call.pad_token)
+        self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
 
     def run(self) -> Any:
-        emission = self._emission()
+        """Decode. Returns what plain decoding returns."""
         inputs = {name: value for name, value in self.call.model_kwargs.items() if name != "tokenizer"}
         try:
             first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs)
-            decode(self.requests, first, self.target, self.drafter, emission)
-            if self._cache_is_seen():
-                pad_ended_rows(self.requests, self.target, self._pad(), self._note(emission))
+            decode(self.requests, first, self.target, self.drafter, self.emission)
+            if returns_cache(self.call):
+                self._pad()
         finally:
             if self.noise is not None:
                 self.noise.rewind(max(request.emitted for request in self.requests))
         if self.streamer is not None:
             self.streamer.end()
-        self._finish_stats()
-        return self._result()
+        self._record_stats()
+        result = result_of(self.call, self.requests, self.record)
+        if returns_cache(self.call):
+            self.target.export(self.call.cache)
+        return result
 
-    def _cache_is_seen(self) -> bool:
-        """Whether the caller sees what the cache holds in the end, as with scores and logits always."""
-        returned = self.call.generation_config.return_dict_in_generate
-        return bool(returned or getattr(self.stock, "_is_user_defined", not MARKS_USER_CACHES))
+    def _pad(self) -> None:
+        """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""
+        pad, note = self.call.pad_token, None
+        if isinstance(self.emission, TokenByToken) and self.record.wanted:
+            note = partial(self.emission.pad, pad)
+        pad_ended_rows(self.requests, self.target, pad, note)
 
-    def _note(self, emission: Emission) -> Callable[[int, torch.Tensor], None] | None:
-        """What takes the logits behind a row's end, where they are recorded."""
-        if isinstance(emission, TokenByToken) and self.record.wanted:
-            return partial(emission.pad, self._pad())
-        return None
-
-    def _requests(self) -> list[Request]:
-        width = self.call.input_ids.shape[1]
-        limit = generated_length(self.call) - width
-        mask = self.call.model_kwargs.get("attention_mask")
-        rows = self.call.input_ids.tolist()
-        real = [[1] * width] * len(rows) if mask is None else mask[:, -width:].tolist()
-        texts = [list(itertools.compress(row, seen)) for row, seen in zip(rows, real, strict=True)]
-        return [Request(row, text, len(text), int(min(limit, UNLIMITED))) for row, text in enumerate(texts)]
-
-    def _emission(self) -> Emission:
-        call = self.call
-        stream = Stream(self.streamer, self.requests, self._pad())
-        blind = all(type(processor) in purity.TEXT_BLIND for processor in call.processors)
-        counted = all(type(criterion) in purity.HOST_CRITERIA for criterion in call.criteria)
-        # On the CPU a copy costs nothing, so warping only the nodes that the walk visits is cheaper than all of them.
-        # Proposals are few, and judged together.
-        worth = self.draws or (self.noise is None and not call.processors) or call.input_ids.device.type != "cpu"
-        if blind and counted and worth and not self.record.wanted:
-            at_once = ProposedAtOnce if self.draws else AtOnce
-            return at_once(self.requests, stream, call.processors, HostRule(_eos(call.criteria)), self.noise)
-        one_by_one = ProposedTokenByToken if self.draws else TokenByToken
-        if blind and counted:
-            text: Text | UnreadText = UnreadText(call.input_ids.device)
-            ends: StopRule = HostRule(_eos(call.criteria))
-        else:
-            text = Text(call.input_ids)
-            ends = Criteria(call.criteria, text, self.record)
-        return one_by_one(self.requests, stream, call.processors, ends, text, self.noise, self.record)
-
-    def _pad(self) -> int:
-        pad = self.call.generation_config._pad_token_tensor
-        return 0 if pad is None else int(pad)
-
-    def _finish_stats(self) -> None:
+    def _record_stats(self) -> None:
         emitted = sum(request.emitted for request in self.requests)
         stats = self.clock.stop(len(self.requests), emitted, self.drafter.end())
         record(stats, self.settings.debug)
 
-    def _result(self) -> Any:
-        config = self.call.generation_config
-        longest = max(request.emitted for request in self.requests)
-        new = [
-            request.tokens[request.prompt_length :] + [self._pad()] * (longest - request.emitted)
-            for request in self.requests
-        ]
-        ids = self.call.input_ids
-        # Choices are int64, so the result of plain decoding is, whatever the prompt's type.
-        sequences = torch.cat([ids, torch.tensor(new, dtype=torch.long, device=ids.device)], dim=1)
-        if self._cache_is_seen():
-            self.target.export(self.stock)
-        if not config.return_dict_in_generate:
-            return sequences
-        return GenerateDecoderOnlyOutput(
-            sequences=sequences,
-            scores=_stacked(self.record.scores) if config.output_scores else None,
-            logits=_stacked(self.record.logits) if config.output_logits else None,
-            past_key_values=self.stock,
-        )
 
-
-def _target(call: Call, clock: Clock, sharpness: float = 1.0) -> HFTarget:
-    config = call.text_config
-    cache = TreeCache(call.model_kwargs["past_key_values"], config)
-    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, sharpness)
-
-
-def _eos(criteria: StoppingCriteriaList) -> frozenset[int]:
-    ids = [criterion.eos_token_id for criterion in criteria if isinstance(criterion, EosTokenCriteria)]
-    return frozenset(int(token) for tensor in ids for token in tensor.tolist())
-
-
-def _stacked(rows: list[list[torch.Tensor]]) -> tuple[torch.Tensor, ...]:
-    """[B, V] per index of the longest row's new tokens."""
-    return tuple(torch.cat(column) for column in zip(*rows, strict=True))
-
-
-def choice_sharpness(call: Call) -> float:
-    """Inverse temperature at which tokens are chosen. Greedy decoding has none; 1.3 ranks its drafts best."""
+def inverse_temperature_of(call: Call) -> float:
+    """The inverse temperature at which tokens are chosen, for the ranking of drafts."""
     if not call.generation_config.do_sample:
-        return GREEDY_SHARPNESS
+        return GREEDY_INVERSE_TEMPERATURE
     warpers = [processor for processor in call.processors if isinstance(processor, TemperatureLogitsWarper)]
     return 1.0 / float(warpers[-1].temperature) if warpers else 1.0
+
+
+def _target(call: Call, clock: Clock, inverse_temperature: float = 1.0) -> HFTarget:
+    config = call.text_config
+    cache = TreeCache(call.cache, config)
+    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, inverse_temperature)
+
+
+def _contrastive(expert: HFTarget, amateur: Amateur, clock: Clock) -> ContrastiveTarget:
+    return ContrastiveTarget(expert, _target(amateur.call, CompanionClock(clock)), amateur.call, amateur.contrast)
+
+
+def _requests(call: Call) -> list[Request]:
+    """One request per row, without the padding of its prompt."""
+    width = call.input_ids.shape[1]
+    limit = int(min(generated_length(call) - width, UNLIMITED))
+    mask = call.model_kwargs.get("attention_mask")
+    rows = call.input_ids.tolist()
+    real = [[1] * width] * len(rows) if mask is None else mask[:, -width:].tolist()
+    texts = [list(itertools.compress(row, seen)) for row, seen in zip(rows, real, strict=True)]
+    return [Request(row, text, len(text), limit) for row, text in enumerate(texts)]

@@ -10,7 +10,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from lade.config.settings import LookaheadConfig
 from lade.core.stats import GenerationStats, record
-from lade.engine.decoding import Beside, Decoding
+from lade.engine.decoding import Amateur, Decoding
 from lade.engine.method import Method
 from lade.entry import fallback
 from lade.entry.amateur import amateur_call, check_positions
@@ -60,7 +60,7 @@ def lookahead_sample(
         model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus or False, model_kwargs
     )
     references = references_for(reference, generation_config, config, input_ids.shape[0], model)
-    beside = None if contrast is None else _contrasting(call, contrast)
+    amateur = None if contrast is None else _contrasting(call, contrast)
     reason = None if contrast is not None else _reason_for_plain(call)
     if reason is None and method is not None:
         reason = method.reason(call)
@@ -79,10 +79,10 @@ def lookahead_sample(
         if not call.is_assistant:
             record(_plain_stats(input_ids, result, reason), config.debug)
         return result
-    return Decoding(call, streamer, config.settled(), references, beside, method).run()
+    return Decoding(call, streamer, config.settled(), references, amateur, method).run()
 
 
-def _contrasting(call: Call, contrast: Contrast) -> Beside:
+def _contrasting(call: Call, contrast: Contrast) -> Amateur:
     """The amateur's part of a call, where both models can be branched."""
     check_contrast(contrast, call.model)
     reason, name = _reason_for_plain(call), "the model"
@@ -92,7 +92,7 @@ def _contrasting(call: Call, contrast: Contrast) -> Beside:
     if reason is not None:
         raise ValueError(f"contrast: contrastive decoding is not possible, because of {name}: {reason}")
     check_positions(amateur)
-    return Beside(amateur, contrast)
+    return Amateur(amateur, contrast)
 
 
 def _reason_for_plain(call: Call) -> str | None:

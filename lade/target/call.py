@@ -30,6 +30,17 @@ class Call:
     def text_config(self) -> Any:
         return self.model.config.get_text_config(decoder=True)
 
+    @property
+    def cache(self) -> Any:
+        """The cache that plain decoding would fill."""
+        return self.model_kwargs["past_key_values"]
+
+    @property
+    def pad_token(self) -> int:
+        """The id that fills rows which end early; 0 where none is given."""
+        pad = self.generation_config._pad_token_tensor
+        return 0 if pad is None else int(pad)
+
 
 def generated_length(call: Call) -> float:
     """The most tokens that the sequence may have in the end, as far as the criteria say."""

@@ -10,13 +10,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 import lade
+from lade.core.noise import Noise
 from lade.core.request import Request
-from lade.engine.decoding import Decoding, _eos
+from lade.engine import decoding
 from lade.engine.emission import AtOnce, TokenByToken
+from lade.engine.emission_factory import eos_tokens
 from lade.engine.scores import Record
 from lade.engine.stopping import Criteria, HostRule
 from lade.engine.stream import Stream
 from lade.engine.text import Text, UnreadText
+from lade.target.call import Call
 
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
 PROMPTS = ("Once upon a time, there was a", "Tom had a dog", "One day, a bird saw a big")
@@ -24,40 +27,30 @@ NEW_TOKENS = 40
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 
-def at_once(decoding: Decoding) -> AtOnce:
-    ends = HostRule(_eos(decoding.call.criteria))
-    return AtOnce(decoding.requests, stream_of(decoding), decoding.call.processors, ends, decoding.noise)
+def at_once(call: Call, requests: list[Request], stream: Stream, noise: Noise | None) -> AtOnce:
+    return AtOnce(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), noise)
 
 
-def token_by_token(decoding: Decoding) -> TokenByToken:
-    call, record = decoding.call, Record(False, False)
-    text = Text(call.input_ids)
-    ends = Criteria(call.criteria, text, record)
-    return TokenByToken(decoding.requests, stream_of(decoding), call.processors, ends, text, decoding.noise, record)
+def token_by_token(call: Call, requests: list[Request], stream: Stream, noise: Noise | None) -> TokenByToken:
+    record, text = Record(False, False), Text(call.input_ids)
+    return TokenByToken(requests, stream, call.processors, Criteria(call.criteria, text, record), text, noise, record)
 
 
-def without_text(decoding: Decoding) -> TokenByToken:
-    call = decoding.call
-    text, ends = UnreadText(call.input_ids.device), HostRule(_eos(call.criteria))
-    return TokenByToken(
-        decoding.requests, stream_of(decoding), call.processors, ends, text, decoding.noise, Record(False, False)
-    )
-
-
-def stream_of(decoding: Decoding) -> Stream:
-    return Stream(decoding.streamer, decoding.requests, decoding._pad())
+def without_text(call: Call, requests: list[Request], stream: Stream, noise: Noise | None) -> TokenByToken:
+    record, text = Record(False, False), UnreadText(call.input_ids.device)
+    return TokenByToken(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), text, noise, record)
 
 
 @pytest.fixture(params=[at_once, token_by_token, without_text], ids=lambda way: way.__name__)
 def emission(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every call emits in this way; what it made of it is listed."""
+    """Every call emits in this way; its emissions are listed."""
     made: list[Any] = []
 
-    def build(decoding: Decoding) -> Any:
-        made.append(request.param(decoding))
+    def build(call: Call, requests: list[Request], stream: Stream, noise: Noise | None, *_: Any) -> Any:
+        made.append(request.param(call, requests, stream, noise))
         return made[-1]
 
-    monkeypatch.setattr(Decoding, "_emission", build)
+    monkeypatch.setattr(decoding, "emission_for", build)
     return made
 
 

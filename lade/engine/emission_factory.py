@@ -1,0 +1,54 @@
+"""From a call to its emission: all nodes of a forward at once where nothing reads the text, else token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import StoppingCriteriaList
+from transformers.generation import EosTokenCriteria
+
+from lade.core.noise import Noise
+from lade.core.request import Request
+from lade.engine.acceptance import ProposedAtOnce, ProposedTokenByToken
+from lade.engine.emission import AtOnce, TokenByToken
+from lade.engine.purity import HOST_CRITERIA, TEXT_BLIND
+from lade.engine.scores import Record
+from lade.engine.stopping import Criteria, HostRule
+from lade.engine.stream import Stream
+from lade.engine.text import Text, UnreadText
+from lade.target.call import Call
+
+
+def emission_for(
+    call: Call, requests: Sequence[Request], stream: Stream, noise: Noise | None, record: Record, proposals: bool
+) -> AtOnce | TokenByToken:
+    """The emission of a call.
+
+    Args:
+        noise: for sampling from certain drafts, else `None`.
+        record: scores and logits that the caller gets back.
+        proposals: whether drafts are drawn from a distribution, so that an acceptance rule chooses.
+    """
+    unread = all(type(processor) in TEXT_BLIND for processor in call.processors) and all(
+        type(criterion) in HOST_CRITERIA for criterion in call.criteria
+    )
+    if unread and not record.wanted and (proposals or _pays_at_once(call, noise)):
+        at_once = ProposedAtOnce if proposals else AtOnce
+        return at_once(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), noise)
+    one_by_one = ProposedTokenByToken if proposals else TokenByToken
+    if unread:
+        unread_text, host_rule = UnreadText(call.input_ids.device), HostRule(eos_tokens(call.criteria))
+        return one_by_one(requests, stream, call.processors, host_rule, unread_text, noise, record)
+    text = Text(call.input_ids)
+    return one_by_one(requests, stream, call.processors, Criteria(call.criteria, text, record), text, noise, record)
+
+
+def _pays_at_once(call: Call, noise: Noise | None) -> bool:
+    """On a CPU, where a copy is free, scores of the visited nodes alone are cheaper; an argmax of all is cheap."""
+    return call.input_ids.device.type != "cpu" or (noise is None and not call.processors)
+
+
+def eos_tokens(criteria: StoppingCriteriaList) -> frozenset[int]:
+    """Tokens that end a text."""
+    ids = [criterion.eos_token_id for criterion in criteria if isinstance(criterion, EosTokenCriteria)]
+    return frozenset(int(token) for tensor in ids for token in tensor.tolist())
