@@ -1,4 +1,4 @@
-"""What users hand in, checked by what it can do: each check raises the one sentence about its argument, or nothing."""
+"""Checks of arguments: each raises a ValueError that names the argument, what is allowed and the value, or passes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lade.base.shown import invalid, shown
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Streamer(Protocol):
-    """What receives the tokens of a text while it is written, as streamers of transformers do."""
+    """Receives the tokens of a text as they are generated, like the streamers of transformers."""
 
     def put(self, value: Tensor) -> Any: ...
 
@@ -22,7 +22,7 @@ class Streamer(Protocol):
 
 
 def check_model(name: str, model: Any) -> None:
-    """Any causal or encoder-decoder model of transformers passes, and the wrappers around one."""
+    """Causal and encoder-decoder models of transformers pass, wrapped or not."""
     whole = None if isinstance(model, type) else unwrapped(model)
     generates = callable(getattr(whole, "generate", None))
     if not generates or not hasattr(getattr(whole, "config", None), "get_text_config"):
@@ -47,12 +47,12 @@ def check_path(name: str, path: Any) -> None:
 
 
 def check_switch(name: str, value: Any) -> None:
-    """An error that names the argument where the value is neither on nor off."""
+    """True, False, 1 and 0 pass."""
     if not isinstance(value, int) or value not in (0, 1):
-        raise ValueError(f"{name}={shown(value)}: allowed are True, False, 1 and 0")
+        raise invalid(name, "True, False, 1 or 0", value)
 
 
 def check_integer(name: str, value: Any, allowed: str, holds: Callable[[int], bool]) -> None:
-    """An error that names the argument where the value is no integer or does not hold."""
+    """Integers for which `holds` is true pass, booleans do not."""
     if isinstance(value, bool) or not isinstance(value, int) or not holds(value):
-        raise ValueError(f"{name}={shown(value)}: allowed is {allowed}")
+        raise invalid(name, allowed, value)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lade.base.shown import shown
+from lade.base.shown import invalid, shown
 from lade.files.atomic import put_in_place
 from lade.files.cachefolder import cache_folder
 from lade.files.jsonobject import read_object
@@ -27,7 +27,7 @@ SUFFIX = ".json"
 def preset_file(name: str | os.PathLike[str]) -> Path:
     """Where a preset lies: a value with a folder or `.json` in it is a path, any other a name in the cache folder."""
     if not isinstance(name, str | os.PathLike) or not str(name).strip(". "):
-        raise ValueError(f"PRESET={shown(name)}: allowed is the path of a preset's {SUFFIX} file, or a preset's name")
+        raise invalid("PRESET", f"the path of a preset's {SUFFIX} file, or a preset's name", name)
     try:
         path = Path(name).expanduser()
         if path.suffix != SUFFIX and path.name == name:
@@ -49,26 +49,25 @@ def read(path: Path, mode: str | None, modes: Sequence[str], names: Sequence[str
     where = f"PRESET={str(path)!r}"
     preset = read_object(path, MOST, where)
     if preset.get("kind") != KIND or preset.get("format") != FORMAT:
-        found = f"kind={shown(preset.get('kind'))}, format={shown(preset.get('format'))}"
-        raise ValueError(f"{where}: {found}: allowed are kind={KIND!r}, format={FORMAT}")
+        found = f"{shown(preset.get('kind'))} and {shown(preset.get('format'))}"
+        raise ValueError(f"{where}: kind and format must be {KIND!r} and {FORMAT}, got {found}")
     settings = preset.get("settings")
     if not isinstance(settings, dict) or not settings or not all(isinstance(own, dict) for own in settings.values()):
-        raise ValueError(f"{where}: settings={shown(settings)}: allowed is an object of objects, one for each mode")
+        raise invalid(f"{where}: settings", "an object of objects, one for each mode", settings)
     unknown = [key for key in settings if key not in modes]
     if unknown:
-        raise ValueError(f"{where}: settings of mode {shown(unknown[0])}: allowed are {', '.join(map(repr, modes))}")
+        raise invalid(f"{where}: a mode in settings", " or ".join(map(repr, modes)), unknown[0])
     fastest = preset.get("mode")
     if not isinstance(fastest, str) or fastest not in settings:
-        allowed = ", ".join(map(repr, settings))
-        raise ValueError(f"{where}: mode={shown(fastest)}: allowed are the modes of its settings, {allowed}")
+        raise invalid(f"{where}: mode", f"a mode in its settings, {' or '.join(map(repr, settings))}", fastest)
     chosen = mode or fastest
     if chosen not in settings:
-        raise ValueError(f"MODE={mode!r}: {where} has no settings of it: allowed are {', '.join(map(repr, settings))}")
+        raise invalid("MODE", f"{' or '.join(map(repr, settings))}, which {where} has settings for", mode)
     for key, own in settings.items():
         wrong = [name for name in own if name not in names]
         if wrong:
-            value = f"{wrong[0]}={shown(own[wrong[0]])}"
-            raise ValueError(f"{where}: settings of {key!r}: {value}: allowed are {', '.join(names)}")
+            got = f"{wrong[0]}={shown(own[wrong[0]])}"
+            raise ValueError(f"{where}: settings of {key!r} must be among {', '.join(names)}, got {got}")
     return chosen, settings[chosen]
 
 

@@ -79,12 +79,12 @@ class LookaheadConfig:
 
     def __post_init__(self) -> None:
         if self.mode is not None and self.mode not in MODES:
-            raise ValueError(f"mode={shown(self.mode)}: allowed are {', '.join(map(repr, MODES))}")
+            raise invalid("mode", f"{', '.join(map(repr, MODES))} or None", self.mode)
         for name in BOUNDS:
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
         if self.tenant is not None and (not isinstance(self.tenant, str) or not self.tenant):
-            raise ValueError(f"tenant={shown(self.tenant)}: allowed is a name of at least one character, or None")
+            raise invalid("tenant", "a name of at least one character, or None", self.tenant)
         if self.sources is not None:
             _check_sources(self.sources)
         check_integer("seed", self.seed, "an integer", lambda value: True)
@@ -140,7 +140,7 @@ class Settings:
 def _check_sources(value: Any) -> None:
     known = isinstance(value, tuple) and all(isinstance(name, str) and name in FAMILIES for name in value)
     if not known or not value:
-        raise ValueError(f"sources={shown(value)}: allowed are tuples of {', '.join(map(repr, FAMILIES))}, or None")
+        raise invalid("sources", f"a tuple of {', '.join(map(repr, FAMILIES))}, or None", value)
 
 
 def check_size(name: str, value: Any, field: str | None = None) -> None:
@@ -210,11 +210,11 @@ def config_lade(**settings: Any) -> LookaheadConfig:
     global _default, _told
     for name, value in settings.items():
         if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
-            allowed = " and ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
-            raise ValueError(f"{name}={shown(value)} is not available in this version: allowed are {allowed}")
+            allowed = " or ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
+            raise invalid(name, f"{allowed} in this version", value)
         if name not in FIELDS and name not in UNAVAILABLE and name != PRESET:
             allowed = ", ".join([*FIELDS, PRESET, *UNAVAILABLE])
-            raise ValueError(f"unknown setting {name}={shown(value)}: allowed are {allowed}")
+            raise ValueError(f"unknown setting {name}={shown(value)}: the name must be one of {allowed}")
     if settings.get(PRESET) is not None:
         settings = _with_preset(settings)
     changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
@@ -256,7 +256,7 @@ def _replace(config: LookaheadConfig, changes: dict[str, Any]) -> LookaheadConfi
         return dataclasses.replace(config, **changes)
     except ValueError as error:
         message = str(error)
-        head = re.split("=| must ", message, maxsplit=1)[0]  # what the error is about
+        head = message.split(" must ", maxsplit=1)[0]  # what the error is about
         public = {field: name for name, field in FIELDS.items()}
         said = re.sub(r"\w+", lambda word: public.get(word[0], word[0]), head)
         raise ValueError(said + message[len(head) :]) from None

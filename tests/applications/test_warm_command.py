@@ -55,7 +55,7 @@ def test_wrong_arguments_are_named_before_any_work(tmp_path: Path, table_folder:
     assert not table_folder.exists()
     result = run(STORIES, "--top", 513)
     assert result.exit_code == 2
-    assert "top=513: allowed is an integer from 1 to 512" in result.stderr
+    assert "top must be an integer from 1 to 512" in result.stderr
 
 
 def test_a_folder_that_takes_no_table_is_an_error(table_folder: Path) -> None:

@@ -92,22 +92,25 @@ def broken(**changes: Any) -> str:
         ("{", ["is not JSON"]),
         ("\udcff", ["is not JSON"]),
         ("[1]", ["a JSON object is needed, not list"]),
-        ("{}", ["kind=None", "format=None", "kind='preset', format=1"]),
-        (broken(format=2), ["format=2", "format=1"]),
-        (broken(settings=[]), ["settings=[]", "an object of objects"]),
-        (broken(settings={}), ["settings={}", "an object of objects"]),
-        (broken(settings={"auto": 16}), ["settings={'auto': 16}"]),
-        (broken(settings={"fast": {}}), ["mode 'fast'", "'auto', 'lookahead'"]),
-        (broken(mode="lookahead", settings={"auto": {}}), ["mode='lookahead'", "'auto'"]),
-        (broken(mode=["auto"]), ["mode=['auto']", "'auto', 'lookahead'"]),
-        (broken(mode=None), ["mode=None", "'auto', 'lookahead'"]),
-        (broken(settings={"auto": {"BUDGETS": 3}}), ["'auto'", "BUDGETS=3", "LEVEL, WINDOW_SIZE"]),
-        (broken(settings={"auto": {"SEED": 3}}), ["'auto'", "SEED=3", "LEVEL, WINDOW_SIZE"]),
-        (broken(settings={"auto": {"BUDGET": 0}}), ["'auto'", "BUDGET=0", "at least 1"]),
-        (broken(settings={"auto": {"BUDGET": 16.0}}), ["'auto'", "BUDGET=16.0", "an integer of at least 1"]),
-        (broken(settings={"auto": {"LEVEL": "5"}}), ["'auto'", "LEVEL='5'", "an integer of at least 2"]),
-        (broken(settings={"auto": {"BUDGET": 10**7}}), ["'auto'", "BUDGET=10000000", "at most 4096"]),
-        (broken(settings={"auto": {"LEVEL": 10**6}}), ["'auto'", "LEVEL=1000000", "at most 256"]),
+        ("{}", ["kind and format must be 'preset' and 1, got None and None"]),
+        (broken(format=2), ["'preset' and 1, got 'preset' and 2"]),
+        (broken(settings=[]), ["settings must be an object of objects", "got []"]),
+        (broken(settings={}), ["settings must be an object of objects", "got {}"]),
+        (broken(settings={"auto": 16}), ["got {'auto': 16}"]),
+        (broken(settings={"fast": {}}), ["a mode in settings must be 'auto' or 'lookahead', got 'fast'"]),
+        (
+            broken(mode="lookahead", settings={"auto": {}}),
+            ["mode must be a mode in its settings, 'auto', got 'lookahead'"],
+        ),
+        (broken(mode=["auto"]), ["mode must be", "'auto' or 'lookahead', got ['auto']"]),
+        (broken(mode=None), ["mode must be", "'auto' or 'lookahead', got None"]),
+        (broken(settings={"auto": {"BUDGETS": 3}}), ["settings of 'auto' must be among", "LEVEL", "got BUDGETS=3"]),
+        (broken(settings={"auto": {"SEED": 3}}), ["settings of 'auto' must be among", "LEVEL", "got SEED=3"]),
+        (broken(settings={"auto": {"BUDGET": 0}}), ["'auto': BUDGET must be an integer of at least 1", "got 0"]),
+        (broken(settings={"auto": {"BUDGET": 16.0}}), ["'auto': BUDGET must be an integer of at least 1", "got 16.0"]),
+        (broken(settings={"auto": {"LEVEL": "5"}}), ["'auto': LEVEL must be an integer of at least 2", "got '5'"]),
+        (broken(settings={"auto": {"BUDGET": 10**7}}), ["'auto': BUDGET must be", "at most 4096, got 10000000"]),
+        (broken(settings={"auto": {"LEVEL": 10**6}}), ["'auto': LEVEL must be", "at most 256, got 1000000"]),
         (
             broken(mode="lookahead", settings={"lookahead": {"WINDOW_SIZE": 2000}}),
             ["'lookahead'", "(WINDOW_SIZE + GUESS_SET_SIZE) * (LEVEL - 1) must be at most 4096", "= 16000"],
@@ -126,7 +129,7 @@ def test_broken_presets_are_refused(content: str, parts: list[str], path: Path) 
 
 @pytest.mark.parametrize("value", [3, True, "", " ", ".", "..", "...", " .. ", ["a"], Path(".."), Path(".")])
 def test_what_is_no_name_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"^PRESET=.*allowed is the path") as caught:
+    with pytest.raises(ValueError, match=r"^PRESET must be the path") as caught:
         config_lade(PRESET=value)
     assert repr(value) in str(caught.value)
 
@@ -152,7 +155,7 @@ def test_a_name_with_a_folder_in_it_is_a_path(value: str, table_folder: Path) ->
 def test_a_mode_without_settings_is_refused(path: Path) -> None:
     write(path, "auto", {"auto": {"BUDGET": 1}}, {})
     before = default_config()
-    with pytest.raises(ValueError, match=r"^MODE='lookahead': .*no settings of it: allowed are 'auto'") as caught:
+    with pytest.raises(ValueError, match=r"^MODE must be 'auto', which .* got 'lookahead'$") as caught:
         config_lade(PRESET=path, MODE="lookahead")
     assert repr(str(path)) in str(caught.value)
     assert default_config() is before
@@ -160,7 +163,7 @@ def test_a_mode_without_settings_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("MODE", "fast"), ("LEVEL", 1), ("USE_FLASH", 1), ("WINDOW", 3)])
 def test_wrong_names_beside_a_preset_come_first(name: str, value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"^(unknown setting )?{name}="):
+    with pytest.raises(ValueError, match=f"^(unknown setting )?{name}\\b"):
         config_lade(**{"PRESET": tmp_path / "nowhere.json", name: value})
 
 

@@ -209,8 +209,8 @@ def test_the_assistant_keeps_its_settings() -> None:
     [
         ({"assistant": None}, "assistant must be a transformers model that can generate, got None"),
         ({"assistant": tiny("llama")}, "assistant=LlamaForCausalLM: allowed is another"),
-        ({"draft_tokens": 0}, "draft_tokens=0: allowed is an integer of at least 1"),
-        ({"draft_tokens": 2.0}, "draft_tokens=2.0: allowed"),
+        ({"draft_tokens": 0}, "draft_tokens must be an integer of at least 1, got 0"),
+        ({"draft_tokens": 2.0}, "draft_tokens must be an integer of at least 1, got 2.0"),
         ({"tokenizer": "x"}, "tokenizer without the other one's"),
         ({"assistant_tokenizer": "x"}, "assistant_tokenizer without the other one's"),
         ({"input_ids": torch.ones(2, 3, dtype=torch.long)}, "input_ids of 2 rows: allowed is one"),
@@ -233,7 +233,7 @@ def test_other_vocabulary_names_both_sizes(other: tuple[PreTrainedModel, PreTrai
 
 @pytest.mark.parametrize(("name", "value"), [("draft_tokens", 0), ("ngram", 0), ("ngram", True)])
 def test_prompt_lookup_checks_its_numbers(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{name}={value}: allowed is an integer of at least 1"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {value}"):
         lade.prompt_lookup_generate(tiny("llama"), **words(9), **{name: value})
 
 

@@ -340,18 +340,18 @@ def test_wrong_options_are_named() -> None:
     cases: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: lade.DraftModel("gpt2"), "draft must be a transformers model that can generate, got 'gpt2'"),
         (lambda: lade.DraftModel(None), "draft must be a transformers model that can generate, got None"),
-        (lambda: lade.DraftModel(draft, tokens=0), "tokens=0: allowed is an integer of at least 1"),
-        (lambda: lade.DraftModel(draft, tokens=257), "tokens=257: allowed is an integer .* at most 256"),
+        (lambda: lade.DraftModel(draft, tokens=0), "tokens must be an integer of at least 1 .*, got 0"),
+        (lambda: lade.DraftModel(draft, tokens=257), "tokens must be an integer .* at most 256, got 257"),
         (
             lambda: lade.DraftModel(draft, adapt="often"),
             "adapt='often': allowed are 'fixed', 'acceptance', 'confidence'",
         ),
         (lambda: lade.DraftModel(draft, threshold=1.5), "threshold=1.5: allowed is a number from 0 to 1"),
-        (lambda: lade.DraftModel(draft, likeliest="yes"), "likeliest='yes'"),
+        (lambda: lade.DraftModel(draft, likeliest="yes"), "likeliest must be True, False, 1 or 0, got 'yes'"),
         (lambda: lade.MultiCandidate(draft, widths=()), r"widths=\(\)"),
         (lambda: lade.MultiCandidate(draft, widths=[2, 2]), r"widths=\[2, 2\]"),  # type: ignore[arg-type]
         (lambda: lade.MultiCandidate(draft, widths=(16, 16)), r"widths=\(16, 16\).*at most 256 nodes"),
-        (lambda: lade.MultiCandidate(draft, replacement=3), "replacement=3"),  # type: ignore[arg-type]
+        (lambda: lade.MultiCandidate(draft, replacement=3), "replacement must be .*, got 3"),  # type: ignore[arg-type]
         (lambda: lade.SelfSpeculative(3), "layers must be .*, got 3"),
         (lambda: lade.SelfSpeculative(((1, 0), ())), r"layers.attention=\(1, 0\)"),
         (lambda: lade.SelfSpeculative(((), (-1,))), r"layers.mlp=\(-1,\)"),

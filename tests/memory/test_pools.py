@@ -176,7 +176,7 @@ def test_a_capacity_is_a_positive_integer(capacity: Any, model: PreTrainedModel,
         lambda: shared_pool(model, "anna", capacity),
         lambda: load_pool(model, tmp_path, capacity=capacity),
     ):
-        with pytest.raises(ValueError, match="capacity="):
+        with pytest.raises(ValueError, match="capacity must be an integer of at least 1"):
             call()
 
 

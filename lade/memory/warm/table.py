@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lade.base.arguments import check_integer
+from lade.base.shown import invalid
 from lade.core.topk import exactly_likeliest
 from lade.facts.vocabulary import readable
 from lade.memory.warm.contexts import WarmContexts, smoothed
@@ -184,7 +185,7 @@ def _evaluating(model: Any) -> Iterator[None]:
 
 def check(model: Any, top: int) -> None:
     if model.config.is_encoder_decoder:
-        raise ValueError(f"model={type(model).__name__}: allowed is a model without an encoder")
+        raise invalid("model", "a model without an encoder", model)
     size = readable(model)
     allowed = f"an integer from 1 to {size}, the size of the vocabulary"
     check_integer("top", top, allowed, lambda value: 1 <= value <= size)

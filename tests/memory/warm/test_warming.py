@@ -147,15 +147,15 @@ def test_the_training_flags_survive_an_error() -> None:
 @pytest.mark.parametrize("top", [0, -1, VOCAB + 1, 2.0, True])
 def test_a_wrong_top_is_named(top: Any) -> None:
     for function in (compute, warm_up):
-        with pytest.raises(ValueError, match=rf"top={top!r}: allowed is an integer from 1 to 64"):
+        with pytest.raises(ValueError, match=rf"top must be an integer from 1 to 64, .*, got {top!r}"):
             function(fresh(), top=top)
 
 
 def test_other_wrong_arguments_are_named() -> None:
-    with pytest.raises(ValueError, match="batch_tokens=0: allowed is an integer of at least 1"):
+    with pytest.raises(ValueError, match="batch_tokens must be an integer of at least 1, got 0"):
         compute(fresh(), batch_tokens=0)
     config = T5Config(vocab_size=VOCAB, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
-    with pytest.raises(ValueError, match="model=T5ForConditionalGeneration: allowed is a model without an encoder"):
+    with pytest.raises(ValueError, match="model must be a model without an encoder, got T5ForConditionalGeneration"):
         warm_up(T5ForConditionalGeneration(config))
 
 

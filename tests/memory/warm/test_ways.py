@@ -159,7 +159,7 @@ def test_another_value_is_named(value: Any) -> None:
         lambda: lade.models.load("./nowhere", warm=value),
         lade.lookahead(fresh(), AUTO, warm=value).__enter__,
     ):
-        with pytest.raises(ValueError, match=f"warm={value!r}: allowed are True, False, 1 and 0"):
+        with pytest.raises(ValueError, match=f"warm must be True, False, 1 or 0, got {value!r}"):
             way()
 
 
@@ -167,6 +167,6 @@ def test_refused_where_no_table_is_used(computed: Mock) -> None:
     with pytest.raises(ValueError, match="warm is for mode='auto', not for mode='lookahead'"):
         lade.lookahead(fresh(), PAPER, warm=True).__enter__()
     config = T5Config(vocab_size=64, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
-    with pytest.raises(ValueError, match="model=T5ForConditionalGeneration: allowed is a model without an encoder"):
+    with pytest.raises(ValueError, match="model must be a model without an encoder, got T5ForConditionalGeneration"):
         lade.lookahead(T5ForConditionalGeneration(config), AUTO, warm=True).__enter__()
     assert computed.call_count == 0
