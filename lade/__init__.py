@@ -12,8 +12,8 @@ from lade.base.version import VERSION
 
 if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the same
     from lade import models as models
+    from lade.config.default import config_lade as config_lade
     from lade.config.settings import LookaheadConfig as LookaheadConfig
-    from lade.config.settings import config_lade as config_lade
     from lade.core.stats import GenerationStats as GenerationStats
     from lade.core.stats import last_stats as last_stats
     from lade.core.stats import log_history as log_history
@@ -39,10 +39,8 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
 
 __version__ = VERSION
 _PUBLIC = {
-    "lade.config.settings": (
-        "LookaheadConfig",
-        "config_lade",
-    ),
+    "lade.config.default": ("config_lade",),
+    "lade.config.settings": ("LookaheadConfig",),
     "lade.core.stats": (
         "GenerationStats",
         "last_stats",

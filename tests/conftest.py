@@ -73,8 +73,8 @@ def augmented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def default_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process-wide settings as they are at the start, and put back behind the test."""
-    monkeypatch.setattr("lade.config.settings._default", lade.LookaheadConfig())
-    monkeypatch.setattr("lade.config.settings._told", False)
+    monkeypatch.setattr("lade.config.default._default", lade.LookaheadConfig())
+    monkeypatch.setattr("lade.config.default._noticed", False)
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_settings_can_be_pickled() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "config.settings",
+        "config.default",
         "config.preset",
         "memory.warm.progress",
         "target.skipset",

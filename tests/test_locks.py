@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.base import locks
-from lade.config import settings as config
+from lade.config import default as config
 from lade.core import stats
 from lade.entry import augment, refusal
 from lade.facts import fingerprint

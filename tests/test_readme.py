@@ -11,7 +11,8 @@ README = Path(__file__).parents[1] / "README.md"
 AFTERWARDS = """
 import json
 from lade.measure.audit import parting
-from lade.config.settings import LookaheadConfig, default_config
+from lade.config.default import default_config
+from lade.config.settings import LookaheadConfig
 
 stats, settings = lade.last_stats(), default_config()
 lade.restore_all()

@@ -19,7 +19,8 @@ from transformers import BatchEncoding, GenerationMixin, PreTrainedModel
 
 import lade
 from lade import models
-from lade.config.settings import FIELDS, PRESET, UNAVAILABLE, default_config
+from lade.config.default import PRESET, UNAVAILABLE, default_config
+from lade.config.settings import FIELDS
 from lade.memory.pools import shared_pool
 
 ONE = torch.tensor([[5, 6, 7]])

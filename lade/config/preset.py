@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lade.base.shown import invalid, shown
+from lade.config.settings import IN_PRESETS, MODES
 from lade.files.atomic import put_in_place
 from lade.files.cachefolder import cache_folder
 from lade.files.jsonobject import read_object
@@ -37,42 +37,43 @@ def preset_file(name: str | os.PathLike[str]) -> Path:
     return path
 
 
-def read(path: Path, mode: str | None, modes: Sequence[str], names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def read(path: Path, mode: str | None) -> tuple[str, dict[str, Any]]:
     """The mode asked for, else the preset's own, and its settings.
 
-    Args:
-        modes, names: the modes and the settings that there are.
-
     Raises:
-        ValueError: names the file, the field, its value and what is allowed.
+        ValueError: names the file, the field, what is allowed and the value.
     """
     where = f"PRESET={str(path)!r}"
     preset = read_object(path, MOST, where)
     if preset.get("kind") != KIND or preset.get("format") != FORMAT:
         found = f"{shown(preset.get('kind'))} and {shown(preset.get('format'))}"
         raise ValueError(f"{where}: kind and format must be {KIND!r} and {FORMAT}, got {found}")
-    settings = preset.get("settings")
-    if not isinstance(settings, dict) or not settings or not all(isinstance(own, dict) for own in settings.values()):
-        raise invalid(f"{where}: settings", "an object of objects, one for each mode", settings)
-    unknown = [key for key in settings if key not in modes]
-    if unknown:
-        raise invalid(f"{where}: a mode in settings", " or ".join(map(repr, modes)), unknown[0])
-    fastest = preset.get("mode")
+    settings, fastest = _checked(preset.get("settings"), where), preset.get("mode")
+    modes = " or ".join(map(repr, settings))
     if not isinstance(fastest, str) or fastest not in settings:
-        raise invalid(f"{where}: mode", f"a mode in its settings, {' or '.join(map(repr, settings))}", fastest)
+        raise invalid(f"{where}: mode", f"a mode in its settings, {modes}", fastest)
     chosen = mode or fastest
     if chosen not in settings:
-        raise invalid("MODE", f"{' or '.join(map(repr, settings))}, which {where} has settings for", mode)
-    for key, own in settings.items():
-        wrong = [name for name in own if name not in names]
-        if wrong:
-            got = f"{wrong[0]}={shown(own[wrong[0]])}"
-            raise ValueError(f"{where}: settings of {key!r} must be among {', '.join(names)}, got {got}")
+        raise invalid("MODE", f"{modes}, which {where} has settings for", mode)
     return chosen, settings[chosen]
 
 
+def _checked(settings: Any, where: str) -> dict[str, dict[str, Any]]:
+    """The settings of each mode, if all modes and names are known; values are not looked at."""
+    if not isinstance(settings, dict) or not settings or not all(isinstance(own, dict) for own in settings.values()):
+        raise invalid(f"{where}: settings", "an object of objects, one for each mode", settings)
+    for mode, own in settings.items():
+        if mode not in MODES:
+            raise invalid(f"{where}: a mode in settings", " or ".join(map(repr, MODES)), mode)
+        wrong = next((name for name in own if name not in IN_PRESETS), None)
+        if wrong is not None:
+            got = f"{wrong}={shown(own[wrong])}"
+            raise ValueError(f"{where}: settings of {mode!r} must be among {', '.join(IN_PRESETS)}, got {got}")
+    return settings
+
+
 def write(path: Path, mode: str, settings: dict[str, dict[str, Any]], origin: dict[str, Any]) -> dict[str, Any]:
-    """Puts the file in place in one step, and returns what it holds."""
+    """Put the file in place in one step, and return what it holds."""
     preset = {"kind": KIND, "format": FORMAT, "mode": mode, "settings": settings} | origin
     put_in_place(path, (json.dumps(preset, indent=1) + "\n").encode())
     return preset

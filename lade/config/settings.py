@@ -1,20 +1,17 @@
-"""The settings of one decoding call: one frozen object, checked when it is made.
+"""The settings of one decoding call: one frozen object, checked when it is made, and what a call makes of it.
 
-Knows the upper-case names that `config_lade` accepts and the process-wide default. Knows no model and no environment.
+A setting is one row: a field of `LookaheadConfig`, whose checks, defaults and names in `config_lade` follow from it.
+Knows no model, no file and no environment.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from lade.base.arguments import check_integer, check_switch
-from lade.base.locks import fork_safe_lock
-from lade.base.shown import invalid, shown
-from lade.config import preset
+from lade.base.arguments import check_switch
+from lade.base.shown import invalid
+from lade.config.setting import integer, setting, settings_of, within
 
 MODES = ("auto", "lookahead")
 FAMILIES = ("reference", "suffix", "window", "recycled", "warm")  # sources of drafts
@@ -22,14 +19,22 @@ NGRAM = 5  # N, where none is given
 CAPACITY = 100_000  # contexts remembered per length, where no pool_size is given
 # Of a row's forward, whose mask grows with the square: 64 MiB in float32 here, at 17 times what 7/20/20 carries.
 MOST_TOKENS = 4096
-BOUNDS = {  # field: (least, most)
-    "window": (1, MOST_TOKENS),
-    "ngram": (2, 256),
-    "guesses": (1, MOST_TOKENS),
-    "budget": (1, MOST_TOKENS),
-    "pool_size": (1, 10_000_000),
-}
-ALL = {"guesses": -1}  # field: what stands for all there are
+
+
+def _check_mode(name: str, value: Any) -> None:
+    if value not in MODES:
+        raise invalid(name, f"{', '.join(map(repr, MODES))} or None", value)
+
+
+def _check_tenant(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise invalid(name, "a name of at least one character, or None", value)
+
+
+def _check_sources(name: str, value: Any) -> None:
+    known = isinstance(value, tuple) and all(isinstance(source, str) and source in FAMILIES for source in value)
+    if not known or not value:
+        raise invalid(name, f"a tuple of {', '.join(map(repr, FAMILIES))}, or None", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,211 +68,77 @@ class LookaheadConfig:
         ValueError: names the field, its value and what is allowed.
     """
 
-    mode: str | None = None
-    window: int | None = None
-    ngram: int | None = None
-    guesses: int | None = None
-    budget: int | None = None
-    adapt: bool = True
-    tenant: str | None = None
-    pool_size: int | None = None
-    sources: tuple[str, ...] | None = None
-    pool_from_prompt: bool | None = None
-    always_forward_one: bool = True
-    seed: int = 0
-    debug: int = 0
+    mode: str | None = setting("MODE", _check_mode, settled="auto")
+    window: int | None = setting("WINDOW_SIZE", within(1, MOST_TOKENS), settled=7, in_presets=True)
+    ngram: int | None = setting("LEVEL", within(2, 256), settled=NGRAM, in_presets=True)
+    guesses: int | None = setting(
+        "GUESS_SET_SIZE", within(1, MOST_TOKENS, everything=-1), settled=lambda found: found["window"], in_presets=True
+    )
+    budget: int | None = setting("BUDGET", within(1, MOST_TOKENS), in_presets=True)
+    adapt: bool = setting("ADAPT", check_switch, True, in_presets=True)
+    tenant: str | None = setting("TENANT", _check_tenant)
+    pool_size: int | None = setting("POOL_SIZE", within(1, 10_000_000), settled=CAPACITY)
+    sources: tuple[str, ...] | None = setting(None, _check_sources, settled=FAMILIES)
+    pool_from_prompt: bool | None = setting(
+        "POOL_FROM_PROMPT", check_switch, settled=lambda found: found["mode"] == "auto", in_presets=True
+    )
+    always_forward_one: bool = setting("ALWAYS_FWD_ONE", check_switch, True)
+    seed: int = setting("SEED", integer("an integer", lambda value: True), 0)
+    debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
     def __post_init__(self) -> None:
-        if self.mode is not None and self.mode not in MODES:
-            raise invalid("mode", f"{', '.join(map(repr, MODES))} or None", self.mode)
-        for name in BOUNDS:
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
-        if self.tenant is not None and (not isinstance(self.tenant, str) or not self.tenant):
-            raise invalid("tenant", "a name of at least one character, or None", self.tenant)
-        if self.sources is not None:
-            _check_sources(self.sources)
-        check_integer("seed", self.seed, "an integer", lambda value: True)
-        check_integer("debug", self.debug, "an integer of at least 0", lambda value: value >= 0)
-        check_switch("always_forward_one", self.always_forward_one)
-        check_switch("adapt", self.adapt)
-        if self.pool_from_prompt is not None:
-            check_switch("pool_from_prompt", self.pool_from_prompt)
+        for name, row in SETTINGS.items():
+            row.check_value(name, getattr(self, name))
         if self.mode == "lookahead":
             _check_tokens(self.settled())
 
     def settled(self) -> Settings:
         """These settings with every default filled in."""
-        mode = self.mode or "auto"
-        window = 7 if self.window is None else self.window
-        ngram = NGRAM if self.ngram is None else self.ngram
-        return Settings(
-            mode=mode,
-            window=window,
-            ngram=min(ngram, NGRAM) if mode == "auto" else ngram,  # longer ones would leave room for fewer columns
-            guesses=window if self.guesses is None else self.guesses,
-            budget=self.budget,
-            adapt=bool(self.adapt),
-            tenant=self.tenant,
-            pool_size=CAPACITY if self.pool_size is None else self.pool_size,
-            sources=FAMILIES if self.sources is None else self.sources,
-            pool_from_prompt=mode == "auto" if self.pool_from_prompt is None else bool(self.pool_from_prompt),
-            always_forward_one=bool(self.always_forward_one),
-            seed=self.seed,
-            debug=self.debug,
-        )
+        found: dict[str, Any] = {}
+        for name, row in SETTINGS.items():
+            found[name] = row.settle(getattr(self, name), found)
+        if found["mode"] == "auto":
+            found["ngram"] = min(found["ngram"], NGRAM)  # longer ones would leave room for fewer columns
+        return Settings(**found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What one call works with: `LookaheadConfig` with its defaults; budget and tenant may stay open."""
+class Settings(LookaheadConfig):
+    """What one call works with: a `LookaheadConfig` with its defaults; budget and tenant may stay open."""
 
     mode: str
     window: int
     ngram: int
     guesses: int
-    budget: int | None
-    adapt: bool
-    tenant: str | None
     pool_size: int
     sources: tuple[str, ...]
     pool_from_prompt: bool
-    always_forward_one: bool
-    seed: int
-    debug: int
+
+    def __post_init__(self) -> None:
+        """Nothing to check: the config was."""
 
 
-def _check_sources(value: Any) -> None:
-    known = isinstance(value, tuple) and all(isinstance(name, str) and name in FAMILIES for name in value)
-    if not known or not value:
-        raise invalid("sources", f"a tuple of {', '.join(map(repr, FAMILIES))}, or None", value)
+SETTINGS = settings_of(LookaheadConfig)
+FIELDS = {row.public: name for name, row in SETTINGS.items() if row.public}  # by the name in `config_lade`
+# What a preset decides, beside MODE; one that it does not name takes its default.
+IN_PRESETS = tuple(row.public for row in SETTINGS.values() if row.public and row.in_presets)
 
 
-def check_size(name: str, value: Any, field: str | None = None) -> None:
-    """An error that names the argument where the value is outside the bounds of the field, which has its name."""
-    field = field or name
-    (least, most), everything = BOUNDS[field], ALL.get(field)
-    allowed = f"an integer of at least {least} and at most {most}"
-    allowed = allowed if everything is None else f"{everything} or {allowed}"
-    check_integer(name, value, allowed, lambda number: least <= number <= most or number == everything)
+def check_size(name: str, value: Any, field: str) -> None:
+    """What the field takes passes, under another name."""
+    SETTINGS[field].check(name, value)
+
+
+def check_config(config: Any) -> None:
+    """`LookaheadConfig` and `None` pass, as the argument `config`."""
+    if config is not None and not isinstance(config, LookaheadConfig):
+        raise invalid("config", "a lade.LookaheadConfig or None", config)
 
 
 def _check_tokens(settings: Settings) -> None:
-    """An error where a forward of the paper's mode could carry too much."""
+    """ValueError where a forward of the paper's mode could carry too much."""
     window, ngram, guesses = settings.window, settings.ngram, max(0, settings.guesses)
     tokens = (window + guesses) * (ngram - 1)
     if tokens > MOST_TOKENS:
         got = f"({window} + {guesses}) * {ngram - 1} = {tokens}"
         raise ValueError(f"(window + guesses) * (ngram - 1) must be at most {MOST_TOKENS}, got {got}")
-
-
-FIELDS = {
-    "MODE": "mode",
-    "LEVEL": "ngram",
-    "WINDOW_SIZE": "window",
-    "GUESS_SET_SIZE": "guesses",
-    "BUDGET": "budget",
-    "ADAPT": "adapt",
-    "TENANT": "tenant",
-    "POOL_SIZE": "pool_size",
-    "POOL_FROM_PROMPT": "pool_from_prompt",
-    "ALWAYS_FWD_ONE": "always_forward_one",
-    "SEED": "seed",
-    "DEBUG": "debug",
-}
-# Kept from the original and refused until the parts behind them exist: name -> values that ask for nothing.
-UNAVAILABLE = {"USE_FLASH": (0, False, None), "DIST_WORKERS": (0, 1, None)}
-PRESET = "PRESET"
-# What a preset decides, beside MODE; one that it does not name takes its default.
-IN_PRESETS = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE", "BUDGET", "ADAPT", "POOL_FROM_PROMPT")
-
-SIZES = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE")
-NOTICE = (
-    'lade: LEVEL, WINDOW_SIZE and GUESS_SET_SIZE are upper limits of the window of MODE="auto", which is the default; '
-    'MODE="lookahead" is the paper\'s algorithm with exactly these, which they selected before version 0.2.0'
-)
-
-_log = logging.getLogger(__name__)
-_lock = fork_safe_lock()
-_default = LookaheadConfig()
-_told = False  # whether the notice was given
-
-
-def config_lade(**settings: Any) -> LookaheadConfig:
-    """Change the process-wide default settings; names not given keep their values, `None` takes the default again.
-
-    Args:
-        settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, BUDGET, ADAPT, TENANT, POOL_SIZE,
-            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DEBUG as in `LookaheadConfig`. The first three are upper limits
-            unless MODE is "lookahead"; the first time that they are given without a mode, the log says so. PRESET is a
-            file that `lade tune` wrote, or a name in the user's cache folder: its mode and settings are taken, those
-            for MODE where that is given, and names given beside it win.
-
-    Raises:
-        ValueError: an unknown name, a value outside its range, or a preset that cannot be used; nothing is changed
-            then.
-    """
-    global _default, _told
-    for name, value in settings.items():
-        if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
-            allowed = " or ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
-            raise invalid(name, f"{allowed} in this version", value)
-        if name not in FIELDS and name not in UNAVAILABLE and name != PRESET:
-            allowed = ", ".join([*FIELDS, PRESET, *UNAVAILABLE])
-            raise ValueError(f"unknown setting {name}={shown(value)}: the name must be one of {allowed}")
-    if settings.get(PRESET) is not None:
-        settings = _with_preset(settings)
-    changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
-    with _lock:
-        _default = config = _replace(_default, changes)
-        tell = not _told and config.mode is None and any(settings.get(name) is not None for name in SIZES)
-        _told = _told or tell
-    if tell:
-        _log.warning(NOTICE)
-    return config
-
-
-def forget_settings() -> None:
-    """The process-wide settings are the defaults again; calls and scopes that began keep theirs."""
-    global _default
-    with _lock:
-        _default = LookaheadConfig()
-
-
-def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, behind them those of the preset that they name."""
-    given = {name: value for name, value in settings.items() if name in FIELDS}
-    _replace(LookaheadConfig(), {FIELDS[name]: value for name, value in given.items()})  # wrong ones come first
-    path = preset.preset_file(settings[PRESET])
-    mode, own = preset.read(path, given.get("MODE"), MODES, IN_PRESETS)
-    try:
-        _replace(LookaheadConfig(mode=mode), {FIELDS[name]: value for name, value in own.items()})
-    except ValueError as error:
-        raise ValueError(f"PRESET={str(path)!r}: settings of {mode!r}: {error}") from None
-    return dict.fromkeys(IN_PRESETS) | own | {"MODE": mode} | given
-
-
-def _replace(config: LookaheadConfig, changes: dict[str, Any]) -> LookaheadConfig:
-    """`dataclasses.replace` whose errors carry the names that the user wrote."""
-    changes = {
-        name: config.__dataclass_fields__[name].default if value is None else value for name, value in changes.items()
-    }
-    try:
-        return dataclasses.replace(config, **changes)
-    except ValueError as error:
-        message = str(error)
-        head = message.split(" must ", maxsplit=1)[0]  # what the error is about
-        public = {field: name for name, field in FIELDS.items()}
-        said = re.sub(r"\w+", lambda word: public.get(word[0], word[0]), head)
-        raise ValueError(said + message[len(head) :]) from None
-
-
-def check_config(config: Any) -> None:
-    """An error where the argument `config` is neither settings nor `None`."""
-    if config is not None and not isinstance(config, LookaheadConfig):
-        raise invalid("config", "a lade.LookaheadConfig or None", config)
-
-
-def default_config() -> LookaheadConfig:
-    """The process-wide settings, one immutable snapshot."""
-    return _default

@@ -12,7 +12,8 @@ from transformers.generation.utils import GenerateOutput
 
 from lade.base.arguments import Streamer, check_streamer, check_tokenizer
 from lade.base.shown import invalid
-from lade.config.settings import LookaheadConfig, check_config, default_config
+from lade.config.default import default_config
+from lade.config.settings import LookaheadConfig, check_config
 from lade.engine.method import Method
 from lade.entry.augment import check_call, plain_sample
 from lade.entry.methods import check_method

@@ -19,7 +19,8 @@ from lade.base.arguments import check_model, check_switch
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.base.wrappers import unwrapped
-from lade.config.settings import LookaheadConfig, check_config, default_config, forget_settings
+from lade.config.default import default_config, forget_settings
+from lade.config.settings import LookaheadConfig, check_config
 from lade.engine.method import Method
 from lade.entry.methods import check_method
 from lade.entry.reference import check_mode, check_reference

@@ -16,7 +16,8 @@ from lade import LookaheadConfig
 from lade.applications import chat
 from lade.applications.chatbot import LLAMA, PLAIN, Chatbot, Format, MessageTooLongError, prompt_format
 from lade.applications.color import StepStreamer
-from lade.config.settings import MODES, default_config
+from lade.config.default import default_config
+from lade.config.settings import MODES
 
 SCRIPT = Path(__file__).parents[2] / "applications" / "chatbot.py"
 ANSI = re.compile(r"\x1b\[\d+m")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lade import LookaheadConfig, config_lade
+from lade.config.default import default_config
 from lade.config.preset import preset_file, read, write
-from lade.config.settings import IN_PRESETS, default_config
 
 pytestmark = pytest.mark.usefixtures("default_settings", "table_folder")
 
@@ -74,7 +74,7 @@ def test_a_name_lies_in_the_cache_folder(table_folder: Path, path: Path, monkeyp
 
 
 def test_what_was_written_is_read(path: Path) -> None:
-    assert read(path, None, ("auto", "lookahead"), IN_PRESETS) == ("auto", SETTINGS["auto"])
+    assert read(path, None) == ("auto", SETTINGS["auto"])
     assert json.loads(path.read_text())["model"] == "stories260K"
     assert [file.name for file in path.parent.iterdir()] == ["mine.json"]
 

@@ -12,7 +12,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, Pre
 from transformers.generation.streamers import BaseStreamer
 
 import lade
-from lade.config.settings import default_config
+from lade.config.default import default_config
 
 BY_NAME = {family.name: family for family in BRANCHABLE}
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)

@@ -14,7 +14,7 @@ from tiny import tiny_model, words
 from transformers import GenerationMixin, PreTrainedModel
 
 import lade
-from lade.config.settings import default_config
+from lade.config.default import default_config
 from lade.entry import augment
 from lade.memory.pools import shared_pool
 

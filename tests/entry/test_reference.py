@@ -105,7 +105,7 @@ def through_the_generation_config(
     settings = {name: kwargs.pop(name) for name in ("do_sample", "max_new_tokens", "num_return_sequences")}
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as after:
         patch.delenv("USE_LADE", raising=False)
-        patch.setattr("lade.config.settings._default", config)
+        patch.setattr("lade.config.default._default", config)
         lade.augment_all()
         after.callback(lade.restore_all)
         given = GenerationConfig(**settings, pad_token_id=0, lade={"reference": reference})
