@@ -43,6 +43,16 @@ def test_what_every_import_of_the_package_needs_is_declared() -> None:
     assert needed - sys.stdlib_module_names - {"lade"} <= names
 
 
+def test_every_extra_has_code_that_needs_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    code = "\n".join(path.read_text() for name in FOLDERS.values() for path in (ROOT / name).rglob("*.py"))
+    users = {name: packages for name, packages in extras.items() if name not in ("all", "dev")}
+    for name, packages in users.items():
+        for package in packages:
+            assert re.split("[<>=]", package)[0] in code, name
+    assert extras["all"] == [f"lade[{','.join(sorted(users))}]"]
+
+
 def imported(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
