@@ -4,7 +4,7 @@ import ast
 import copy
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -205,17 +205,19 @@ def test_a_lock_is_forgotten_with_its_owner() -> None:
 # What a lock guards is sound wherever a fork finds it
 
 
-def stopped_everywhere(work: Callable[[], object], state: object, module: str) -> Iterator[Any]:
-    """Copies of a state as it is before each line of a module's code while `work` runs."""
-    copies: list[Any] = []
+def before_each_line(module: str, action: Callable[[int], object], work: Callable[[], object]) -> int:
+    """Call `action` with the line's number before each line of a module's code that `work` runs. Returns how often."""
+    lines = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
         if frame.f_globals.get("__name__") != module:
             return None
         if event == "line":
             sys.settrace(None)
-            copies.append(copy.deepcopy(state))
+            action(frame.f_lineno)
             sys.settrace(trace)
+            lines += 1
         return trace
 
     sys.settrace(trace)
@@ -223,7 +225,7 @@ def stopped_everywhere(work: Callable[[], object], state: object, module: str) -
         work()
     finally:
         sys.settrace(None)
-    return iter(copies)
+    return lines
 
 
 @pytest.mark.parametrize("module", ["lade.pace.cost", "lade.pace.curve", "lade.pace.changes"])
@@ -240,7 +242,8 @@ def test_costs_are_sound_in_the_middle_of_a_step(module: str, observed: int) -> 
         cost.table(48, 100, 1)
         cost.table(48, 5000, 3)
 
-    stopped = list(stopped_everywhere(work, cost, module))
+    stopped: list[StepCost] = []
+    before_each_line(module, lambda line: stopped.append(copy.deepcopy(cost)), work)
     assert len(stopped) > 8
     for found in stopped:
         for context, rows in ((100, 1), (5000, 3)):
@@ -253,27 +256,12 @@ def test_costs_are_sound_in_the_middle_of_a_step(module: str, observed: int) -> 
 
 
 def fork_before_each_line(work: Callable[[], object], check: Callable[[], object], module: str) -> int:
-    """Fork before each line of a module's functions while `work` runs; `check` must hold in the child. Returns how
-    often."""
-    forks = 0
+    """Fork before each line of a module's code that `work` runs; `check` must hold in the child. Returns how often."""
 
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal forks
-        if frame.f_globals.get("__name__") != module:
-            return None
-        if event == "line":
-            sys.settrace(None)
-            assert ends_in_a_child(check), f"{module}, line {frame.f_lineno}"
-            sys.settrace(trace)
-            forks += 1
-        return trace
+    def fork(line: int) -> None:
+        assert ends_in_a_child(check), f"{module}, line {line}"
 
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return forks
+    return before_each_line(module, fork, work)
 
 
 @needs_fork

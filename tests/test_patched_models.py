@@ -2,11 +2,7 @@
 
 import copy
 import functools
-import gc
 import types
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import accelerate
@@ -14,6 +10,7 @@ import peft
 import pytest
 import torch
 from families import BY_NAME
+from probes import assert_goes_with_its_verdict, counted_probes
 from sidebyside import assert_falls_back
 from tiny import tiny_model, words
 from torch.nn.modules.module import register_module_forward_hook
@@ -170,15 +167,13 @@ def test_accelerates_hooks_are_probed_once() -> None:
 
 
 def test_a_patched_model_is_not_kept_alive() -> None:
-    model = llama()
-    accelerate.hooks.add_hook_to_module(model, accelerate.hooks.ModelHook())
-    assert_native(model)
-    gc.collect()  # models of other tests
-    before, trace = len(probe._verdicts), weakref.ref(model)
-    del model
-    gc.collect()
-    assert trace() is None
-    assert len(probe._verdicts) == before - 1
+    def patched() -> LlamaForCausalLM:
+        model = llama()
+        accelerate.hooks.add_hook_to_module(model, accelerate.hooks.ModelHook())
+        assert_native(model)
+        return model
+
+    assert_goes_with_its_verdict(patched)
 
 
 # Classes
@@ -342,18 +337,3 @@ def test_rows_with_adapters_of_their_own(augmented: None) -> None:
     with pytest.warns(FallbackWarning, match="a forward hook on .* of peft.tuners"):
         assert model.generate(**kwargs).tolist() == expected.tolist()
     assert_native(model)
-
-
-@contextmanager
-def counted_probes() -> Iterator[list[Any]]:
-    """The models that are probed inside."""
-    found: list[Any] = []
-    measure: Callable[..., tuple[float, float]] = probe._measure
-
-    def counts(model: Any, *args: Any) -> tuple[float, float]:
-        found.append(model)
-        return measure(model, *args)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "_measure", counts)
-        yield found

@@ -1,16 +1,13 @@
 """The self-probe's verdicts: given once, forgotten with the model. What it finds is in `test_broken_models`."""
 
 import copy
-import gc
 import threading
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from families import BRANCHABLE
+from probes import assert_goes_with_its_verdict, counted_probes
 from tiny import tiny_model, words
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
@@ -28,21 +25,6 @@ def fresh(attention: str = "sdpa") -> PreTrainedModel:
     model = LlamaForCausalLM(copy.deepcopy(tiny_model(LLAMA, attention).config)).eval()
     model.generation_config = copy.deepcopy(tiny_model(LLAMA, attention).generation_config)
     return model
-
-
-@contextmanager
-def counted_probes() -> Iterator[list[Any]]:
-    """The models that are probed inside."""
-    probed: list[Any] = []
-    measure = probe._measure
-
-    def counts(model: Any, *args: Any) -> tuple[float, float]:
-        probed.append(model)
-        return measure(model, *args)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "_measure", counts)
-        yield probed
 
 
 def generate(model: PreTrainedModel) -> None:
@@ -85,14 +67,12 @@ def test_a_bad_verdict_is_remembered_too() -> None:
 
 
 def test_a_verdict_goes_with_its_model() -> None:
-    model = fresh()
-    generate(model)
-    gc.collect()  # models of other tests
-    before, trace = len(probe._verdicts), weakref.ref(model)
-    del model
-    gc.collect()
-    assert trace() is None
-    assert len(probe._verdicts) == before - 1
+    def probed() -> PreTrainedModel:
+        model = fresh()
+        generate(model)
+        return model
+
+    assert_goes_with_its_verdict(probed)
 
 
 def test_threads_probe_once() -> None:
