@@ -147,6 +147,12 @@ def test_absent_prompts_say_where_they_were_looked_for(name: str, data: Path) ->
     assert ("HF_HUB_OFFLINE is set" in message) == ("lade[hub]" in message) == (name != "spec_bench")
 
 
+def test_local_data_of_a_user_who_does_not_exist_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LADE_DATA", "~nobody-of-this-name/data")
+    with pytest.raises(SuiteError, match=r"no prompts: LADE_DATA must be a folder, got '~nobody-of-this-name"):
+        SUITES["spec_bench"].load()
+
+
 def test_spec_bench_has_six_parts(data: Path) -> None:
     rows = [
         {"question_id": 81, "category": "stem", "turns": ["a", "b"]},

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.suites.suite import SuiteError
+from lade.base.shown import shown
 from lade.files.jsonobject import json_value
 from lade.files.regularfile import MEBIBYTE, as_text, naming, read_bytes
 
@@ -97,8 +98,14 @@ def load(suite: str, *sources: Source) -> list[Prompt]:
 
 
 def local_data() -> Path:
+    """AbsentError where LADE_DATA begins with the home folder of a user who does not exist."""
     named = os.environ.get("LADE_DATA")
-    return Path(named).expanduser() if named else Path(__file__).resolve().parents[4] / "shared"
+    if not named:
+        return Path(__file__).resolve().parents[4] / "shared"
+    try:
+        return Path(named).expanduser()
+    except RuntimeError as error:
+        raise AbsentError(f"LADE_DATA must be a folder, got {shown(named)} ({error})") from error
 
 
 def read_rows(path: Path) -> list[Row]:
