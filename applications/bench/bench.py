@@ -123,8 +123,8 @@ def draft_of(bench: Bench, tokenizer: PreTrainedTokenizerBase) -> Companion | No
 def judge_of(name: str, loading: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """ValueError where its token ids mean something else."""
     judge = load_companion(name, None, loading, tokenizer)
-    if judge.stranger is not None:
-        raise ValueError(f"--reference-model {name}: has {judge.stranger}")
+    if judge.mismatch is not None:
+        raise ValueError(f"--reference-model {name}: has {judge.mismatch}")
     return judge.model
 
 

@@ -57,7 +57,7 @@ def assisted(options: MethodOptions) -> Decode:
         assistant, tokenizers = draft.model, {}
         if vocabulary_size(model) != vocabulary_size(assistant):
             tokenizers = {"tokenizer": draft.target_tokenizer, "assistant_tokenizer": draft.tokenizer}
-            assistant = draft.spare if arguments["do_sample"] else assistant  # sampling cuts its output layer
+            assistant = draft.copied() if arguments["do_sample"] else assistant  # sampling cuts its output layer
         given = {"assistant": assistant, "draft_tokens": tokens} | tokenizers
         sequences: Tensor = lade.assisted_generate(model, **given, **arguments)
         return sequences
@@ -145,7 +145,7 @@ def contrast_of(options: MethodOptions, draft: Companion) -> lade.Contrast:
 
 def no_pair(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
     assert draft is not None
-    return _stranger(draft) or _refused(lambda: lade.DraftModel(draft.model).check(model))
+    return _mismatch(draft) or _refused(lambda: lade.DraftModel(draft.model).check(model))
 
 
 def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
@@ -153,7 +153,7 @@ def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companio
     from lade.target.contrast import vocabulary_size
 
     assert draft is not None
-    return _stranger(draft) if vocabulary_size(model) == vocabulary_size(draft.model) else None
+    return _mismatch(draft) if vocabulary_size(model) == vocabulary_size(draft.model) else None
 
 
 def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
@@ -162,7 +162,7 @@ def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion
 
     assert draft is not None
     return (
-        _stranger(draft)
+        _mismatch(draft)
         or _refused(lambda: check_contrast(contrast_of(options, draft), model))
         or _unbranchable("the model", model)
         or _unbranchable("the amateur", draft.model)
@@ -184,8 +184,8 @@ def no_such_layers(model: PreTrainedModel, options: MethodOptions, draft: Compan
     return _refused(lambda: skipping(options).check(model))
 
 
-def _stranger(draft: Companion) -> str | None:
-    return None if draft.stranger is None else f"the draft model has {draft.stranger}"
+def _mismatch(draft: Companion) -> str | None:
+    return None if draft.mismatch is None else f"the draft model has {draft.mismatch}"
 
 
 def _refused(check: Callable[[], object]) -> str | None:

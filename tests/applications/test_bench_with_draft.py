@@ -176,7 +176,7 @@ def test_an_assistant_with_another_tokenizer_assists(pair: Companion) -> None:
 # Refusals
 
 
-def test_strangers_are_refused(pair: Companion) -> None:
+def test_other_tokenizers_are_refused(pair: Companion) -> None:
     model = load(STORIES)[0]
     strange = Companion(pair.model, more(), pair.target_tokenizer)
     strangers = beside(strange, "draft,multi_candidate,contrastive,assisted")[1:]
@@ -189,6 +189,10 @@ def test_strangers_are_refused(pair: Companion) -> None:
     assert assisted.refusal(model, 1) is None
     assert assisted.refusal(model, 2) == "decodes one prompt at a time, not a batch of 2"
     assert beside(pair, "draft")[1].refusal(model, 2) is None
+
+
+def test_a_companion_is_copied_once(pair: Companion) -> None:
+    assert pair.copied() is pair.copied() is not pair.model
 
 
 def test_what_two_models_or_one_cannot_do_is_told(pair: Companion) -> None:
