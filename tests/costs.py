@@ -1,4 +1,4 @@
-"""Costs of steps that depend on no machine, for tests that count steps."""
+"""Costs of steps that do not depend on the machine, for tests that count steps."""
 
 
 class FixedCosts:

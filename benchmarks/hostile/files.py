@@ -26,7 +26,7 @@ from lade.config.preset import write as write_preset
 from lade.config.settings import FIELDS
 from lade.files.safefile import write
 from lade.pace.costfile import cost_file, describe
-from lade.pace.curve import KNOTS
+from lade.pace.knots import KNOTS
 from lade.target.skipset import SkipSet, write_skip_set
 
 TENANT = "somebody"

@@ -1,58 +1,80 @@
-"""Tells accidents from lasting changes: of the machine's speed, or of how the time of a step grows with its width.
+"""Change-point detection: tells single outliers from lasting changes of the machine's speed or of the cost curve.
 
-One step in fifty takes several times as long, because another process ran. It is a change when it happens again and
-again: to steps of any width, or to those of like width alone. Sees how surprising each step was, and no seconds.
+About one step in fifty takes several times as long because another process ran: an outlier. Several outliers in a row
+are a change: of the level if they have any width, of the curve's shape if they have similar widths. Sees standardised
+innovations, no seconds.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 
-SUSPECT = 2.0  # standard deviations
-LASTING = 3  # so many suspects in a row, all slower or all faster, are no accident
-REGIONS = 5
+REGIONS = 5  # widths 1, 2-4, 5-16, 17-64 and above
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePolicy:
+    """When outliers are a change. No record says what data these values were chosen on.
+
+    Attributes:
+        outlier: standardised innovation above which a step is an outlier, in standard deviations.
+        run: consecutive outliers of one sign that make a change.
+    """
+
+    outlier: float = 2.0
+    run: int = 3
 
 
 class Change(Enum):
-    """What to learn anew."""
+    """What must be learned anew."""
 
     NONE = 0
     LEVEL = 1
     SHAPE = 2
 
 
-class Changes:
-    """The suspects of one curve. Regions of like width are 1, 2-4, 5-16, 17-64 and what is wider."""
+CHANGES = ChangePolicy()
 
-    def __init__(self) -> None:
-        self._row: list[int] = []  # regions of the latest steps, as far back as all were too slow, or all too fast
+
+class ChangeDetector:
+    """The outliers of one curve."""
+
+    def __init__(self, policy: ChangePolicy = CHANGES) -> None:
+        self._policy = policy
+        self._run: list[int] = []  # regions of the latest consecutive outliers of one sign
         self._sign = 0
-        self._streaks = [0] * REGIONS  # per region; negative: too fast
-        self._calm = 0  # region of the last step that was no suspect
+        self._streaks = [0] * REGIONS  # outliers in a row per region; negative: too fast
+        self._calm = 0  # region of the latest step that was no outlier
 
-    def seen(self, width: int, surprise: float) -> Change:
-        """What this step, slower than expected by so many standard deviations, says together with those before it."""
+    def observe(self, width: int, innovation: float) -> Change:
+        """What one step says together with those before it.
+
+        Args:
+            width: tokens per row.
+            innovation: how much slower than expected the step was, in standard deviations.
+        """
         region = ((width - 1).bit_length() + 1) // 2
-        sign = (surprise > SUSPECT) - (surprise < -SUSPECT)
+        sign = (innovation > self._policy.outlier) - (innovation < -self._policy.outlier)
         if not sign:
             self._calm, self._streaks[region] = region, 0
-            self._row.clear()
+            self._run.clear()
             return Change.NONE
         if sign != self._sign:
-            self._row.clear()
+            self._run.clear()
         self._sign = sign
-        self._row.append(region)
+        self._run.append(region)
         streak = self._streaks[region]
         self._streaks[region] = streak + sign if streak * sign > 0 else sign
-        return self._judged(region)
+        return self._detect(region)
 
-    def _judged(self, region: int) -> Change:
-        """Suspects of one width after calm steps of another speak of the shape, all else of the level."""
+    def _detect(self, region: int) -> Change:
+        """Outliers of one region are a change of shape if the last normal step was in another; else of the level."""
         change = Change.NONE
-        if len(self._row) >= LASTING:
-            change = Change.LEVEL if region == self._calm or len({*self._row}) > 1 else Change.SHAPE
-            self._row.clear()
-        elif abs(self._streaks[region]) >= LASTING:
+        if len(self._run) >= self._policy.run:
+            change = Change.LEVEL if region == self._calm or len({*self._run}) > 1 else Change.SHAPE
+            self._run.clear()
+        elif abs(self._streaks[region]) >= self._policy.run:
             change = Change.SHAPE
         if change is Change.SHAPE:
             self._streaks = [0] * REGIONS

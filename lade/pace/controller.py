@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import accumulate, zip_longest
 from typing import Protocol
 
-from lade.pace.curve import KNOTS
+from lade.pace.knots import KNOTS
 
 GAIN = 1.03  # what a tree must promise to be tried at all
 STAY = 1.02  # what another size must promise over the last one, just the root included

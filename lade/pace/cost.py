@@ -1,7 +1,7 @@
-"""What a step costs: seconds of whole steps in, relative costs of wider ones out, per rows and length of context.
+"""What a step costs: seconds of whole steps in, relative costs of wider ones out, per batch size and context length.
 
-Only ratios at one moment are told, so a machine that turns slower changes nothing. Whoever uses it measures the time
-and holds the lock. Knows no model, no file and no clock.
+Only ratios at one moment come out, so a machine that slows down changes nothing. The caller measures the time and holds
+the lock. Knows no model, no file and no clock.
 """
 
 from __future__ import annotations
@@ -14,42 +14,62 @@ from dataclasses import dataclass, field
 from operator import sub
 
 from lade.pace.changes import Change
-from lade.pace.curve import KNOTS, SPOTS, WIDEST, Curve, monotone, prior
-
-SHORTEST = 7  # contexts up to 2**7 tokens cost the same
-SIMILAR = 0.1  # doubt about a curve of a neighbouring context
-FEW, LATELY = 3, 512  # measured lately: so many times in so many steps
-LUCK = 1.0
-MATTERS = 0.01  # how far a cost changes before a new table is worth its time
+from lade.pace.curve import KALMAN, Curve, KalmanPolicy, monotone
+from lade.pace.knots import KNOTS, WIDEST, nearest
 
 Key = tuple[int, int]  # logarithms to base 2: of rows, of the context
 Costs = Mapping[Key, Sequence[float]]  # what `StepCost.logs` gives
 
 
+@dataclass(frozen=True)
+class CostPolicy:
+    """How costs are shared between kinds of steps, and how they are told.
+
+    Attributes:
+        kalman: the filter of each curve.
+        shortest: contexts up to 2**shortest tokens share one curve.
+        context_change: share of the prior's covariance that a curve for another context starts with, per doubling.
+        recent, within: a width is known if it was timed so many times within the last so many steps.
+        optimism: standard deviations by which told costs lie below the mean: a lower confidence bound, so that widths
+            that were not timed lately are tried where that matters. Without it costs of unused widths stayed at an old
+            guess (1.55 at 16 tokens where 1.40 was measured), and wider trees were never tried.
+        table_change: change of a log cost from which tables are made anew.
+    """
+
+    kalman: KalmanPolicy = KALMAN
+    shortest: int = 7
+    context_change: float = 0.1
+    recent: int = 3
+    within: int = 512
+    optimism: float = 1.0
+    table_change: float = 0.01
+
+
+COST = CostPolicy()
+
+
 @dataclass(slots=True)
 class _Entry:
-    """A curve, what was read from it (and as what it was then), and when its knots were measured."""
+    """A curve, its costs as they were last told, and when each knot was timed."""
 
     curve: Curve
-    logs: list[float] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)
-    tables: dict[int, list[float]] = field(default_factory=dict)
-    changed: bool = True
-    measured: list[deque[int]] = field(default_factory=lambda: [deque(maxlen=FEW) for _ in KNOTS])
+    timed: list[deque[int]]  # [knots] numbers of the latest steps
+    bounds: list[float] = field(default_factory=list)  # [knots - 1] lower bounds of log costs, which `costs` come from
+    costs: list[float] = field(default_factory=list)  # [knots]
+    tables: dict[int, list[float]] = field(default_factory=dict)  # by limit
+    changed: bool = True  # whether the curve moved since
 
 
 class StepCost:
     """Costs of steps, learned while decoding.
 
     Args:
-        guesses: what `logs` gave earlier, which a few steps overrule.
-        luck: standard deviations by which a cost may be better than what was learned: widths that were not measured
-            lately are told as cheap as they may well be, so they get tried where that matters, and only there.
+        earlier: what `logs` gave in an earlier process: the prior mean, which a few steps outweigh.
     """
 
-    def __init__(self, guesses: Mapping[Key, Sequence[float]] | None = None, luck: float = LUCK) -> None:
-        self._luck = luck
-        self._entries = {key: _Entry(Curve(logs)) for key, logs in (guesses or {}).items()}
+    def __init__(self, earlier: Costs | None = None, policy: CostPolicy = COST) -> None:
+        self._policy = policy
+        self._entries = {key: self._fresh(logs) for key, logs in (earlier or {}).items()}
         self._steps = 0
 
     def logs(self) -> dict[Key, list[float]]:
@@ -57,7 +77,7 @@ class StepCost:
         return {key: entry.curve.logs for key, entry in self._entries.items()}
 
     def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
-        """One whole step. One wider than 256 tokens per row, or without a time, teaches nothing."""
+        """One whole step. Ignored if it is wider than 256 tokens per row or its time is not positive and finite."""
         width = _width(tokens, rows)
         if width > WIDEST or not 0 < seconds < math.inf:
             return
@@ -65,15 +85,17 @@ class StepCost:
         entry = self._entry(context, rows)
         counted, change = entry.curve.observe(width, seconds)
         if change is Change.SHAPE:
-            for steps in entry.measured:
+            for steps in entry.timed:
                 steps.clear()
         if counted:
             entry.changed = True
-            entry.measured[_knot(width)].append(self._steps)
+            entry.timed[nearest(width)].append(self._steps)
 
     def table(self, limit: int, context: int, rows: int) -> list[float]:
-        """Costs of 0 (which stands at 1.0) to `limit` nodes per row over that of one, never below 1, never falling.
-        It is kept: not to be changed."""
+        """Costs of 0 (1.0 too) to `limit` nodes per row over the cost of one: never below 1, never falling.
+
+        The list is cached: do not change it.
+        """
         entry = self._entry(context, rows)
         costs = self._costs(entry)
         table = entry.tables.get(limit)
@@ -82,38 +104,43 @@ class StepCost:
         return table
 
     def known(self, tokens: int, context: int, rows: int) -> bool:
-        """Whether such a step, or one of about its width, was measured a few times lately."""
-        steps = self._entry(context, rows).measured[_knot(min(_width(tokens, rows), WIDEST))]
-        return len(steps) == FEW and self._steps - steps[0] < LATELY
+        """Whether steps of about this width were timed a few times lately."""
+        steps = self._entry(context, rows).timed[nearest(min(_width(tokens, rows), WIDEST))]
+        return len(steps) == self._policy.recent and self._steps - steps[0] < self._policy.within
 
     def _entry(self, context: int, rows: int) -> _Entry:
-        key = (rows - 1).bit_length(), max((context - 1).bit_length(), SHORTEST)
+        key = (rows - 1).bit_length(), max((context - 1).bit_length(), self._policy.shortest)
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = self._new(key)
         return entry
 
     def _new(self, key: Key) -> _Entry:
-        """From the nearest kind of step, a context's distance counting less than that of rows."""
+        """Starts from the nearest kind of step, first by rows, then by context."""
         rows, context = key
         near = min(self._entries, key=lambda other: (abs(other[0] - rows), abs(other[1] - context)), default=None)
         if near is None:
-            return _Entry(Curve([prior(knot * 2**rows, 2**rows) for knot in KNOTS[1:]]))
+            prior = self._policy.kalman.prior
+            return self._fresh([prior.log_cost(knot * 2**rows, 2**rows) for knot in KNOTS[1:]])
         entry = self._entries[near]
         if near[0] == rows:
-            measured = [deque(steps, maxlen=FEW) for steps in entry.measured]
-            return _Entry(entry.curve.like(SIMILAR * abs(near[1] - context)), measured=measured)
-        # As many tokens cost about the same in any rows.
+            timed = [deque(steps, maxlen=self._policy.recent) for steps in entry.timed]
+            return _Entry(entry.curve.similar(self._policy.context_change * abs(near[1] - context)), timed)
+        # The same number of tokens costs about the same in any number of rows.
         costs, factor = monotone(entry.curve.logs), 2.0 ** (rows - near[0])
-        return _Entry(Curve([math.log(_between(costs, knot * factor) / _between(costs, factor)) for knot in KNOTS[1:]]))
+        one = _cost_at(costs, factor)
+        return self._fresh([math.log(_cost_at(costs, knot * factor) / one) for knot in KNOTS[1:]])
+
+    def _fresh(self, logs: Sequence[float]) -> _Entry:
+        return _Entry(Curve(logs, self._policy.kalman), [deque(maxlen=self._policy.recent) for _ in KNOTS])
 
     def _costs(self, entry: _Entry) -> list[float]:
-        if entry.changed:  # until all is done: a process that is forked in between does it anew
-            logs = entry.curve.lucky(self._luck)
-            if not entry.logs or max(map(abs, map(sub, logs, entry.logs))) > MATTERS:
+        if entry.changed:  # stays set until all is done: a process that is forked in between does it anew
+            bounds = entry.curve.lower_bound(self._policy.optimism)
+            if not entry.bounds or max(map(abs, map(sub, bounds, entry.bounds))) > self._policy.table_change:
                 entry.tables.clear()
-                entry.costs = monotone(logs)
-                entry.logs = logs
+                entry.costs = monotone(bounds)
+                entry.bounds = bounds
             entry.changed = False
         return entry.costs
 
@@ -122,14 +149,8 @@ def _width(tokens: int, rows: int) -> int:
     return max(-(-tokens // rows), 1)
 
 
-def _knot(width: int) -> int:
-    """The nearest one."""
-    low, _, high, share = SPOTS[width]
-    return high if share >= 0.5 else low
-
-
-def _between(costs: Sequence[float], width: float) -> float:
-    """Linear between knots and behind the last; as for width 1 before the first."""
+def _cost_at(costs: Sequence[float], width: float) -> float:
+    """Linear between the knots and beyond the last one; that of width 1 below the first."""
     if width <= 1:
         return costs[0]
     high = min(bisect_left(KNOTS, width), len(KNOTS) - 1)

@@ -1,7 +1,8 @@
 """Costs of steps in the user's cache folder, one file per kind of model, device and way to run it.
 
-The kind of a model is its configuration and the shapes and dtypes of its weights: their values, which take longer to
-read than costs take to measure, cost no time. Broken and foreign files are ignored with a warning.
+The kind of a model is its configuration and the shapes and dtypes of its weights. Their values make no difference to
+the time of a step, and reading them takes longer than measuring costs. A file that is broken or for something else is
+ignored with a warning.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from typing import Any
 
 import torch
 
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, AbsentFileError
 from lade.files.safefile import read, write
-from lade.pace.cost import Costs, StepCost
-from lade.pace.curve import KNOTS
+from lade.pace.cost import Costs, Key, StepCost
+from lade.pace.knots import KNOTS
 
 KIND, FORMAT = "cost", "1"
-MOST = MEBIBYTE  # of a file
-DEAREST = 20.0  # logarithm of a cost that none has
-CPUS = Path("/proc/cpuinfo")
+LARGEST_FILE = MEBIBYTE
+LARGEST_LOG = 20.0  # of a cost: no step costs e**20 times another
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def describe(model: Any) -> dict[str, str]:
-    """What the costs hold for: the file's metadata."""
+    """What the costs are valid for: the file's metadata."""
     model = unwrapped(model)
     return {
         "kind": KIND,
@@ -47,15 +49,15 @@ def describe(model: Any) -> dict[str, str]:
 
 
 def cost_file(model: Any) -> Path:
-    """Where the costs of this model, run as it is now, are kept."""
+    """Where the costs of this model, as it is run now, are stored."""
     return _path(describe(model))
 
 
 def load(model: Any) -> StepCost:
-    """What an earlier process measured, as a guess that a few steps overrule; without a usable file, nothing."""
+    """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
     description = describe(model)
     try:
-        return StepCost(_parsed(*read(_path(description), MOST), description))
+        return StepCost(_parsed(*read(_path(description), LARGEST_FILE), description))
     except AbsentFileError:
         return StepCost()
     except (OSError, ValueError) as error:
@@ -64,14 +66,14 @@ def load(model: Any) -> StepCost:
 
 
 def keeper(model: Any) -> Callable[[Costs], None]:
-    """A function that keeps costs for later processes; of several that do, the last one's stay. Holds no model."""
+    """A function that stores costs for later processes; the last write wins. It holds no reference to the model."""
     return partial(_store, describe(model))
 
 
 def _store(description: dict[str, str], costs: Costs) -> None:
     tensors = {f"{rows}.{context}": torch.tensor(logs, dtype=torch.float64) for (rows, context), logs in costs.items()}
     try:
-        write(_path(description), tensors, description, MOST)
+        write(_path(description), tensors, description, LARGEST_FILE)
     except OSError as error:
         warnings.warn(f"lade keeps the costs of steps in memory only: {error}", CacheWarning, stacklevel=2)
 
@@ -88,9 +90,9 @@ def _device_name(device: torch.device) -> str:
 
 
 def _cpu() -> str:
-    """The model's name; Python tells it on some systems only."""
+    """The model name of the processor, which Python gives on some systems only."""
     try:
-        lines = CPUS.read_text(errors="replace").splitlines()
+        lines = CPUINFO.read_text(errors="replace").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
@@ -98,8 +100,8 @@ def _cpu() -> str:
 
 def _parsed(
     tensors: dict[str, torch.Tensor], metadata: dict[str, str], description: dict[str, str]
-) -> dict[tuple[int, int], list[float]]:
-    """ValueError where these are not costs of the described steps."""
+) -> dict[Key, list[float]]:
+    """[knots - 1] log costs per kind of step. ValueError if they are no costs, or for other steps than described."""
     differing = [name for name, value in description.items() if metadata.get(name) != value]
     if differing:
         theirs = ", ".join(f"{name}={metadata.get(name)}" for name in differing)
@@ -109,17 +111,18 @@ def _parsed(
     return {_key(name): _logs(tensor) for name, tensor in tensors.items()}
 
 
-def _key(name: str) -> tuple[int, int]:
+def _key(name: str) -> Key:
     rows, dot, context = name.partition(".")
     if not (dot and rows.isdecimal() and context.isdecimal() and max(len(rows), len(context)) <= 2):
-        raise ValueError(f"{name!r} names no kind of step")
+        raise invalid("name of a tensor", "ROWS.CONTEXT, two numbers of at most 2 digits", name)
     return int(rows), int(context)
 
 
 def _logs(tensor: torch.Tensor) -> list[float]:
     if tuple(tensor.shape) != (len(KNOTS) - 1,) or tensor.dtype != torch.float64:
-        raise ValueError("a curve has the wrong shape or dtype")
+        allowed = f"a float64 tensor of shape ({len(KNOTS) - 1},)"
+        raise ValueError(f"costs must be {allowed}, got {tensor.dtype} of shape {tuple(tensor.shape)}")
     logs: list[float] = tensor.tolist()
-    if not all(math.isfinite(value) and abs(value) <= DEAREST for value in logs):
-        raise ValueError("a cost is none")
+    if not all(math.isfinite(value) and abs(value) <= LARGEST_LOG for value in logs):
+        raise invalid("log costs", f"finite and from -{LARGEST_LOG:g} to {LARGEST_LOG:g}", logs)
     return logs

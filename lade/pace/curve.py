@@ -1,7 +1,8 @@
-"""How the time of a step grows with its width, learned from the steps themselves: a Kalman filter over a few knots.
+"""How the time of a step grows with its width, learned from the steps themselves: a Kalman filter over the knots.
 
-Width: tokens in the forward per row. Every step measures level + curve(width) + noise, in logarithms. The level, the
-cost of width 1, wanders with the machine; the curve is steady and smooth. Knows no batch, no context and no clock.
+Width: tokens in the forward per row. In logarithms, the time of a step is level + curve(width) + noise. The level, the
+cost of width 1, is a random walk, since the machine's speed drifts; the curve is constant and smooth. Knows no batch,
+no context and no clock.
 """
 
 from __future__ import annotations
@@ -9,127 +10,137 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
-from lade.pace.changes import SUSPECT, Change, Changes
+from lade.pace.changes import CHANGES, Change, ChangeDetector, ChangePolicy
+from lade.pace.knots import INTERPOLATION
+from lade.pace.prior import PRIOR, Array, CurvePrior
 
-KNOTS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-WIDEST = KNOTS[-1]
-PER_TOKEN = 0.02  # cost of a token, where nothing was measured
-LEVEL, WANDER = 2.0, 0.02  # standard deviations: of a level that changed; of how far it moves per step
-REFRESH, FORGET = 16, 0.01  # after so many steps this share of the first doubt comes back
-NOISE, NOISE_RANGE, NOISE_RATE = 0.1, (0.02, 0.5), 0.03
-IMPOSSIBLE = 4.0  # standard deviations, from which on a step does not count
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
+MEAN_DEVIATION = 1.25  # 1 over the mean of |z| for a standard normal z, rounded
 
 
-def prior(tokens: float, rows: float = 1.0) -> float:
-    """Logarithm of the cost over that of one token per row, where nothing is known."""
-    return math.log((1 + PER_TOKEN * tokens) / (1 + PER_TOKEN * rows))
+@dataclass(frozen=True)
+class KalmanPolicy:
+    """Noise of the filter, in logarithms of seconds, so 0.1 is about 10 %.
+
+    No record says what data these values were chosen on. `tests/pace/test_cost.py` holds them to curves measured on a
+    130M model, with lognormal noise of 3 % and outliers.
+
+    Attributes:
+        prior: mean and covariance of the curve before any step.
+        changes: what makes outliers a change.
+        level: standard deviation of the level at the start, and of its move at a change.
+        drift: process noise: standard deviation of the level's move per step.
+        refresh_every, refresh: process noise of the curve: every so many steps, this share of the prior's covariance.
+        noise: standard deviation of the observation noise at the start.
+        noise_range: its limits.
+        noise_rate: learning rate at which it follows the innovations.
+        huber: standardised innovation above which an observation's weight falls (Huber's weights).
+        outlier: standardised innovation above which an observation is ignored.
+    """
+
+    prior: CurvePrior = PRIOR
+    changes: ChangePolicy = CHANGES
+    level: float = 2.0
+    drift: float = 0.02
+    refresh_every: int = 16
+    refresh: float = 0.01
+    noise: float = 0.1
+    noise_range: tuple[float, float] = (0.02, 0.5)
+    noise_rate: float = 0.03
+    huber: float = 2.0
+    outlier: float = 4.0
+
+
+KALMAN = KalmanPolicy()
 
 
 def monotone(logs: Sequence[float]) -> list[float]:
-    """Per knot over the cost of width 1. Where the curve falls, both of its sides give way by half."""
+    """Costs of all knots over that of width 1, never falling: the mean of the running maximum from the left and the
+    running minimum from the right."""
     raised = accumulate(logs, max)
     lowered = reversed(list(accumulate(reversed(logs), min)))
     return [1.0, *(math.exp(max(0.0, (up + down) / 2)) for up, down in zip(raised, lowered, strict=True))]
 
 
-def _spots() -> list[tuple[int, float, int, float]]:
-    """Per width two entries of the state and their shares: linear between knots, nothing but the level at width 1."""
-    spots = [(0, 0.0, 0, 0.0)] * 2
-    for high in range(1, len(KNOTS)):
-        left, right = KNOTS[high - 1 : high + 1]
-        shares = ((width - left) / (right - left) for width in range(left + 1, right + 1))
-        spots += [(high - 1, 1 - share if high > 1 else 0.0, high, share) for share in shares]
-    return spots
-
-
-def _doubt(one: int, other: int) -> float:
-    """Covariance of what may differ from a guess: a jump from width 1 to more, the slope, bends anywhere."""
-    return 0.15**2 + 0.5**2 * prior(one) * prior(other) + 0.06**2 * math.log2(min(one, other))
-
-
-SPOTS = _spots()
-DOUBT: Array = np.zeros((len(KNOTS), len(KNOTS)))
-DOUBT[1:, 1:] = [[_doubt(one, other) for other in KNOTS[1:]] for one in KNOTS[1:]]
-
-
 class Curve:
-    """The curve of one kind of step.
+    """The cost curve of one kind of step.
+
+    Args:
+        logs: prior mean, in the form of `logs`.
 
     Attributes:
-        state: the level, then per further knot the logarithm of its cost over the cost of width 1.
-        doubt: the state's covariance.
-        noise: standard deviation of one step.
+        state: [knots] the level, then per further knot the logarithm of its cost over the cost of width 1.
+        covariance: [knots, knots] of the state.
+        noise: standard deviation of the observation noise.
     """
 
-    def __init__(self, logs: Sequence[float]) -> None:
-        """From a guess, as `logs` gives one, which the first steps overrule."""
+    def __init__(self, logs: Sequence[float], policy: KalmanPolicy = KALMAN) -> None:
+        self._policy = policy
         self.state: Array = np.array([0.0, *logs])
-        self.doubt = DOUBT.copy()
-        self.doubt[0, 0] = LEVEL**2
-        self.noise = NOISE
-        self._changes = Changes()
+        self.covariance = policy.prior.covariance().copy()
+        self.covariance[0, 0] = policy.level**2
+        self.noise = policy.noise
+        self._changes = ChangeDetector(policy.changes)
         self._steps = 0
 
     @property
     def logs(self) -> list[float]:
+        """[knots - 1] logarithms of the costs of all knots but the first."""
         logs: list[float] = self.state[1:].tolist()
         return logs
 
-    def like(self, doubt: float) -> Curve:
-        """For similar steps: starts where this one stands, with a little more doubt."""
+    def similar(self, share: float) -> Curve:
+        """A curve for similar steps: this one, its covariance inflated by a share of the prior's."""
         curve = copy.deepcopy(self)
-        curve._open(doubt)
+        curve._inflate(share, self._policy.level)
         return curve
 
     def observe(self, width: int, seconds: float) -> tuple[bool, Change]:
-        """Learn from one step: whether it counted, and what turned out to have changed."""
-        value = math.log(seconds)
+        """Update the state with one step: whether the step counted, and what was found to have changed."""
+        value, policy = math.log(seconds), self._policy
         if not self._steps:
-            self.state[0] = self._expected(width, value)[1]
+            self.state[0] = self._predict(width, value)[1]
         self._steps += 1
-        self._open(0.0 if self._steps % REFRESH else FORGET, level=WANDER)
-        spread, surprise, scale = self._expected(width, value)
-        change = self._changes.seen(width, surprise / scale)
+        self._inflate(0.0 if self._steps % policy.refresh_every else policy.refresh, policy.drift)
+        cross, innovation, scale = self._predict(width, value)
+        change = self._changes.observe(width, innovation / scale)
         if change is not Change.NONE:
-            self._open(1.0 if change is Change.SHAPE else 0.0)
-            spread, surprise, scale = self._expected(width, value)
-        return self._learn(spread, surprise, scale), change
+            self._inflate(1.0 if change is Change.SHAPE else 0.0, policy.level)
+            cross, innovation, scale = self._predict(width, value)
+        return self._update(cross, innovation, scale), change
 
-    def lucky(self, luck: float) -> list[float]:
-        """The logarithms, each better by so many of its standard deviations."""
-        lucky: list[float] = (self.state - luck * np.sqrt(self.doubt.diagonal().clip(0)))[1:].tolist()
-        return lucky
+    def lower_bound(self, deviations: float) -> list[float]:
+        """Lower confidence bound of `logs`: each less so many of its standard deviations."""
+        bound: list[float] = (self.state - deviations * np.sqrt(self.covariance.diagonal().clip(0)))[1:].tolist()
+        return bound
 
-    def _expected(self, width: int, value: float) -> tuple[Array, float, float]:
-        """Covariance of the state with the step, how far the step is off, and the standard deviation of that."""
-        low, less, high, more = SPOTS[width]
-        spread = self.doubt[0] + less * self.doubt[low] + more * self.doubt[high]
-        variance = spread[0] + less * spread[low] + more * spread[high] + self.noise**2
+    def _predict(self, width: int, value: float) -> tuple[Array, float, float]:
+        """[knots] covariance of the state with the observation, the innovation, and the innovation's deviation."""
+        low, less, high, more = INTERPOLATION[width]
+        cross = self.covariance[0] + less * self.covariance[low] + more * self.covariance[high]
+        variance = cross[0] + less * cross[low] + more * cross[high] + self.noise**2
         expected = self.state[0] + less * self.state[low] + more * self.state[high]
-        return spread, float(value - expected), math.sqrt(variance)
+        return cross, float(value - expected), math.sqrt(variance)
 
-    def _learn(self, spread: Array, surprise: float, scale: float) -> bool:
-        size = abs(surprise) / scale
-        least, most = NOISE_RANGE
-        self.noise *= 1 + NOISE_RATE * (1.25 * min(size, IMPOSSIBLE) - 1)
+    def _update(self, cross: Array, innovation: float, scale: float) -> bool:
+        policy, size = self._policy, abs(innovation) / scale
+        least, most = policy.noise_range
+        self.noise *= 1 + policy.noise_rate * (MEAN_DEVIATION * min(size, policy.outlier) - 1)
         self.noise = min(max(self.noise, least), most)
-        if size > IMPOSSIBLE:
+        if size > policy.outlier:
             return False
-        weight = min(1.0, SUSPECT / size) if size else 1.0
-        gains = weight / scale**2 * spread
-        self.state += surprise * gains
-        self.doubt -= np.outer(gains, spread)
+        weight = min(1.0, policy.huber / size) if size else 1.0
+        gain = weight / scale**2 * cross
+        self.state += innovation * gain
+        self.covariance -= np.outer(gain, cross)
         return True
 
-    def _open(self, share: float, level: float = LEVEL) -> None:
-        """Doubt again: the curve by a share of the prior's doubt, the level by its standard deviation."""
+    def _inflate(self, share: float, level: float) -> None:
+        """Add a share of the prior's covariance to the curve's, and a standard deviation to the level's."""
         if share:
-            self.doubt += share * DOUBT
-        self.doubt[0, 0] += level**2
+            self.covariance += share * self._policy.prior.covariance()
+        self.covariance[0, 0] += level**2

@@ -1,4 +1,4 @@
-"""What costs of steps are tested under: a cache folder of the test's own."""
+"""Every test of step costs has a cache folder of its own."""
 
 from pathlib import Path
 

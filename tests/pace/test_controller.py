@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lade.pace.controller import AGAIN, BASELINE, COLD, FIRST, GAIN, LONGEST, PATIENCE, STAY, TUITION, Controller
-from lade.pace.curve import KNOTS
+from lade.pace.knots import KNOTS
 
 LIMIT = 48
 CHAIN = [0.8**depth for depth in range(LIMIT)]

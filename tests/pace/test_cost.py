@@ -1,4 +1,4 @@
-"""Costs of steps: what is learned from noisy times, and what a disturbed or changed machine does to it."""
+"""Costs of steps, learned from noisy times, with outliers, and on a machine that changes."""
 
 import math
 import random
@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.pace.cost import LATELY, StepCost
-from lade.pace.curve import KNOTS, WIDEST, prior
+from lade.pace.cost import COST, CostPolicy, StepCost
+from lade.pace.knots import KNOTS, WIDEST
+from lade.pace.prior import PRIOR
 
 CONTEXT, ROWS = 100, 1
+MEAN = CostPolicy(optimism=0.0)  # tells the mean
 WIDTHS = (1, 4, 8, 16, 24, 32, 48, 64)
 # Seconds over those of width 1, measured: a 130M model in float32 and in bfloat16; and a large device.
 CURVES = {
@@ -41,7 +43,7 @@ def decode(
     context: int = CONTEXT,
     speed: Callable[[int], float] = lambda step: 0.01,
 ) -> StepCost:
-    """Steps of random widths, whose noise is a lognormal factor."""
+    """Steps of random widths with lognormal noise."""
     generator = random.Random(seed)
     for step in range(steps):
         index = generator.randrange(len(WIDTHS))
@@ -88,28 +90,28 @@ def test_a_slower_machine_has_the_same_ratios(steps: list[tuple[int, int, int, f
 
 @pytest.mark.parametrize("name", CURVES)
 def test_a_curve_is_learned_from_noisy_steps(name: str) -> None:
-    runs = [decode(StepCost(luck=0), CURVES[name], 60, noise=0.03, seed=seed) for seed in range(10)]
+    runs = [decode(StepCost(policy=MEAN), CURVES[name], 60, noise=0.03, seed=seed) for seed in range(10)]
     assert sum(furthest(ratios(cost), CURVES[name]) for cost in runs) / len(runs) < 0.05
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("factor", [5, 50, 1 / 50])
 def test_one_outlier_moves_little(width: int, factor: float) -> None:
-    cost = decode(StepCost(luck=0), CURVES["steep"], 60, noise=0.05)
+    cost = decode(StepCost(policy=MEAN), CURVES["steep"], 60, noise=0.05)
     before = ratios(cost)
     cost.observe(width, CONTEXT, ROWS, 0.01 * factor * before[WIDTHS.index(width)])
     assert furthest(ratios(cost), before) < 0.02
 
 
-def test_an_outlier_at_the_very_start_is_forgotten() -> None:
-    cost = StepCost(luck=0)
+def test_an_outlier_at_the_start_is_forgotten() -> None:
+    cost = StepCost(policy=MEAN)
     cost.observe(1, CONTEXT, ROWS, 0.5)
     assert furthest(ratios(decode(cost, CURVES["steep"], 60, noise=0.03)), CURVES["steep"]) < 0.1
 
 
-def test_outliers_among_the_steps_do_little() -> None:
+def test_outliers_move_costs_little() -> None:
     cost = decode(
-        StepCost(luck=0), CURVES["steep"], 200, noise=0.03, speed=lambda step: 0.01 * (5 if step % 40 == 7 else 1)
+        StepCost(policy=MEAN), CURVES["steep"], 200, noise=0.03, speed=lambda step: 0.01 * (5 if step % 40 == 7 else 1)
     )
     assert furthest(ratios(cost), CURVES["steep"]) < 0.08
 
@@ -117,15 +119,17 @@ def test_outliers_among_the_steps_do_little() -> None:
 @pytest.mark.parametrize("factor", [0.5, 1.3, 2.0, 10.0])
 def test_a_machine_that_changes_its_speed_keeps_its_ratios(factor: float) -> None:
     for seed in range(5):
-        cost = decode(StepCost(luck=0), CURVES["steep"], 80, noise=0.03, seed=seed)
+        cost = decode(StepCost(policy=MEAN), CURVES["steep"], 80, noise=0.03, seed=seed)
         before = ratios(cost)
         for steps in (1, 2, 3, 20):
             decode(cost, CURVES["steep"], steps, noise=0.03, seed=steps, speed=lambda _: 0.01 * factor)
             assert furthest(ratios(cost), before) < 0.06
 
 
-def test_a_machine_that_wanders_keeps_its_ratios() -> None:
-    cost = decode(StepCost(luck=0), CURVES["even"], 300, noise=0.03, speed=lambda step: 0.01 * math.exp(step / 100))
+def test_a_machine_whose_speed_drifts_keeps_its_ratios() -> None:
+    cost = decode(
+        StepCost(policy=MEAN), CURVES["even"], 300, noise=0.03, speed=lambda step: 0.01 * math.exp(step / 100)
+    )
     assert furthest(ratios(cost), CURVES["even"]) < 0.08
 
 
@@ -133,13 +137,13 @@ def test_a_machine_that_wanders_keeps_its_ratios() -> None:
 def test_a_lasting_change_of_the_shape_is_learned(old: str, new: str) -> None:
     errors = []
     for seed in range(10):
-        cost = decode(StepCost(luck=0), CURVES[old], 100, noise=0.03, seed=seed)
+        cost = decode(StepCost(policy=MEAN), CURVES[old], 100, noise=0.03, seed=seed)
         errors.append(furthest(ratios(decode(cost, CURVES[new], 30, noise=0.03, seed=seed + 1)), CURVES[new]))
     assert sorted(errors)[5] < 0.1  # widths are drawn at random: one may not be drawn at all
 
 
 def test_a_change_of_the_shape_is_learned_from_blocks_of_one_width() -> None:
-    cost = decode(StepCost(luck=0), CURVES["even"], 100, noise=0.03)
+    cost = decode(StepCost(policy=MEAN), CURVES["even"], 100, noise=0.03)
     for _ in range(3):
         for width, seconds in ((32, 0.03), (1, 0.01)):
             for _ in range(5):
@@ -147,12 +151,12 @@ def test_a_change_of_the_shape_is_learned_from_blocks_of_one_width() -> None:
     assert relative(cost, 32, CONTEXT, ROWS) == pytest.approx(3.0, rel=0.1)
 
 
-def test_without_any_step_the_prior_counts() -> None:
-    assert ratios(StepCost(luck=0)) == pytest.approx([math.exp(prior(width)) for width in WIDTHS])
+def test_without_any_step_costs_are_the_prior_mean() -> None:
+    assert ratios(StepCost(policy=MEAN)) == pytest.approx([math.exp(PRIOR.log_cost(width)) for width in WIDTHS])
 
 
-def test_wider_steps_than_any_measured_follow_the_slope() -> None:
-    cost = StepCost(luck=0)
+def test_costs_of_wider_steps_are_extrapolated_by_the_slope() -> None:
+    cost = StepCost(policy=MEAN)
     for _ in range(20):
         for width in (1, 4, 8, 16):
             cost.observe(width, CONTEXT, ROWS, 0.01 * (1 + 0.1 * (width - 1)))
@@ -160,16 +164,16 @@ def test_wider_steps_than_any_measured_follow_the_slope() -> None:
     assert relative(cost, 2 * WIDEST, CONTEXT, ROWS) > 1.5 * relative(cost, WIDEST, CONTEXT, ROWS)
 
 
-def test_narrow_steps_are_told_apart_after_a_few_of_each() -> None:
-    cost = StepCost(luck=0)
+def test_a_few_steps_of_two_widths_are_enough() -> None:
+    cost = StepCost(policy=MEAN)
     for _ in range(4):
         cost.observe(1, CONTEXT, ROWS, 0.01)
         cost.observe(32, CONTEXT, ROWS, 0.03)
     assert relative(cost, 32, CONTEXT, ROWS) == pytest.approx(3.0, rel=0.1)
 
 
-def test_a_longer_context_starts_from_what_is_known() -> None:
-    cost = decode(StepCost(luck=0), CURVES["steep"], 100, noise=0.03)
+def test_a_longer_context_starts_from_a_known_curve() -> None:
+    cost = decode(StepCost(policy=MEAN), CURVES["steep"], 100, noise=0.03)
     assert furthest(ratios(cost, 1000), ratios(cost)) < 0.01
     assert cost.known(32, 1000, ROWS)
     decode(cost, CURVES["flat"], 60, noise=0.03, context=1000)
@@ -177,38 +181,38 @@ def test_a_longer_context_starts_from_what_is_known() -> None:
     assert furthest(ratios(cost), CURVES["steep"]) < 0.1
 
 
-def test_more_rows_start_from_as_many_tokens() -> None:
-    cost = decode(StepCost(luck=0), CURVES["steep"], 100, noise=0.03)
+def test_more_rows_start_from_the_costs_of_as_many_tokens() -> None:
+    cost = decode(StepCost(policy=MEAN), CURVES["steep"], 100, noise=0.03)
     expected = relative(cost, 32, CONTEXT, 1) / relative(cost, 4, CONTEXT, 1)
     assert relative(cost, 32, CONTEXT, 4) == pytest.approx(expected)
     assert not cost.known(32, CONTEXT, 4)
 
 
 @pytest.mark.parametrize("curve", CURVES.values())
-def test_guesses_are_overruled_by_a_few_steps(curve: Sequence[float]) -> None:
-    for guess in CURVES.values():
-        cost = StepCost(decode(StepCost(luck=0), guess, 200).logs(), luck=0)
-        assert furthest(ratios(cost), guess) < 0.05
+def test_earlier_costs_are_outweighed_by_a_few_steps(curve: Sequence[float]) -> None:
+    for earlier in CURVES.values():
+        cost = StepCost(decode(StepCost(policy=MEAN), earlier, 200).logs(), MEAN)
+        assert furthest(ratios(cost), earlier) < 0.05
         for _ in range(3):
             for width, ratio in zip(WIDTHS, curve, strict=True):
                 cost.observe(width, CONTEXT, ROWS, 0.01 * ratio)
         assert furthest(ratios(cost), curve) < 0.08
 
 
-def test_what_was_measured_is_known_until_it_is_old() -> None:
-    cost = StepCost(luck=0)
+def test_timed_widths_are_known_until_the_times_are_old() -> None:
+    cost = StepCost(policy=MEAN)
     assert not cost.known(32, CONTEXT, ROWS)
     for _ in range(3):
         cost.observe(32, CONTEXT, ROWS, 0.02)
     assert cost.known(30, CONTEXT, ROWS)
     assert not cost.known(1, CONTEXT, ROWS)
-    for _ in range(LATELY):
+    for _ in range(COST.within):
         cost.observe(1, CONTEXT, ROWS, 0.01)
     assert not cost.known(32, CONTEXT, ROWS)
 
 
 def test_a_table_is_kept_until_it_matters() -> None:
-    cost = decode(StepCost(luck=0), CURVES["even"], 100)
+    cost = decode(StepCost(policy=MEAN), CURVES["even"], 100)
     table = cost.table(64, CONTEXT, ROWS)
     assert cost.table(64, CONTEXT, ROWS) is table
     decode(cost, CURVES["even"], 1)
@@ -218,23 +222,23 @@ def test_a_table_is_kept_until_it_matters() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "seconds"), [(WIDEST + 1, 0.01), (8, 0.0), (8, -1.0), (8, math.inf), (8, math.nan)])
-def test_some_steps_teach_nothing(tokens: int, seconds: float) -> None:
-    cost = decode(StepCost(luck=0), CURVES["even"], 20)
+def test_some_steps_are_ignored(tokens: int, seconds: float) -> None:
+    cost = decode(StepCost(policy=MEAN), CURVES["even"], 20)
     before = cost.logs()
     cost.observe(tokens, CONTEXT, ROWS, seconds)
     assert cost.logs() == before
     assert all(len(logs) == len(KNOTS) - 1 for logs in before.values())
 
 
-def test_what_was_not_measured_is_told_as_cheap_as_it_may_be() -> None:
-    told, learned = StepCost(), StepCost(luck=0)
-    for cost in (told, learned):
+def test_costs_are_lower_confidence_bounds() -> None:
+    bound, mean = StepCost(), StepCost(policy=MEAN)
+    for cost in (bound, mean):
         for _ in range(50):
             for width in (1, 8):
                 cost.observe(width, CONTEXT, ROWS, 0.01 if width == 1 else 0.015)
-    assert relative(told, 8, CONTEXT, ROWS) == pytest.approx(1.5, rel=0.05)
-    assert relative(told, 32, CONTEXT, ROWS) < 0.9 * relative(learned, 32, CONTEXT, ROWS)
-    for cost in (told, learned):
+    assert relative(bound, 8, CONTEXT, ROWS) == pytest.approx(1.5, rel=0.05)
+    assert relative(bound, 32, CONTEXT, ROWS) < 0.9 * relative(mean, 32, CONTEXT, ROWS)
+    for cost in (bound, mean):
         for _ in range(20):
             cost.observe(32, CONTEXT, ROWS, 0.04)
-    assert 0.93 * 4.0 < relative(told, 32, CONTEXT, ROWS) <= relative(learned, 32, CONTEXT, ROWS)
+    assert 0.93 * 4.0 < relative(bound, 32, CONTEXT, ROWS) <= relative(mean, 32, CONTEXT, ROWS)

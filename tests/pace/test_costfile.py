@@ -1,4 +1,4 @@
-"""The file of a model's step costs: found again, by nobody else, and ignored where it is broken."""
+"""The file of a model's step costs: found again by the same model only, and ignored if it is broken."""
 
 import copy
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from lade.files import safefile
 from lade.files.cachefolder import CacheWarning
 from lade.pace import costfile
-from lade.pace.cost import StepCost
+from lade.pace.cost import CostPolicy, StepCost
 
 LLAMA, GPT2 = (next(family for family in BRANCHABLE if family.name == name) for name in ("llama", "gpt2"))
 
@@ -40,7 +40,7 @@ def test_what_is_stored_is_loaded(model: PreTrainedModel) -> None:
     loaded = costfile.load(model)
     assert loaded.logs() == cost.logs()
     assert len(loaded.logs()) == 2
-    assert StepCost(loaded.logs(), luck=0).table(32, 100, 1)[32] == pytest.approx(4.1, rel=0.05)
+    assert StepCost(loaded.logs(), CostPolicy(optimism=0.0)).table(32, 100, 1)[32] == pytest.approx(4.1, rel=0.05)
     assert not loaded.known(32, 100, 1)
 
 
@@ -62,7 +62,7 @@ def attention(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("other", [threads, device, attention])
-def test_the_costs_of_other_circumstances_do_not_count(
+def test_the_costs_of_another_way_to_run_are_ignored(
     other: Callable[[pytest.MonkeyPatch], None], model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costfile.keeper(model)(measured().logs())
@@ -74,7 +74,7 @@ def test_the_costs_of_other_circumstances_do_not_count(
         assert costfile.load(model).logs() == {}
 
 
-def test_the_costs_of_another_model_do_not_count(model: PreTrainedModel) -> None:
+def test_the_costs_of_another_model_are_ignored(model: PreTrainedModel) -> None:
     costfile.keeper(model)(measured().logs())
     assert costfile.load(tiny_model(GPT2)).logs() == {}
     assert costfile.load(copy.deepcopy(tiny_model(LLAMA)).to(torch.bfloat16)).logs() == {}
@@ -100,7 +100,7 @@ def folder_instead(path: Path) -> None:
 
 
 def rewritten(tensors: dict[str, Any]) -> Callable[[Path], None]:
-    """A file that is whole and of the right circumstances, yet holds no costs."""
+    """A valid file with the right metadata that holds no costs."""
 
     def rewrite(path: Path) -> None:
         _, metadata = safefile.read(path)
@@ -136,7 +136,7 @@ def test_a_broken_file_is_replaced(model: PreTrainedModel) -> None:
     assert costfile.load(model).logs() == measured().logs()
 
 
-def test_a_folder_that_takes_nothing_is_a_warning(
+def test_a_folder_that_cannot_be_written_is_a_warning(
     model: PreTrainedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "file").write_text("")
