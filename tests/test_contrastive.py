@@ -406,7 +406,7 @@ def test_steps_of_two_models_are_not_taken_for_steps_of_one(
     """What they cost is learned apart from what the model costs alone, and is not kept for later processes."""
     expert, amateur, other = (copy.deepcopy(tiny(name)) for name in ("llama", "gpt2", "llama"))
     contrast, kwargs = contrast_of(amateur, GREEDY), {"do_sample": False, "max_new_tokens": TOKENS}
-    monkeypatch.setattr("lade.pace.shared.FIRST", 1)
+    monkeypatch.setattr("lade.pace.shared.FIRST_SAVE", 1)
     lade.generate(expert, **words(9), contrast=contrast, **kwargs)
     assert not cost_file(expert).exists()
     assert not shared_cost(expert).known(1, 9, 1)

@@ -16,10 +16,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import lade
 from lade.drafters import factory
-from lade.pace.controller import AGAIN, PATIENCE, Controller
+from lade.pace.controller import Controller
+from lade.pace.rest import REST as POLICY
 from lade.target.model import Outputs
 
-LOOKING, REST = 0.0625, 12  # what a look takes here, and the steps without one behind it
+OVERHEAD, REST = 0.0625, 12  # of a look, over a step of one token; steps that rest after it
 NEW_TOKENS = 160
 
 
@@ -32,7 +33,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         read.append(node)
         return top(self, slot, node)
 
-    monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, LOOKING))
+    monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, OVERHEAD))
     monkeypatch.setattr(Outputs, "top", noted)
     monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
     return read
@@ -61,11 +62,11 @@ def test_where_nothing_is_found_most_steps_do_not_look(vocabulary: int, temperat
     stats = lade.last_stats()
     assert stats is not None
     rested = stats.decisions["drafts not looked for"]
-    again = 2 * AGAIN  # a token that came twice by chance lets some steps learn
-    assert stats.steps - rested <= PATIENCE + again + (stats.steps - PATIENCE) / (REST + 1) + 1
+    again = 2 * POLICY.retries_after_repeat  # a token that came twice by chance lets some steps learn
+    assert stats.steps - rested <= POLICY.patience + again + (stats.steps - POLICY.patience) / (REST + 1) + 1
     assert rested > 0.6 * stats.steps
     assert stats.mean_forward_tokens < 1.05
-    assert len(looked) <= PATIENCE + again  # steps that rest learn nothing, nor looks between them
+    assert len(looked) <= POLICY.patience + again  # steps that rest learn nothing, nor looks between them
 
 
 def test_the_law_can_be_measured() -> None:

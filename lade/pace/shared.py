@@ -1,4 +1,4 @@
-"""What steps cost, per model and way to run it, shared by all its calls and kept for later processes."""
+"""Costs of steps per model and way to run it, shared by all its calls and stored for later processes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from lade.facts.fingerprint import configuration_key
 from lade.pace import costfile
 from lade.pace.cost import Costs, StepCost
 
-FIRST, OFTEN = 64, 512  # steps after which the file is written: the first time, and later
+FIRST_SAVE, LATER_SAVES = 64, 512
+"""Steps after which the file is written: the first time, so that the next run of a short program starts from it too,
+and later."""
 
 
 class SharedCost:
     """A `StepCost` that several threads may use.
 
     Args:
-        keep: writes what `StepCost.logs` gives to where later processes find it.
+        keep: stores what `StepCost.logs` gives for later processes.
     """
 
     def __init__(self, cost: StepCost, keep: Callable[[Costs], None]) -> None:
         self.cost = cost
         self._keep = keep
-        self._unsaved, self._enough = 0, FIRST  # steps
+        self._unsaved, self._enough = 0, FIRST_SAVE  # steps
         self._lock = fork_safe_lock()
 
     def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
@@ -44,11 +46,11 @@ class SharedCost:
             return self.cost.known(tokens, context, rows)
 
     def save(self) -> None:
-        """Write the file where enough was learned since the last time; no step of another call waits for that."""
+        """Write the file if enough steps were timed since the last time. Steps of other calls do not wait for it."""
         with self._lock:
             if self._unsaved < self._enough:
                 return
-            self._unsaved, self._enough = 0, OFTEN
+            self._unsaved, self._enough = 0, LATER_SAVES
             logs = self.cost.logs()
         self._keep(logs)
 
@@ -58,11 +60,11 @@ _locks = ModelLocks()
 
 
 def shared_cost(model: Any, companion: Any = None) -> SharedCost:
-    """The costs of this model as it is run now: its device, dtype, attention and torch's threads.
+    """The costs of this model as it is run now: on its device, with its dtype, attention and number of torch threads.
 
     Args:
-        companion: a second model that every step runs too. What both cost together starts from what the model costs
-            alone, and is not kept for later processes.
+        companion: a second model that every step runs too. The costs of both together start from those of the model
+            alone and are not stored.
     """
     model = unwrapped(model)
     way = (*_way(model), torch.get_num_threads())
@@ -83,4 +85,4 @@ def _way(model: Any) -> tuple[Any, ...]:
 
 
 def _forget(logs: Costs) -> None:
-    """Keep nothing."""
+    """Stores nothing."""

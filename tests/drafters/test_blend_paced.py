@@ -19,8 +19,8 @@ from lade.core.tree import Draft
 from lade.drafters.blend import BlendDrafter
 from lade.memory.mixture import Warm
 from lade.memory.recycle import Context
-from lade.pace.controller import COLD
-from lade.pace.pace import TOLD, Pace
+from lade.pace.pace import Pace
+from lade.pace.timing import TIMING
 
 BUDGET, DEEP = 48, 1000
 LIKELY = range(40)  # tokens of predictable text
@@ -197,8 +197,8 @@ def test_every_step_has_one_reason(warm: WrongTable | None) -> None:
     assert sum(decisions.values()) == len(run.steps)
     assert len(decisions) >= 3
     timed = [(step.nodes, 20 + step.at, 1) for step in run.steps[:-1] if not step.rests]  # the last one's end is unseen
-    assert TOLD > COLD
-    assert run.costs.observed == timed[TOLD - 1 :: TOLD]
+    assert TIMING.every > TIMING.warm_up
+    assert run.costs.observed == timed[TIMING.every - 1 :: TIMING.every]
     assert 0 < sum(step.rests for step in run.steps) == decisions["drafts not looked for"]
 
 
@@ -230,8 +230,8 @@ class Fixed(Pace):
     def carry(self, nodes: int, context: int, rows: int) -> None:
         self.carried.append((nodes, context, rows))
 
-    def learn(self, expected: float, came: float) -> None:
-        assert 0 <= came <= expected <= 1 + 1e-9
+    def learn(self, expected: float, accepted: float) -> None:
+        assert 0 <= accepted <= expected <= 1 + 1e-9
 
 
 def requests_of(drafter: BlendDrafter, *lengths: int) -> list[Request]:

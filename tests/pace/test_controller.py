@@ -1,4 +1,4 @@
-"""How many tokens a step carries, with costs from a table: against brute force, and what the text does to it."""
+"""How many tokens a step carries, with costs from a table: against brute force, and how it adapts to the text."""
 
 import random
 from collections.abc import Sequence
@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.pace.controller import AGAIN, BASELINE, COLD, FIRST, GAIN, LONGEST, PATIENCE, STAY, TUITION, Controller
+from lade.pace.controller import Controller
 from lade.pace.knots import KNOTS
+from lade.pace.policy import PACE
 
+SIZE, REST, TIMING = PACE.size, PACE.rest, PACE.timing
 LIMIT = 48
 CHAIN = [0.8**depth for depth in range(LIMIT)]
 
 
 class Table:
-    """Costs that never change: 1 for the root, so much more for every further node."""
+    """Costs that never change: 1 for the root, `slope` more for every further node."""
 
     def __init__(self, slope: float = 0.02, measured: bool = True) -> None:
         self.slope, self.measured = slope, measured
@@ -32,14 +34,14 @@ class Table:
 
 
 def sure(limit: int = LIMIT, slope: float = 0.02) -> Controller:
-    """One that takes probabilities at their word."""
+    """One that believes that probabilities hold."""
     controller = Controller(Table(slope), limit)
-    controller._holds = 1.0
+    controller._belief.holds = 1.0
     return controller
 
 
 def sizes(longest: int) -> list[int]:
-    """What is measured, and the whole tree."""
+    """Sizes to choose from: the knots, and the whole tree."""
     return [*(size for size in KNOTS if size < longest), longest]
 
 
@@ -60,19 +62,19 @@ def test_the_first_choice_is_nearly_the_fastest_of_all_sizes(rows: list[list[flo
     longest = max(map(len, rows))
     best = max(speed(rows, nodes, slope) for nodes in sizes(longest))
     assert chosen in sizes(longest)
-    if chosen > 1:  # the rest goes into what wider trees teach
-        assert speed(rows, chosen, slope) >= (1 - TUITION) * best * (1 - 1e-9)
-        assert best >= GAIN / STAY
+    if chosen > 1:  # the rest is spent on exploration
+        assert speed(rows, chosen, slope) >= (1 - SIZE.exploration) * best * (1 - 1e-9)
+        assert best >= SIZE.start / SIZE.hysteresis
     else:
-        assert best < GAIN / STAY * (1 + 1e-9) or longest == 1
+        assert best < SIZE.start / SIZE.hysteresis * (1 + 1e-9) or longest == 1
 
 
-def test_more_nodes_than_the_fastest_are_taken_for_what_they_teach() -> None:
+def test_the_exploration_bonus_makes_trees_wider_than_the_fastest() -> None:
     chain = [0.5**depth for depth in range(20)]
     fastest = max(sizes(20), key=lambda nodes: speed([chain], nodes, 0.008))
     assert sure(slope=0.008).choose([chain], 100) > fastest
     doubting = sure(slope=0.008)
-    doubting._holds = 0.5  # in a text that may have turned, nothing is paid for lessons
+    doubting._belief.holds = 0.5  # no exploration in a text that may have changed
     assert doubting.choose([[1.0, *(2 * mass for mass in chain[1:])]], 100) == fastest
 
 
@@ -85,7 +87,7 @@ def test_no_more_than_the_limit(masses: list[float], limit: int) -> None:
         assert 1 <= controller.choose([masses[:room]], 100) <= room
 
 
-def test_what_costs_nothing_is_taken_as_a_whole() -> None:
+def test_a_tree_that_costs_nothing_is_taken_whole() -> None:
     controller = sure(slope=0.0)
     assert controller.choose([CHAIN], 100) == LIMIT
     assert controller.decisions == {"limit reached": 1}
@@ -93,7 +95,7 @@ def test_what_costs_nothing_is_taken_as_a_whole() -> None:
     assert controller.decisions == {"limit reached": 1, "most tokens per second": 1}
 
 
-def test_what_is_worth_nothing_is_left() -> None:
+def test_drafts_not_worth_their_cost_are_not_sent() -> None:
     controller = sure()
     for _ in range(3):
         assert controller.choose([[1.0, 0.02, 0.01]], 100) == 1
@@ -120,7 +122,7 @@ def test_costs_are_asked_for_the_steps_at_hand() -> None:
 
 
 def test_all_rows_together_decide() -> None:
-    """A hopeless row is padded anyway where another is worth a wide step; among many hopeless rows it is not."""
+    """One good row is worth a wide step for a few hopeless ones, but not for many."""
     chain, hopeless = CHAIN[:12], [1.0, *[0.001] * 11]
     alone = sure(slope=0.1).choose([chain], 100)
     assert 1 < sure(slope=0.1).choose([chain, hopeless, hopeless], 100) < alone
@@ -128,12 +130,12 @@ def test_all_rows_together_decide() -> None:
     assert sure(slope=0.1).choose([chain] * 7, 100) == alone
 
 
-# Steps that look for no drafts
+# Rest: steps that look for no drafts
 
 
-def step(controller: Controller, tree: Sequence[float], looking: float = 0.0) -> int:
+def step(controller: Controller, tree: Sequence[float], overhead: float = 0.0) -> int:
     """Nodes of the next one."""
-    room = controller.room(100, 1, looking)
+    room = controller.room(100, 1, overhead)
     return controller.choose([tree[:room]], 100) if room > 1 else room
 
 
@@ -151,89 +153,93 @@ def baselines(controller: Controller, steps: int) -> list[int]:
 
 def test_one_token_is_timed_when_a_model_is_new_and_now_and_then() -> None:
     assert baselines(Controller(Table(measured=False), LIMIT), 300) == [
-        *range(COLD + 1, COLD + FIRST + 1),
-        BASELINE,
-        2 * BASELINE,
+        *range(TIMING.warm_up + 1, TIMING.warm_up + TIMING.first_baselines + 1),
+        TIMING.baseline_every,
+        2 * TIMING.baseline_every,
     ]
-    assert baselines(Controller(Table(measured=True), LIMIT), 300) == [BASELINE, 2 * BASELINE]
+    assert baselines(Controller(Table(measured=True), LIMIT), 300) == [
+        TIMING.baseline_every,
+        2 * TIMING.baseline_every,
+    ]
 
 
 def test_timing_changes_no_choice() -> None:
     controller = sure()
-    sizes = [step(controller, CHAIN) for _ in range(BASELINE + 1)]
-    assert sizes[BASELINE - 1] == 1
-    assert sizes[BASELINE] == sizes[BASELINE - 2] > 1
+    before, baseline, after = [step(controller, CHAIN) for _ in range(TIMING.baseline_every + 1)][-3:]
+    assert baseline == 1
+    assert before == after > 1
 
 
 def test_steps_of_one_token_are_their_own_baseline() -> None:
     controller = Controller(Table(slope=1.0, measured=False), LIMIT)
     assert step(controller, [1.0]) == 1
-    for _ in range(2 * BASELINE):
+    steps = 2 * TIMING.baseline_every
+    for _ in range(steps):
         step(controller, [1.0, 0.5])
-    assert controller.decisions == {"nothing to draft": 1, "drafts cost more than they bring": 2 * BASELINE}
+    assert controller.decisions == {"nothing to draft": 1, "drafts cost more than they bring": steps}
 
 
-def looks(controller: Controller, tree: Sequence[float], steps: int, looking: float) -> list[bool]:
+def looks(controller: Controller, tree: Sequence[float], steps: int, overhead: float) -> list[bool]:
     """Which steps looked for drafts."""
     seen = []
     for _ in range(steps):
-        seen.append(controller.room(100, 1, looking) > 1)
+        seen.append(controller.room(100, 1, overhead) > 1)
         if seen[-1]:
             controller.choose([tree], 100)
     return seen
 
 
 @pytest.mark.parametrize("tree", [[1.0, 0.02, 0.01], [1.0]], ids=("worth nothing", "nothing"))
-@pytest.mark.parametrize(("looking", "rest"), [(0.0, 0), (0.004, 0), (0.026, 5), (0.061, 12), (9.0, LONGEST)])
-def test_where_drafts_are_never_worth_it_looks_take_less_than_a_hundredth(
-    tree: list[float], looking: float, rest: int
+@pytest.mark.parametrize(("overhead", "rest"), [(0.0, 0), (0.004, 0), (0.026, 5), (0.061, 12), (9.0, REST.longest)])
+def test_where_drafts_are_never_worth_their_cost_looks_take_little_time(
+    tree: list[float], overhead: float, rest: int
 ) -> None:
-    seen = looks(sure(), tree, PATIENCE + 5 * (rest + 1), looking)
-    assert seen == [True] * PATIENCE + 5 * ([False] * rest + [True])
+    seen = looks(sure(), tree, REST.patience + 5 * (rest + 1), overhead)
+    assert seen == [True] * REST.patience + 5 * ([False] * rest + [True])
 
 
 def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn() -> None:
     controller = sure()
-    looks(controller, [1.0], PATIENCE, 9.0)
+    looks(controller, [1.0], REST.patience, 9.0)
     while controller.room(100, 1, 9.0) == 1:
         pass
     assert controller.choose([[1.0]], 100, repeats=True) == 1
-    learning = AGAIN - 1
-    assert looks(controller, [1.0], learning + LONGEST, 9.0) == [True] * learning + [False] * LONGEST
+    learning = REST.retries_after_repeat - 1
+    assert looks(controller, [1.0], learning + REST.longest, 9.0) == [True] * learning + [False] * REST.longest
 
 
 def test_where_drafts_did_not_hold_a_token_that_repeats_is_chance() -> None:
     controller = sure()
     for _ in range(8):
         controller.learn(0.9, 0.0)
-    looks(controller, [1.0], PATIENCE, 9.0)
+    looks(controller, [1.0], REST.patience, 9.0)
     while controller.room(100, 1, 9.0) == 1:
         pass
     assert controller.choose([[1.0]], 100, repeats=True) == 1
-    assert looks(controller, [1.0], LONGEST, 9.0) == [False] * LONGEST
+    assert looks(controller, [1.0], REST.longest, 9.0) == [False] * REST.longest
 
 
-def test_drafts_that_are_worth_it_are_always_looked_for() -> None:
+def test_drafts_worth_their_cost_are_always_looked_for() -> None:
     controller = sure()
-    assert all(looks(controller, CHAIN, BASELINE - 1, 9.0))
-    looks(controller, [1.0, 0.01], PATIENCE + 7, 9.0)
-    seen = looks(controller, CHAIN, LONGEST + 20, 9.0)
+    assert all(looks(controller, CHAIN, TIMING.baseline_every - 1, 9.0))
+    looks(controller, [1.0, 0.01], REST.patience + 7, 9.0)
+    seen = looks(controller, CHAIN, REST.longest + 20, 9.0)
     first = seen.index(True)
-    assert first <= LONGEST
+    assert first <= REST.longest
     assert all(seen[first:])  # one look that finds something is enough
 
 
-def test_a_draft_that_came_true_against_all_belief_ends_the_rest() -> None:
+def test_a_draft_accepted_against_the_belief_ends_the_rest() -> None:
     for holds, looked in ((0.1, True), (0.95, False)):
         controller = sure()
-        looks(controller, [1.0, 0.01], PATIENCE, 9.0)
+        looks(controller, [1.0, 0.01], REST.patience, 9.0)
         assert not looks(controller, CHAIN, 1, 9.0)[0]
-        controller._holds = holds
+        controller._belief.holds = holds
         controller.learn(0.5, 0.5)
         assert looks(controller, CHAIN, 1, 9.0)[0] is looked
 
 
-# Steadiness
+# Hysteresis
 
 
 def noisy(masses: Sequence[float], noise: random.Random, size: float) -> list[float]:
@@ -241,11 +247,11 @@ def noisy(masses: Sequence[float], noise: random.Random, size: float) -> list[fl
 
 
 def test_sizes_that_are_as_good_do_not_take_turns() -> None:
-    """Every node is worth what it costs within 2 %: nearly all sizes are as fast, and noise makes each the best."""
+    """Every node is worth its cost within 2 %: nearly all sizes are equally fast, and noise makes each the best."""
     level = [1.0, 0.9, *[0.038] * 20]
     noise, controller, fastest = random.Random(0), sure(slope=0.02), set()
     sizes = []
-    for _ in range(BASELINE - 1):
+    for _ in range(TIMING.baseline_every - 1):
         masses = noisy(level, noise, 0.1)
         sizes.append(controller.choose([masses], 100))
         fastest.add(max(range(1, len(masses) + 1), key=lambda nodes: speed([masses], nodes, 0.02)))
@@ -254,10 +260,10 @@ def test_sizes_that_are_as_good_do_not_take_turns() -> None:
 
 
 def test_speculation_is_not_switched_on_and_off() -> None:
-    """Drafts that are worth 2 %, give or take 1 %: between what begins speculation and what ends it."""
+    """Drafts are worth 2 %, give or take 1 %: between the thresholds at which speculation starts and ends."""
     for started in (1, 2):
         noise, controller = random.Random(0), sure(slope=0.02)
-        controller._last = started
+        controller._size.last = started
         sizes = [controller.choose([[1.0, noise.uniform(1.011, 1.029) * 1.02 - 1]], 100) for _ in range(100)]
         assert set(sizes) == {started}
 
@@ -268,19 +274,19 @@ def test_another_size_is_taken_where_it_is_worth_it() -> None:
     assert [controller.choose([masses], 100) for masses in (few, many, few, many)] == [2, 22, 2, 22]
 
 
-# Trust
+# Belief
 
 
 @pytest.mark.parametrize("expected", [1.0, 0.9, 0.6, 0.4])
-def test_drafts_that_never_come_true_end_and_come_back_when_they_do(expected: float) -> None:
+def test_drafts_that_are_never_accepted_end_and_come_back_when_they_are(expected: float) -> None:
     controller = Controller(Table(), LIMIT)
     tree = [1.0, expected, *(expected * 0.7**depth for depth in range(1, 9))]
 
-    def after(steps: int, came: float) -> list[int]:
+    def after(steps: int, accepted: float) -> list[int]:
         sizes = []
         for _ in range(steps):
             sizes.append(controller.choose([tree], 100))
-            controller.learn(expected, came)
+            controller.learn(expected, accepted)
         return sizes
 
     assert min(after(100, expected)) > 1
@@ -292,16 +298,16 @@ def test_drafts_that_never_come_true_end_and_come_back_when_they_do(expected: fl
 
 @pytest.mark.parametrize("probability", [0.3, 0.6, 0.9])
 def test_probabilities_that_hold_are_believed(probability: float) -> None:
-    """Runs of misses that are no more frequent than expected hardly cost any belief."""
+    """Runs of misses that are no more frequent than expected hardly lower the belief."""
     noise, controller, holds = random.Random(0), Controller(Table(), LIMIT), []
     for _ in range(2000):
         controller.learn(probability, probability * (noise.random() < probability))
-        holds.append(controller._holds)
+        holds.append(controller._belief.holds)
     assert sum(holds) / len(holds) > 0.85
 
 
 def test_lucky_guesses_are_not_believed() -> None:
-    """Unlikely drafts come true as often as any token: this says nothing for them."""
+    """Unlikely drafts are accepted as often as any token: no evidence that probabilities hold."""
     controller = Controller(Table(), LIMIT)
     for step in range(100):
         controller.learn(0.9, 0.01 if step % 10 == 0 else 0.0)
@@ -309,11 +315,11 @@ def test_lucky_guesses_are_not_believed() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1.5), st.booleans(), st.floats(0, 1)), max_size=60))
-def test_belief_is_a_probability_whatever_comes(seen: list[tuple[float, bool, float]]) -> None:
+def test_belief_is_a_probability_after_any_observations(seen: list[tuple[float, bool, float]]) -> None:
     controller = Controller(Table(), LIMIT)
-    for expected, came, share in seen:
-        controller.learn(expected, came * share * expected)
-        assert 0 < controller._holds < 1
+    for expected, accepted, share in seen:
+        controller.learn(expected, accepted * share * expected)
+        assert 0 < controller._belief.holds < 1
 
 
 # Statistics
@@ -323,6 +329,6 @@ def test_belief_is_a_probability_whatever_comes(seen: list[tuple[float, bool, fl
 def test_every_step_has_one_reason(steps: list[list[float]], measured: bool) -> None:
     controller = Controller(Table(measured=measured), LIMIT)
     for masses in steps:
-        step(controller, masses, looking=0.03)
+        step(controller, masses, overhead=0.03)
         controller.learn(sum(masses[1:3]), 0.0)
     assert sum(controller.decisions.values()) == len(steps)

@@ -1,11 +1,13 @@
-"""What is timed between two drafts, and whose costs it becomes; with a clock that is wound by hand."""
+"""Which time is taken for the cost of which step; with a clock that is set by hand."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from lade.pace.controller import COLD, LONGEST, PATIENCE
-from lade.pace.pace import TOLD, Pace, WholeBudget
+from lade.pace.pace import Pace, WholeBudget
+from lade.pace.policy import PACE
+
+REST, TIMING = PACE.rest, PACE.timing
 
 
 class Clock:
@@ -17,7 +19,7 @@ class Clock:
 
 
 class Notes:
-    """Costs that write down what they are told: a node for nothing, or `slope`."""
+    """Records the steps that were timed; a node costs `slope`."""
 
     def __init__(self, known: bool = True) -> None:
         self.slope, self.is_known = 0.0, known
@@ -38,7 +40,7 @@ class Notes:
 
 
 def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float) -> int:
-    """One step: drafting, the forward, learning. Returns what was worth growing."""
+    """One step: drafting, the forward, learning. Returns the nodes worth growing."""
     _, context, rows = carried
     room = pace.begin(context, rows)
     clock.now += seconds[0]
@@ -54,7 +56,7 @@ def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float
 def test_a_step_lasts_from_one_draft_to_the_next() -> None:
     clock, notes = Clock(), Notes(known=False)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
-    for _ in range(COLD):  # the first ones of a call tell nothing
+    for _ in range(TIMING.warm_up):  # their times are ignored
         run(pace, clock, (3, 90, 1), 9.0, 9.0, 9.0)
     run(pace, clock, (5, 100, 2), 0.125, 0.25, 0.125)
     run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
@@ -66,35 +68,35 @@ def test_a_step_lasts_from_one_draft_to_the_next() -> None:
 def test_one_token_alone_costs_no_drafting_and_no_learning() -> None:
     clock, notes = Clock(), Notes(known=False)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
-    for rows in (1,) * COLD + (1, 3):
+    for rows in (1,) * TIMING.warm_up + (1, 3):
         run(pace, clock, (1, 100, rows), 0.25, 2.0, 0.125)
     pace.begin(100, 3)
     assert notes.observed == [(1, 100, 1, 2.0), (3, 100, 3, 2.0)]
 
 
-def test_what_is_known_is_told_once_in_a_while() -> None:
+def test_steps_of_known_cost_are_timed_now_and_then() -> None:
     clock, notes = Clock(), Notes(known=True)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
-    for nodes in range(2, 2 + 5 * TOLD):
+    for nodes in range(2, 2 + 5 * TIMING.every):
         run(pace, clock, (nodes, 100, 1), 0.25, 0.5, 0.25)
-    assert [tokens for tokens, *_ in notes.observed] == [1 + TOLD * times for times in range(1, 5)]
+    assert [tokens for tokens, *_ in notes.observed] == [1 + TIMING.every * times for times in range(1, 5)]
 
 
-@pytest.mark.parametrize(("looking", "rest"), [(0.0045, 0), (0.0225, 4), (0.0525, 10), (3.0, LONGEST)])
-def test_the_more_a_look_takes_the_more_steps_do_without(looking: float, rest: int) -> None:
-    """Where drafts are never worth their cost; a moving average, so not at once."""
+@pytest.mark.parametrize(("overhead", "rest"), [(0.0045, 0), (0.0225, 4), (0.0525, 10), (3.0, REST.longest)])
+def test_the_longer_a_look_takes_the_more_steps_rest(overhead: float, rest: int) -> None:
+    """Where drafts are never worth their cost. The overhead is a moving average, so not at once."""
     clock, notes = Clock(), Notes()
     notes.slope = 9.0
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     looked = []
     for _ in range(2000):
-        room = run(pace, clock, (1, 100, 1), looking / 2, 1.0, looking / 2)
+        room = run(pace, clock, (1, 100, 1), overhead / 2, 1.0, overhead / 2)
         looked.append(room > 1)
-    assert looked[:PATIENCE] == [True] * PATIENCE
+    assert looked[: REST.patience] == [True] * REST.patience
     assert sum(looked[1000:]) == pytest.approx(1000 / (rest + 1), rel=0.25)
 
 
-def test_the_time_before_the_first_step_and_after_the_last_is_nobodys() -> None:
+def test_the_time_before_the_first_step_and_after_the_last_is_ignored() -> None:
     clock, notes = Clock(), Notes()
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     clock.now += 77
@@ -105,17 +107,17 @@ def test_the_time_before_the_first_step_and_after_the_last_is_nobodys() -> None:
     assert notes.saved == 1
 
 
-def test_steps_that_look_for_nothing_are_not_timed() -> None:
+def test_steps_that_rest_are_not_timed() -> None:
     clock, notes = Clock(), Notes(known=False)
     notes.slope = 9.0
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     steps = [(run(pace, clock, (1, context, 1), 0.5, 1.0, 0.5), context) for context in range(100, 200)]
-    looked = [context for room, context in steps[COLD:-1] if room > 1]
+    looked = [context for room, context in steps[TIMING.warm_up : -1] if room > 1]
     assert len(looked) < 30
     assert [context for _, context, _, _ in notes.observed] == looked
 
 
-def test_what_decided_is_told_at_the_end() -> None:
+def test_reasons_are_counted() -> None:
     pace = Pace(Notes(), 16, Clock())  # type: ignore[arg-type]
     assert pace.begin(100, 1) == 16
     assert pace.choose([[1.0, 0.5, 0.25]], 100) == 3
@@ -124,7 +126,7 @@ def test_what_decided_is_told_at_the_end() -> None:
     assert pace.end() == {"most tokens per second": 1, "nothing to draft": 1}
 
 
-def test_what_came_true_reaches_the_choice() -> None:
+def test_rejected_drafts_change_the_choice() -> None:
     clock = Clock()
     pace = Pace(Notes(), 16, clock)  # type: ignore[arg-type]
     for _ in range(32):
@@ -142,7 +144,7 @@ def test_the_room_is_the_limit_at_first(limit: int) -> None:
     assert WholeBudget(limit).begin(100, 1) == limit
 
 
-def test_the_whole_budget_is_every_step_s() -> None:
+def test_every_step_takes_the_whole_budget() -> None:
     whole = WholeBudget(9)
     assert whole.choose([[1.0], [1.0, 0.1, 0.1]], 100) == 3
     assert whole.end() == {}

@@ -1,4 +1,4 @@
-"""Costs shared by the calls on a model: one per model and way to run it, safe for threads, kept now and then."""
+"""Costs shared by the calls on a model: one object per model and way to run it, thread-safe, stored now and then."""
 
 import copy
 import gc
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from lade.pace import costfile
 from lade.pace.cost import Key, StepCost
-from lade.pace.shared import FIRST, OFTEN, Costs, SharedCost, shared_cost
+from lade.pace.shared import FIRST_SAVE, LATER_SAVES, Costs, SharedCost, shared_cost
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_one_per_model_and_way_to_run_it(model: PreTrainedModel, monkeypatch: py
     assert shared_cost(model.to(torch.bfloat16)) is not own
 
 
-def test_it_goes_with_its_model() -> None:
+def test_it_is_freed_with_its_model() -> None:
     model = copy.deepcopy(tiny_model(BY_NAME["llama"], "sdpa"))
     gone = weakref.ref(model), weakref.ref(shared_cost(model))
     del model
@@ -50,9 +50,9 @@ def observe(shared: SharedCost, steps: int) -> None:
         shared.observe(8, 100, 1, 0.02)
 
 
-def test_it_is_kept_after_some_steps_and_then_after_many(model: PreTrainedModel, folder: Path) -> None:
+def test_it_is_stored_after_some_steps_and_then_after_many(model: PreTrainedModel, folder: Path) -> None:
     shared = shared_cost(model)
-    for enough in (FIRST, OFTEN, OFTEN):
+    for enough in (FIRST_SAVE, LATER_SAVES, LATER_SAVES):
         observe(shared, enough - 1)
         shared.save()
         assert list(folder.iterdir()) == []
@@ -64,7 +64,7 @@ def test_it_is_kept_after_some_steps_and_then_after_many(model: PreTrainedModel,
     assert list(folder.iterdir()) == []
 
 
-def test_a_new_process_begins_with_what_was_kept(model: PreTrainedModel) -> None:
+def test_a_new_process_starts_with_the_stored_costs(model: PreTrainedModel) -> None:
     cost = StepCost()
     for _ in range(20):
         cost.observe(1, 100, 1, 0.01)
@@ -76,7 +76,7 @@ def test_a_new_process_begins_with_what_was_kept(model: PreTrainedModel) -> None
 
 
 class Guarded(StepCost):
-    """Costs that may be used under a lock alone."""
+    """Costs that may be used only under the lock."""
 
     lock: Any
 
@@ -98,11 +98,11 @@ class Guarded(StepCost):
 
 
 def test_costs_are_used_under_the_lock_and_written_outside() -> None:
-    """No step of another call waits for the disk."""
+    """Steps of other calls do not wait for the disk."""
     kept: list[bool] = []
     shared = SharedCost(Guarded(), lambda logs: kept.append(shared._lock._is_owned()))
     shared.cost.lock = shared._lock
-    observe(shared, OFTEN)
+    observe(shared, LATER_SAVES)
     assert len(shared.table(9, 100, 1)) == 10
     assert not shared.known(1, 100, 1)
     shared.save()
@@ -123,5 +123,5 @@ def test_threads_take_turns(restless: None) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(work, (1, 2, 4, 8))) == [None] * 4
-    assert len(kept) == 1 + (1800 - FIRST) // OFTEN
+    assert len(kept) == 1 + (1800 - FIRST_SAVE) // LATER_SAVES
     assert len(shared.cost.logs()) == 4
