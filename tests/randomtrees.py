@@ -1,6 +1,6 @@
 """A way of drafting that grows random trees, whatever was learned: some of their paths are the text that is to come.
 
-Every shape of tree comes up: chains, bushes, roots alone, nodes whose logits nobody asks for, tokens that nobody chooses.
+Every shape of tree comes up: chains, bushes, roots alone, nodes whose logits nobody asks for, tokens nobody chooses.
 """
 
 import random
