@@ -1,19 +1,22 @@
-"""Medians of paired measurements, shares of sums, and their bootstrap intervals. Knows numbers only."""
+"""Medians of paired measurements, ratios of sums, and their bootstrap intervals. Knows numbers only."""
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from lade.base.shown import invalid
+
 RESAMPLES = 2000
-ENOUGH = 6  # units: of fewer, all lie on one side of their true median by chance more than once in twenty
+ENOUGH = 6  # units: the chance that all of n lie on one side of their median, 2**(1 - n), is below 5 % from 6 on
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median (or what else stands for the whole) and its 95% interval, which fewer than ENOUGH units do not give.
+    """A median, or a ratio of sums, and its 95% bootstrap interval.
 
     Attributes:
+        low, high: limits of the interval; `None` for fewer than ENOUGH units.
         n: units that are resampled, such as prompts.
     """
 
@@ -23,16 +26,16 @@ class Estimate:
     n: int
 
     def above(self, value: float) -> bool:
-        """Surely: the whole interval is."""
+        """Whether the whole interval is."""
         return self.low is not None and self.low > value
 
     def below(self, value: float) -> bool:
-        """Surely: the whole interval is."""
+        """Whether the whole interval is."""
         return self.high is not None and self.high < value
 
 
 def pooled_median(groups: Sequence[Sequence[float]], seed: int = 0) -> Estimate:
-    """The median of all values; the interval resamples whole groups (prompts)."""
+    """The median of all values. The interval resamples whole groups (prompts): a cluster bootstrap."""
     found = median(value for group in groups for value in group)
     if len(groups) < ENOUGH:
         return Estimate(found, None, None, len(groups))
@@ -44,13 +47,18 @@ def pooled_median(groups: Sequence[Sequence[float]], seed: int = 0) -> Estimate:
 
 
 def pooled_ratio(groups: Sequence[tuple[float, float]], seed: int = 0) -> Estimate:
-    """The sum of the parts over the sum of the wholes; its interval resamples the groups, (part, whole) each.
+    """The sum of the parts over the sum of the wholes; the interval resamples the groups.
 
-    Groups without a whole are no units, and a resample of them alone is left out. ValueError where none has one.
+    Args:
+        groups: (part, whole) each. Those with a whole of 0 do not count as units, and resamples of them alone are
+            left out.
+
+    Raises:
+        ValueError: no whole is above 0.
     """
     units = sum(whole > 0 for _, whole in groups)
     if not units:
-        raise ValueError("groups: at least one whole above 0 is needed")
+        raise invalid("groups", "pairs of which at least one has a whole above 0", groups)
     value = sum(part for part, _ in groups) / sum(whole for _, whole in groups)
     if units < ENOUGH:
         return Estimate(value, None, None, units)

@@ -1,7 +1,8 @@
-"""Offline search for the fastest setting: successive halving over measured ratios of its speed to plain decoding's.
+"""Offline search for the fastest setting: successive halving over speed ratios to plain decoding.
 
-Many candidates meet few prompts, the better half of them more. The last ones are measured anew on all prompts, so that
-no run which selected a candidate speaks for it. Knows no model and no clock: `measure` is given to it.
+All candidates run on few prompts, the better half on more, and so on. The finalists are measured again on all prompts,
+so that measurements which selected a candidate do not bias its result. Knows no model and no clock: `measure` is an
+argument.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lade.applications.interval import Estimate, pooled_median
+from lade.base.shown import invalid
 
 FINALISTS = 2
-FIRST_PROMPTS = 2  # of the first round, where there are as many
+FIRST_PROMPTS = 2  # of the first round, or all if there are fewer
 SEARCH, FINAL = "search", "final"
 
 Key = tuple[str, str, int]  # stage, label, prompt
@@ -22,22 +24,22 @@ Measurements = MutableMapping[Key, list[float]]
 
 @dataclass(frozen=True, order=True)
 class Candidate:
-    """A setting to try; `label` tells it apart, `size` is the most tokens that its forwards carry."""
+    """A setting to try. `label` is unique; `size` is the most tokens of a forward."""
 
     size: int
     label: str
 
 
 Measure = Callable[[Candidate, int], list[float]]
-"""Speed ratios to plain decoding, from pairs of runs in turn on the prompt of this number; as many at every call."""
+"""Speed ratios to plain decoding on the prompt of this index, from paired runs; the same number at every call."""
 
 Progress = Callable[[int, int], object]
-"""Told how many of how many measurements are done."""
+"""Called with the measurements done and their total."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """So many candidates are compared on so many prompts."""
+    """One round of successive halving: how many candidates run on how many prompts."""
 
     candidates: int
     prompts: int
@@ -45,12 +47,12 @@ class Round:
 
 @dataclass(frozen=True)
 class Standing:
-    """How one candidate did, in the last stage that it saw.
+    """The result of one candidate in its last round.
 
     Attributes:
-        ratios: its measurements, per prompt.
+        ratios: measured speed ratios, per prompt.
         speed: their median and its interval.
-        final: they come from the last stage, on all prompts.
+        final: whether they are the finalists' measurements on all prompts.
     """
 
     candidate: Candidate
@@ -60,20 +62,20 @@ class Standing:
 
     @property
     def faster(self) -> bool:
-        """Surely, than plain decoding; few prompts never tell."""
+        """Whether the interval lies above plain decoding's speed; never with few prompts."""
         return self.speed.above(1)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the search found: `best` is `None` where plain decoding stays. Finalists stand first, the faster first."""
+    """The result of a search: `best` is `None` if no candidate beats plain decoding. Finalists come first, by speed."""
 
     best: Standing | None
     standings: list[Standing]
 
 
 def rounds(candidates: int, prompts: int) -> list[Round]:
-    """The rounds before the last stage: each halves the candidates and doubles the prompts, up to all of them."""
+    """The rounds before the final: each halves the candidates and doubles the prompts, up to all of them."""
     sizes = [candidates]
     while sizes[-1] > FINALISTS:
         sizes.append(halved(sizes[-1]))
@@ -87,7 +89,7 @@ def halved(candidates: int) -> int:
 
 
 def measurements_of(candidates: int, prompts: int) -> int:
-    """How many measurements `search` takes."""
+    """The number of measurements that `search` makes."""
     before = [Round(candidates, 0), *rounds(candidates, prompts)]
     search = sum(later.candidates * (later.prompts - earlier.prompts) for earlier, later in pairwise(before))
     return search + min(candidates, FINALISTS) * prompts
@@ -103,14 +105,16 @@ def search(
     """Find the candidate that decodes fastest, or that none is faster than plain decoding.
 
     Args:
-        known: measurements of an earlier, interrupted search, which are not taken again; new ones are added one by one,
-            so whatever ends this call leaves them there.
+        known: measurements of an interrupted search, which are not made again. New ones are added one by one, so
+            they are kept whatever ends this call.
 
     Raises:
         ValueError: there are no candidates or no prompts.
     """
-    if not candidates or prompts < 1:
-        raise ValueError(f"{len(candidates)} candidates on {prompts} prompts: at least one of each is needed")
+    if not candidates:
+        raise invalid("candidates", "at least one", candidates)
+    if prompts < 1:
+        raise invalid("prompts", "at least 1", prompts)
     survey = _Survey(measure, {} if known is None else known, progress, measurements_of(len(candidates), prompts))
     alive = sorted(candidates)
     standings: dict[Candidate, Standing] = {}
@@ -123,7 +127,7 @@ def search(
 
 
 def choose(standings: Sequence[Standing]) -> Standing | None:
-    """The fastest, or the smallest of those that it does not surely beat; `None` where none surely beats plain.
+    """The smallest of the candidates that the fastest does not significantly beat; `None` if none beats plain decoding.
 
     All must have been measured on the same prompts.
     """
@@ -140,20 +144,20 @@ def _rank(standing: Standing) -> tuple[bool, float, Candidate]:
 
 
 def _beats(one: Standing, other: Standing) -> bool:
-    """By the quotients of ratios from the same prompts, which the prompts' own differences leave alone."""
+    """Whether one is faster, paired by prompt, which cancels the differences between prompts."""
     paired = zip(one.ratios, other.ratios, strict=True)
     return pooled_median([[a / b for a, b in zip(*pair, strict=True)] for pair in paired]).above(1)
 
 
 class _Survey:
-    """Measures what is not known yet, and counts."""
+    """Makes the measurements that are not known yet, and counts them."""
 
     def __init__(self, measure: Measure, known: Measurements, progress: Progress | None, total: int) -> None:
         self._measure, self._known, self._progress = measure, known, progress
         self._done, self._total = set[Key](), total
 
     def standings(self, stage: str, candidates: Sequence[Candidate], prompts: int) -> dict[Candidate, Standing]:
-        """All candidates on one prompt before the next prompt, so that an interrupt leaves them level."""
+        """All candidates on one prompt before the next prompt, so that an interrupt leaves equal numbers."""
         for prompt in range(prompts):
             for candidate in candidates:
                 self._cover(stage, candidate, prompt)

@@ -1,6 +1,6 @@
-"""Measurements in a JSON-lines file: the first line says what is measured, each further one holds one measurement.
+"""Measurements in a JSON-lines file: the first line says what is measured, each further line is one measurement.
 
-A line is written as soon as it is there, so that an interrupted search goes on where it stood. Knows no search.
+Each is written at once, so that an interrupted search can go on. Knows no search.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lade.base.shown import shown
 from lade.files.jsonobject import json_object
 from lade.files.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
 
-MOST = 64 * MEBIBYTE  # of the file
+LARGEST_FILE = 64 * MEBIBYTE
 
 
 class MeasurementFile(UserDict[Key, list[float]]):
@@ -25,7 +25,7 @@ class MeasurementFile(UserDict[Key, list[float]]):
         head: what every measurement depends on, as JSON values.
 
     Raises:
-        ValueError: the file is none of measurements, or of others: the message names what differs.
+        ValueError: the file holds no measurements, or has another head; the message names the differences.
         OSError: it cannot be read or written.
     """
 
@@ -53,23 +53,23 @@ class MeasurementFile(UserDict[Key, list[float]]):
 
 
 def _content(path: Path) -> bytes:
-    """Nothing where there is no file yet."""
+    """Empty if there is no file yet."""
     try:
         with naming(path):
-            return read_bytes(path, MOST)
+            return read_bytes(path, LARGEST_FILE)
     except AbsentFileError:
         return b""
 
 
 def _whole_lines(path: Path, content: bytes) -> list[str]:
-    """Cuts off, in the file too, the beginning of a line that a killed process left."""
+    """The complete lines. An incomplete last one, left by a killed process, is cut off the file too."""
     try:
         whole, end, cut = content.rpartition(b"\n")
         lines = whole.decode().split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is no file of measurements ({error})") from error
+        raise ValueError(f"{path}: is not a file of measurements ({error})") from error
     if not end:
-        raise ValueError(f"{path}: is no file of measurements (it holds no whole line)")
+        raise ValueError(f"{path}: is not a file of measurements (it has no complete line)")
     if cut:
         with path.open("r+b") as file:
             file.truncate(len(whole) + len(end))
@@ -78,7 +78,7 @@ def _whole_lines(path: Path, content: bytes) -> list[str]:
 
 def _check_head(found: dict[str, Any], head: dict[str, Any], path: Path) -> None:
     if found.get("kind") != head.get("kind") or found.get("format") != head.get("format"):
-        raise ValueError(f"{path}: is no file of measurements of this version")
+        raise ValueError(f"{path}: is not a file of measurements of this version")
     changed = [name for name in head | found if found.get(name) != head.get(name)]
     if changed:
         theirs, ours = (", ".join(f"{name}={shown(values.get(name))}" for name in changed) for values in (found, head))
@@ -95,5 +95,5 @@ def _entry(row: dict[str, Any], where: str) -> tuple[Key, list[float]]:
         or not ratios
         or not all(isinstance(ratio, float) and 0 < ratio < float("inf") for ratio in ratios)
     ):
-        raise ValueError(f"{where}: is no measurement")
+        raise ValueError(f"{where}: is not a measurement")
     return (stage, label, prompt), ratios

@@ -1,7 +1,7 @@
-"""Search for the sub-layers to leave out: Bayesian, over one yes or no per sub-layer, by measured tokens per second.
+"""Search for the sub-layers to leave out: Bayesian optimisation of tokens per second, one boolean per sub-layer.
 
-Trials are kept in a journal file as they end, so that a search goes on where it stopped. Slow ones are given up early.
-Knows no model and no clock: `measure` is given to it. Needs optuna (extra `search`).
+Trials are stored in a journal file as they end, so that an interrupted search can go on. Slow ones are pruned. Knows no
+model and no clock: `measure` is an argument. Needs optuna (extra `search`).
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
 
 NAME = "skip-search"
-FINALISTS = 5  # measured anew at the end, in turn, as the best of many trials is the luckiest too
-KEPT = 75.0  # per cent of the trials that are not given up: what else a machine does makes good ones look bad
-UNPRUNED = 10  # the first trials run to the end
-SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8)  # of all sub-layers that the first trials leave out
-FREE = 1e-4  # nats by which leaving out a sub-layer that does nothing may change the text
+FINALISTS = 5  # measured again at the end, in turn: the best of many trials is biased upwards
+KEPT = 75.0  # per cent of the trials that are not pruned: other load on the machine makes good ones look bad
+UNPRUNED = 10  # first trials, which run to the end
+SHARES = (1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8)  # of the sub-layers, left out by the first trials
+FREE = 1e-4  # nats per token below which leaving out a sub-layer changes nothing
 
-SubLayer = tuple[str, int]  # "attention" or "mlp", and its decoder layer
+SubLayer = tuple[str, int]  # "attention" or "mlp", decoder layer
 
 Measure = Callable[[SkipSet, int], tuple[int, float]]
-"""New tokens and seconds of one run on the prompt of this number."""
+"""New tokens and seconds of one run on the prompt of this index."""
 
 Progress = Callable[[int, int], object]
-"""Told how many of how many trials are done."""
+"""Called with the trials done and their total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
-        best: the set with most tokens per second, measured anew.
+        best: the fastest of the finalists, measured again.
         speed: its tokens per second.
-        nothing: tokens per second of drafting with nothing left out, measured anew.
-        trials: how many sets were tried, and how many of them to the end.
+        nothing: tokens per second with nothing left out, measured with the finalists.
+        trials: number of trials, and of those that were not pruned.
     """
 
     best: SkipSet
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def require_optuna() -> None:
-    """ValueError where the extra is not installed."""
+    """ValueError if the extra is not installed."""
     try:
         import optuna  # noqa: F401 - an optional extra
     except ImportError as error:
@@ -58,13 +58,13 @@ def require_optuna() -> None:
 
 
 def open_study(journal: Path, head: Mapping[str, Any], seed: int) -> Study:
-    """The study that a journal file holds, or a new one.
+    """The study of a journal file, or a new one.
 
     Args:
         head: what the measurements depend on.
 
     Raises:
-        ValueError: the file is no journal, or holds trials of another head.
+        ValueError: the file is not a journal, or has another head.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
@@ -102,12 +102,13 @@ def search(
     start: Sequence[SkipSet],
     progress: Progress,
 ) -> Outcome:
-    """Go on with a study until it has so many trials.
+    """Continue a study until it has a number of trials, then measure the finalists.
 
     Args:
         sub_layers: which may be left out.
-        prompts: how many there are to measure on.
-        start: sets to try first, where the study is new.
+        prompts: number of prompts to measure on.
+        trials: number of trials, earlier ones included.
+        start: sets to try first, if the study is new.
     """
     if not study.trials:
         for layers_out in start:
@@ -122,10 +123,10 @@ def search(
 
 
 def first_sets(effects: Mapping[SubLayer, float]) -> list[SkipSet]:
-    """Sets to begin with: nothing, and more and more of the sub-layers whose absence alone changes least.
+    """Sets to start from: nothing, then growing sets of the sub-layers with the least effect.
 
     Args:
-        effects: ("attention" or "mlp", layer) -> nats by which leaving it out changes the text.
+        effects: sub-layer -> nats per token by which leaving it out changes the model (`effects.effects`).
     """
     ranked = sorted(effects, key=lambda key: (effects[key], key))
     free = sum(effect < FREE for effect in effects.values())
@@ -148,7 +149,7 @@ def _set_of(parameters: Mapping[str, Any]) -> SkipSet:
 
 
 def _speed(trial: Trial, sub_layers: Sequence[SubLayer], prompts: int, measure: Measure) -> float:
-    """Tokens per second over all prompts; given up where it is among the slowest of the trials so far."""
+    """Tokens per second over all prompts; pruned if it is among the slowest trials so far."""
     import optuna
 
     parameters = {name: trial.suggest_categorical(name, [False, True]) for name in _parameters(SkipSet(), sub_layers)}
@@ -177,7 +178,7 @@ def _finish(study: Study, prompts: int, measure: Measure) -> Outcome:
 
 
 def _rates(sets: Sequence[SkipSet], prompts: int, measure: Measure) -> dict[SkipSet, float]:
-    """Tokens per second of each over all prompts; the sets take turns, so that all meet the same machine."""
+    """Tokens per second of each over all prompts. The sets take turns, so that other load affects all alike."""
     tokens, seconds = dict.fromkeys(sets, 0), dict.fromkeys(sets, 0.0)
     for prompt in range(prompts):
         for layers_out in sets:

@@ -1,4 +1,4 @@
-"""Medians, shares of sums, and their bootstrap intervals."""
+"""Medians, ratios of sums, and their bootstrap intervals."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_few_groups_have_no_interval_however_many_values_they_hold(count: int) -
     assert pooled_ratio([(3.0, 4.0)] * count) == Estimate(0.75, None, None, count)
 
 
-def test_what_has_no_interval_is_never_sure() -> None:
+def test_without_an_interval_nothing_is_above_or_below() -> None:
     few, many = Estimate(2.0, None, None, 5), Estimate(2.0, 1.5, 3.0, 6)
     assert not few.above(0)
     assert not few.below(9)
@@ -56,8 +56,8 @@ def test_a_ratio_of_sums_is_not_the_mean_of_ratios() -> None:
     assert found.n == 12
 
 
-def test_groups_without_a_whole_weigh_nothing_and_alone_are_refused() -> None:
+def test_groups_with_a_whole_of_0_are_ignored_and_alone_are_refused() -> None:
     assert pooled_ratio([(0.0, 0.0)] * 9 + [(1.0, 2.0)]) == Estimate(0.5, None, None, 1)
     assert pooled_ratio([(0.0, 0.0)] * 9 + [(1.0, 2.0)] * 6) == Estimate(0.5, 0.5, 0.5, 6)
-    with pytest.raises(ValueError, match="groups: at least one whole"):
+    with pytest.raises(ValueError, match="groups must be pairs of which at least one has a whole above 0, got "):
         pooled_ratio([(0.0, 0.0)])

@@ -1,4 +1,4 @@
-"""The search for the fastest setting, on speeds made by hand: what it finds, costs, and leaves behind an interrupt."""
+"""The search for the fastest setting, on synthetic speeds: its result, its cost, and going on after an interrupt."""
 
 import math
 import random
@@ -83,7 +83,7 @@ def test_a_grid_of_two_dimensions_is_searched_as_well(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_plain_decoding_stays_where_nothing_is_faster(seed: int) -> None:
-    """Every candidate is as fast as plain decoding on every prompt but for noise; the luckiest must not win.
+    """Every candidate is as fast as plain decoding but for noise; the one with the best noise must not win.
 
     Each of 2 finalists lies wholly above 1 by chance with a probability below 2.5%.
     """
@@ -93,7 +93,7 @@ def test_plain_decoding_stays_where_nothing_is_faster(seed: int) -> None:
     assert len(outcome.standings) == 27
 
 
-def test_a_lucky_search_does_not_speak_for_a_candidate() -> None:
+def test_measurements_that_selected_a_candidate_do_not_count_in_the_final() -> None:
     """Fast in the runs that selected it, slow when measured anew."""
     calls: list[int] = []
 
@@ -124,8 +124,11 @@ def test_a_few_prompts_prove_nothing(prompts: int, repeats: int, enough: bool) -
 
 
 def test_nothing_to_search_is_refused() -> None:
-    for candidates, prompts in (([], 3), (BUDGETS, 0)):
-        with pytest.raises(ValueError, match="at least one of each"):
+    for candidates, prompts, message in (
+        ([], 3, r"candidates must be at least one, got \[\]"),
+        (BUDGETS, 0, "prompts must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
             search(candidates, lambda candidate, prompt: [1.0], prompts)
 
 
@@ -223,14 +226,14 @@ def test_measurements_of_something_else_are_refused_by_name(name: str, value: ob
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no line", "holds no whole line"),
-        (b"\xff\xfe\n", "no file of measurements"),
+        (b"no line", "has no complete line"),
+        (b"\xff\xfe\n", "not a file of measurements"),
         (b"text\n", ":1: is not JSON"),
         (b"[]\n", ":1: a JSON object is needed, not list"),
-        (b'{"prompt": "Once upon a time"}\n', "no file of measurements of this version"),
-        (b'HEAD{"stage": "search"}\n', ":2: is no measurement"),
-        (b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": []}\n', ":2: is no measurement"),
-        (b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": [-1.0]}\n', ":2: is no measurement"),
+        (b'{"prompt": "Once upon a time"}\n', "not a file of measurements of this version"),
+        (b'HEAD{"stage": "search"}\n', ":2: is not a measurement"),
+        (b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": []}\n', ":2: is not a measurement"),
+        (b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": [-1.0]}\n', ":2: is not a measurement"),
         (
             b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": [NaN]}\n',
             r":2: is not JSON \(a number must be finite",

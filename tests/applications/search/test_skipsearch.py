@@ -1,4 +1,4 @@
-"""The search for sub-layers to leave out: it finds what costs and does nothing, keeps its trials, and goes on."""
+"""The search for sub-layers to leave out: it finds those that do nothing, stores its trials, and can go on."""
 
 import contextlib
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Machine:
 
 
 def test_what_does_nothing_is_found(tmp_path: Path) -> None:
-    """Without a hint where to begin."""
+    """From the empty set alone."""
     machine = Machine()
     outcome = search(open_study(tmp_path / "j", HEAD, 0), SUB_LAYERS, 2, machine, 60, [SkipSet()], silent)
     assert outcome.best == USELESS
@@ -51,7 +51,7 @@ def test_what_does_nothing_is_found(tmp_path: Path) -> None:
     assert outcome.trials[0] == 60
 
 
-def test_slow_sets_are_given_up_early(tmp_path: Path) -> None:
+def test_slow_sets_are_pruned(tmp_path: Path) -> None:
     machine = Machine()
     outcome = search(open_study(tmp_path / "j", HEAD, 0), SUB_LAYERS, 4, machine, 40, [SkipSet()], silent)
     assert outcome.trials[1] < 40
