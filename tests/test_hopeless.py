@@ -1,4 +1,4 @@
-"""Text that turns hopeless in the middle, on a model that ships: drafts are given up within 32 tokens, and stay so."""
+"""Text that becomes unpredictable in the middle, on a model that ships: drafting stops within 32 tokens."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ from lade.models import load
 from lade.target.model import HFTarget, Outputs
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside."
-TURN, GIVEN_UP, END = 120, 32, 240  # new tokens: predictable ones, hopeless ones until drafts must be given up, all
+TURN, STOPS, END = 120, 32, 240  # new tokens: predictable ones, then those until drafting must stop, and all
 
 
-class TurnsHopeless(LogitsProcessor):
-    """From a length on, whatever the model says, every token is as likely as any other."""
+class TurnsUniform(LogitsProcessor):
+    """From a length on, all tokens are equally likely, whatever the model predicts."""
 
     def __init__(self, length: int, seed: int) -> None:
         self.length, self.seed = length, seed
@@ -32,7 +32,7 @@ class TurnsHopeless(LogitsProcessor):
 
 @pytest.fixture
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Per forward after the prefill the position of its root and its tokens."""
+    """Per forward after the prefill: the position of its root, and its number of tokens."""
     seen: list[tuple[int, int]] = []
     forward = HFTarget.forward
 
@@ -51,7 +51,7 @@ def mean_width(forwards: Sequence[tuple[int, int]], first: int, last: int) -> fl
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=("cold", "warm"))
-def test_a_text_that_turns_hopeless_is_decoded_one_token_at_a_time(forwards: list[tuple[int, int]], warm: bool) -> None:
+def test_unpredictable_text_is_decoded_one_token_at_a_time(forwards: list[tuple[int, int]], warm: bool) -> None:
     network, tokenizer = load("stories260K")
     model: PreTrainedModel = network
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
@@ -66,11 +66,11 @@ def test_a_text_that_turns_hopeless_is_decoded_one_token_at_a_time(forwards: lis
             model,
             ids,
             config=lade.LookaheadConfig(mode="auto", sources=sources),
-            logits_processor=LogitsProcessorList([TurnsHopeless(length, seed)]),
+            logits_processor=LogitsProcessorList([TurnsUniform(length, seed)]),
             max_new_tokens=END,
             do_sample=False,
         )
         before.append(mean_width(forwards, 0, length))
-        after.append(mean_width(forwards, length + GIVEN_UP, length + END))
+        after.append(mean_width(forwards, length + STOPS, length + END))
     assert min(before) > 4
     assert sum(after) / len(after) <= 1.05

@@ -23,16 +23,16 @@ Costs = Mapping[Key, Sequence[float]]  # what `StepCost.logs` gives
 
 @dataclass(frozen=True)
 class CostPolicy:
-    """How costs are shared between kinds of steps, and how they are told.
+    """How kinds of steps share costs, and how optimistic costs are.
 
     Attributes:
         kalman: the filter of each curve.
         shortest: contexts up to 2**shortest tokens share one curve.
         context_change: share of the prior's covariance that a curve for another context starts with, per doubling.
         recent, within: a width is known if it was timed so many times within the last so many steps.
-        optimism: standard deviations by which told costs lie below the mean: a lower confidence bound, so that widths
-            that were not timed lately are tried where that matters. Without it costs of unused widths stayed at an old
-            guess (1.55 at 16 tokens where 1.40 was measured), and wider trees were never tried.
+        optimism: standard deviations by which costs lie below the posterior mean. With this lower confidence bound,
+            widths that were not timed lately are tried where that matters. Without it costs of unused widths stayed at
+            an old estimate (1.55 at 16 tokens where 1.40 was measured), and wider trees were never tried.
         table_change: change of a log cost from which tables are made anew.
     """
 
@@ -50,7 +50,7 @@ COST = CostPolicy()
 
 @dataclass(slots=True)
 class _Entry:
-    """A curve, its costs as they were last told, and when each knot was timed."""
+    """A curve, its costs as last computed, and when each knot was timed."""
 
     curve: Curve
     timed: list[deque[int]]  # [knots] numbers of the latest steps

@@ -1,7 +1,8 @@
-"""The scored tree at a pace: what is cut is as if never grown, and text that is hopeless costs one token a step.
+"""The scored tree with adaptive sizes: a cut tree is a smaller tree, and unpredictable text takes one token a step.
 
-Steps cost 2 % more per token, on a clock that counts; a text is predictable where the model's favourites follow each
-other, and hopeless where tokens are drawn at random, or where none is ever one that was drafted.
+Steps cost 2 % more per token, by a simulated clock. A text is predictable where the model's likeliest tokens follow
+each other. It is unpredictable where tokens are drawn at random ("honest": as the model predicts), or where no draft is
+ever accepted ("adverse").
 """
 
 import itertools
@@ -24,7 +25,7 @@ from lade.pace.timing import TIMING
 
 BUDGET, DEEP = 48, 1000
 LIKELY = range(40)  # tokens of predictable text
-LOOK = 0.1  # what looking for drafts and learning take, in steps
+LOOK = 0.1  # time of drafting and learning, over a step of one token
 SPREAD = (0.6, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.005)
 
 
@@ -48,14 +49,14 @@ class Costs:
         pass
 
 
-def favourites(text: Sequence[int]) -> list[int]:
-    """What a model of the last token finds likely."""
+def likeliest(text: Sequence[int]) -> list[int]:
+    """The likeliest tokens by a model of the last token."""
     return random.Random(text[-1]).sample(LIKELY, len(SPREAD))
 
 
 @dataclass(frozen=True)
 class WrongTable:
-    """A warm table, sure of something else than what follows."""
+    """A warm table that gives a high probability to wrong tokens."""
 
     sure: float
 
@@ -65,7 +66,7 @@ class WrongTable:
 
 
 class Says:
-    """The predictions; those for hopeless text are `honest` where they are as flat as it is."""
+    """The model's predictions; flat if `honest`."""
 
     def __init__(self, drafts: Sequence[Draft], texts: Sequence[Sequence[int]], honest: bool) -> None:
         self.drafts, self.texts, self.honest = drafts, texts, honest
@@ -77,7 +78,7 @@ class Says:
         while node:
             path.insert(0, draft.tokens[node])
             node = draft.parents[node]
-        return favourites([*self.texts[slot], *path]), [0.001] * len(SPREAD) if self.honest else list(SPREAD)
+        return likeliest([*self.texts[slot], *path]), [0.001] * len(SPREAD) if self.honest else list(SPREAD)
 
     def greedy(self, slot: int, node: int) -> int:
         return self.top(slot, node)[0][0]
@@ -92,11 +93,11 @@ class Step:
 
 
 class Run:
-    """One request, decoded as its text's parts say."""
+    """One request, decoded in parts of different kinds."""
 
     def __init__(self, warm: Warm | None = None, seed: int = 0, vocabulary: int = 500) -> None:
         self.noise, self.vocabulary = random.Random(seed), vocabulary
-        # Asked when a step begins, when its draft is made and when it is verified.
+        # Read when a step begins, when its draft is made, and when it is verified.
         clock = itertools.accumulate(itertools.cycle((LOOK / 2, LOOK / 2, 1.0)))
         self.costs = Costs()
         self.pace = Pace(self.costs, BUDGET, lambda: next(clock))  # type: ignore[arg-type]
@@ -107,8 +108,8 @@ class Run:
         self.steps: list[Step] = []
         self.done = 0
 
-    def goes_on(self, tokens: int, kind: str) -> list[Step]:
-        """At least so many tokens of a kind; the steps that they took."""
+    def decode(self, tokens: int, kind: str) -> list[Step]:
+        """Decode at least so many tokens of a kind. Returns their steps."""
         first, end = len(self.steps), self.done + tokens
         while self.done < end:
             self._step(kind)
@@ -131,7 +132,7 @@ class Run:
 
     def _choice(self, kind: str, text: Sequence[int], draft: Draft, node: int) -> int:
         if kind == "predictable":
-            return favourites(text)[0]
+            return likeliest(text)[0]
         drafted = {token for parent, token in draft.children if parent == node}
         wrong = [token for token in range(self.vocabulary) if kind != "adverse" or token not in drafted]
         return self.noise.choice(wrong)
@@ -145,58 +146,58 @@ def width(steps: Sequence[Step]) -> float:
 # Laws
 
 WARM = pytest.mark.parametrize("warm", [None, WrongTable(0.9), WrongTable(0.49)], ids=("cold", "sure", "unsure"))
-HOPELESS = pytest.mark.parametrize("kind", ["adverse", "random", "honest"])
+UNPREDICTABLE = pytest.mark.parametrize("kind", ["adverse", "random", "honest"])
 
 
-@HOPELESS
+@UNPREDICTABLE
 @WARM
 @pytest.mark.parametrize("vocabulary", [120, 1000])
-def test_a_drafter_that_is_always_wrong_is_left_alone(warm: WrongTable | None, kind: str, vocabulary: int) -> None:
+def test_where_drafts_are_always_wrong_drafting_stops(warm: WrongTable | None, kind: str, vocabulary: int) -> None:
     steps = []
     for seed in range(3):
         run = Run(warm, seed, vocabulary)
-        run.goes_on(32, kind)
-        steps += run.goes_on(400, kind)
+        run.decode(32, kind)
+        steps += run.decode(400, kind)
     assert width(steps) <= 1.05
 
 
-@HOPELESS
+@UNPREDICTABLE
 @WARM
 @pytest.mark.parametrize("vocabulary", [120, 1000])
-def test_text_that_turns_hopeless_costs_one_token_a_step_and_comes_back(
+def test_unpredictable_text_takes_one_token_a_step_and_drafting_comes_back(
     warm: WrongTable | None, kind: str, vocabulary: int
 ) -> None:
     widths, back = [], []
     for seed in range(4):
         run = Run(warm, seed, vocabulary)
-        run.goes_on(250, "predictable")
-        before = run.goes_on(50, "predictable")
+        run.decode(250, "predictable")
+        before = run.decode(50, "predictable")
         assert width(before) > 8
-        run.goes_on(32, kind)
-        widths.append(width(run.goes_on(268, kind)))
+        run.decode(32, kind)
+        widths.append(width(run.decode(268, kind)))
         turned = run.done
-        back.append(next(step.at for step in run.goes_on(300, "predictable") if step.tokens >= 4) - turned)
+        back.append(next(step.at for step in run.decode(300, "predictable") if step.tokens >= 4) - turned)
         assert width(run.steps[-4:]) > 8
     assert sum(widths) / len(widths) <= 1.05
     assert max(back) <= 32
 
 
-def test_a_whole_hopeless_text_ends_no_speculation_for_good() -> None:
+def test_a_long_unpredictable_text_does_not_end_drafting_for_good() -> None:
     run = Run(WrongTable(0.9))
-    run.goes_on(3000, "adverse")
+    run.decode(3000, "adverse")
     turned = run.done
-    assert next(step.at for step in run.goes_on(200, "predictable") if step.tokens >= 4) - turned <= 32
+    assert next(step.at for step in run.decode(200, "predictable") if step.tokens >= 4) - turned <= 32
 
 
 @WARM
 def test_every_step_has_one_reason(warm: WrongTable | None) -> None:
     run = Run(warm)
     for kind in ("predictable", "random", "predictable"):
-        run.goes_on(200, kind)
+        run.decode(200, kind)
     decisions = run.drafter.end()
     assert sum(decisions.values()) == len(run.steps)
     assert len(decisions) >= 3
-    timed = [(step.nodes, 20 + step.at, 1) for step in run.steps[:-1] if not step.rests]  # the last one's end is unseen
+    timed = [(step.nodes, 20 + step.at, 1) for step in run.steps[:-1] if not step.rests]  # the last step is not ended
     assert TIMING.every > TIMING.warm_up
     assert run.costs.observed == timed[TIMING.every - 1 :: TIMING.every]
     assert 0 < sum(step.rests for step in run.steps) == decisions["drafts not looked for"]
@@ -210,7 +211,7 @@ def test_without_a_pace_nothing_decides() -> None:
 
 
 class Fixed(Pace):
-    """Chooses by a list, and knows what it was asked."""
+    """Chooses by a list, and records its arguments."""
 
     fruitless = False
 
@@ -250,10 +251,8 @@ def requests_of(drafter: BlendDrafter, *lengths: int) -> list[Request]:
     budget=st.integers(1, BUDGET),
     warm=st.sampled_from([None, WrongTable(0.9)]),
 )
-def test_drafts_keep_their_laws_whatever_is_cut(
-    sizes: list[int], rows: int, deepest: int, budget: int, warm: WrongTable | None
-) -> None:
-    """In batches too, and with the window among the sources, after whose columns rows end one by one."""
+def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget: int, warm: WrongTable | None) -> None:
+    """In batches too, and with the window among the sources; rows end one by one."""
     pace = Fixed(sizes)
     drafter = BlendDrafter(LookaheadConfig(mode="auto", ngram=3).settled(), budget, warm, pace=pace)
     requests = requests_of(drafter, 5, 9, 7)[:rows]
@@ -281,7 +280,7 @@ def test_drafts_keep_their_laws_whatever_is_cut(
             del requests[0]
 
 
-def test_a_cut_tree_is_the_beginning_of_the_whole_one() -> None:
+def test_a_cut_tree_is_a_prefix_of_the_whole_one() -> None:
     drafts = []
     for size in (5, BUDGET):
         drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, WrongTable(0.9), pace=Fixed([size]))
@@ -291,19 +290,19 @@ def test_a_cut_tree_is_the_beginning_of_the_whole_one() -> None:
     assert (small.tokens, small.parents) == (whole.tokens[:5], whole.parents[:5])
 
 
-def test_the_probabilities_of_all_that_grew_decide() -> None:
+def test_the_probabilities_of_all_grown_nodes_decide() -> None:
     pace = Fixed([2])
     drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, WrongTable(0.5), pace=pace)
     requests = requests_of(drafter, 9)
     drafter.draft(requests, [1])
-    said = WrongTable(0.5).entry((0, 0, 0, 0))[2]
-    masses = [0.9 * probability for probability in said]  # so much is a table believed at first
+    entry = WrongTable(0.5).entry((0, 0, 0, 0))[2]
+    masses = [0.9 * probability for probability in entry]  # 0.9 is the prior of a table
     assert pace.rows[0][0] == pytest.approx([1.0, *masses])
     assert list(requests[0].state.hopes.values()) == pytest.approx(masses)
 
 
-def test_the_window_is_in_proportion_to_the_tree_and_rests_without_one() -> None:
-    """A window that was not sent earned nothing, and is not ended for that."""
+def test_the_window_is_in_proportion_to_the_tree_and_is_left_out_without_one() -> None:
+    """A window that was not sent is not ended for having earned nothing."""
     config = LookaheadConfig(mode="auto", ngram=3, sources=("suffix", "window")).settled()
     drafter = BlendDrafter(config, BUDGET, pace=Fixed([1, 9, 24]))
     noise = random.Random(0)

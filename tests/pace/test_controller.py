@@ -73,9 +73,9 @@ def test_the_exploration_bonus_makes_trees_wider_than_the_fastest() -> None:
     chain = [0.5**depth for depth in range(20)]
     fastest = max(sizes(20), key=lambda nodes: speed([chain], nodes, 0.008))
     assert sure(slope=0.008).choose([chain], 100) > fastest
-    doubting = sure(slope=0.008)
-    doubting._belief.holds = 0.5  # no exploration in a text that may have changed
-    assert doubting.choose([[1.0, *(2 * mass for mass in chain[1:])]], 100) == fastest
+    unsure = sure(slope=0.008)
+    unsure._belief.holds = 0.5  # no exploration in a text that may have changed
+    assert unsure.choose([[1.0, *(2 * mass for mass in chain[1:])]], 100) == fastest
 
 
 @given(trees(), st.integers(1, LIMIT))
@@ -122,11 +122,11 @@ def test_costs_are_asked_for_the_steps_at_hand() -> None:
 
 
 def test_all_rows_together_decide() -> None:
-    """One good row is worth a wide step for a few hopeless ones, but not for many."""
-    chain, hopeless = CHAIN[:12], [1.0, *[0.001] * 11]
+    """One good row is worth a wide step for a few worthless ones, but not for many."""
+    chain, worthless = CHAIN[:12], [1.0, *[0.001] * 11]
     alone = sure(slope=0.1).choose([chain], 100)
-    assert 1 < sure(slope=0.1).choose([chain, hopeless, hopeless], 100) < alone
-    assert sure(slope=0.1).choose([chain, *[hopeless] * 9], 100) == 1
+    assert 1 < sure(slope=0.1).choose([chain, worthless, worthless], 100) < alone
+    assert sure(slope=0.1).choose([chain, *[worthless] * 9], 100) == 1
     assert sure(slope=0.1).choose([chain] * 7, 100) == alone
 
 
@@ -198,7 +198,7 @@ def test_where_drafts_are_never_worth_their_cost_looks_take_little_time(
     assert seen == [True] * REST.patience + 5 * ([False] * rest + [True])
 
 
-def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn() -> None:
+def test_where_a_token_repeats_and_no_draft_is_known_the_next_steps_look() -> None:
     controller = sure()
     looks(controller, [1.0], REST.patience, 9.0)
     while controller.room(100, 1, 9.0) == 1:
@@ -208,7 +208,7 @@ def test_where_a_text_repeats_itself_and_no_draft_is_known_the_next_steps_learn(
     assert looks(controller, [1.0], learning + REST.longest, 9.0) == [True] * learning + [False] * REST.longest
 
 
-def test_where_drafts_did_not_hold_a_token_that_repeats_is_chance() -> None:
+def test_where_the_belief_is_low_a_token_that_repeats_is_chance() -> None:
     controller = sure()
     for _ in range(8):
         controller.learn(0.9, 0.0)
@@ -306,8 +306,8 @@ def test_probabilities_that_hold_are_believed(probability: float) -> None:
     assert sum(holds) / len(holds) > 0.85
 
 
-def test_lucky_guesses_are_not_believed() -> None:
-    """Unlikely drafts are accepted as often as any token: no evidence that probabilities hold."""
+def test_unlikely_drafts_that_are_accepted_are_no_evidence() -> None:
+    """They are accepted as often as any token."""
     controller = Controller(Table(), LIMIT)
     for step in range(100):
         controller.learn(0.9, 0.01 if step % 10 == 0 else 0.0)
