@@ -9,7 +9,6 @@ from lade.pace.controller import Controller
 from lade.pace.cost import COST, CostPolicy, StepCost
 from lade.pace.curve import KALMAN
 from lade.pace.policy import PACE, PacePolicy
-from lade.pace.rest import Rest, RestPolicy
 
 
 def test_policies_are_frozen() -> None:
@@ -27,16 +26,6 @@ def test_the_given_policy_decides() -> None:
     assert Controller(FixedCosts(), 9, demanding).choose([tree], 100) == 1
     sceptical = replace(PACE, belief=replace(PACE.belief, prior=0.05))
     assert Controller(FixedCosts(), 9, sceptical).choose([tree], 100) == 1
-
-
-def test_patience_is_counted_in_fruitless_looks() -> None:
-    rest = Rest(RestPolicy(patience=2, overhead=0.1, longest=3))
-    rest.found_nothing(9.0)
-    assert not rest.step()
-    rest.found()
-    rest.found_nothing(9.0)
-    rest.found_nothing(9.0)
-    assert [rest.step() for _ in range(5)] == [True, True, True, False, False]
 
 
 def test_costs_start_from_the_given_prior() -> None:
