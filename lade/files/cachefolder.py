@@ -1,23 +1,25 @@
-"""Where lade keeps what it may lose: the user's cache folder."""
+"""The folder for files that can be made again: warm tables, costs of steps, presets."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 
 class CacheWarning(UserWarning):
-    """A file in the cache folder is ignored, or a table could not be kept there; the message says why."""
+    """A file in the cache folder is ignored, or a table is not kept there; the message says why."""
 
 
 def cache_folder() -> Path:
-    """LADE_CACHE, else lade in XDG_CACHE_HOME, else ~/.cache/lade; not made here.
+    """LADE_CACHE, else the platform's cache folder for lade (on Linux ~/.cache/lade); it may not exist.
 
     Raises:
         OSError: the user has no home folder, and the environment names no other.
     """
-    own, shared = os.environ.get("LADE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    own = os.environ.get("LADE_CACHE")
     try:
-        return Path(own).expanduser() if own else (Path(shared) if shared else Path.home() / ".cache") / "lade"
+        return Path(own).expanduser() if own else user_cache_path("lade", appauthor=False)
     except RuntimeError as error:
         raise OSError(f"{error}; LADE_CACHE can name the folder for caches") from error

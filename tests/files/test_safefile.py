@@ -54,8 +54,11 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert cache_folder() == tmp_path / "own"
     monkeypatch.setenv("LADE_CACHE", "")
     assert cache_folder() == tmp_path / "shared" / "lade"
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache_folder() == tmp_path / ".cache" / "lade"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == tmp_path / ".cache" / "lade"
+    assert not (tmp_path / ".cache").exists()
 
 
 def test_a_user_without_a_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
