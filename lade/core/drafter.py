@@ -1,4 +1,4 @@
-"""What the decode loop asks of a drafter, whatever its method."""
+"""The protocol between the decode loop and drafters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lade.core.tree import Draft
 
 
 class Predictions(Protocol):
-    """What a drafter may read of a forward's outputs."""
+    """What a drafter reads of a forward's outputs."""
 
     def greedy(self, slot: int, node: int) -> int:
         """The model's most likely next token after `node`, which must be one of the draft's queries."""
@@ -22,16 +22,17 @@ class Predictions(Protocol):
 
 
 class Drafter(Protocol):
-    """Guesses what might come next. One drafter serves many requests; `request.state` is its place to remember."""
+    """Drafts tokens. One drafter serves many requests; `request.state` holds what belongs to one."""
 
     def start(self, request: Request) -> None:
         """Set up `request.state`. Called once, after the request's first token."""
         ...
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
-        """One draft per request, of no more nodes than its room.
+        """One draft per request, of at most `request.max_nodes` nodes.
 
-        No node of draft i may be deeper than `depths[i]`, which is at least 0.
+        Args:
+            depths: the largest depth of a node, per request, at least 0.
         """
         ...
 
@@ -42,14 +43,14 @@ class Drafter(Protocol):
         verdicts: Sequence[Verdict],
         predictions: Predictions,
     ) -> None:
-        """Learn from a step. `requests[i].tokens` already ends with the tokens of `verdicts[i]`."""
+        """Learn from a step; `requests[i].tokens` ends with the tokens of `verdicts[i]`."""
         ...
 
     def end(self) -> Mapping[str, int]:
-        """The call is over. Returns what decided about the sizes of drafts, and how often."""
+        """End the call. Returns how often each reason decided the size of a draft."""
         ...
 
 
 def roots(requests: Sequence[Request]) -> list[Draft]:
-    """No draft at all: the last token of each text, alone."""
+    """Empty drafts: the last token of each text is the only node."""
     return [Draft.alone(request.tokens[-1]) for request in requests]

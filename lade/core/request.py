@@ -1,4 +1,4 @@
-"""One sequence being generated, and what a step decided about it. Knows nothing about models or caches."""
+"""One sequence being generated, and the result of verifying one draft of it. Knows no model and no cache."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 @dataclass(slots=True)
 class Request:
-    """One row of a batch.
+    """One sequence being generated.
 
     Attributes:
         row: its row in the user's batch.
-        tokens: the text so far without padding, prompt first; the last one is the root of the next tree.
-        prompt_length: how many of them are the prompt.
-        limit: the most tokens it may emit.
-        finished: whether a stop rule has fired.
-        room: the most nodes that its next draft may have, the root included.
-        state: what the drafter remembers about it.
+        tokens: prompt and emitted tokens, without padding; the last one is the root of the next tree.
+        prompt_length: number of prompt tokens.
+        limit: the most tokens that it may emit.
+        finished: whether a stop rule has ended it.
+        max_nodes: the most nodes of its next draft, the root included.
+        state: the drafter's, set by `Drafter.start`.
     """
 
     row: int
@@ -25,7 +25,7 @@ class Request:
     prompt_length: int
     limit: int
     finished: bool = False
-    room: int = 1 << 30
+    max_nodes: int = 1 << 30
     state: Any = None
 
     @property
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the walk through one draft decided: `path[i]` is the node that chose `tokens[i]`; path[0] is the root."""
+    """The result of the verification walk: `tokens[i]` was chosen after node `path[i]`; path[0] is the root."""
 
     path: list[int]
     tokens: list[int]

@@ -108,7 +108,7 @@ class BlendDrafter:
         builder, state = TreeBuilder(request.tokens[-1]), request.state
         state.mixture.extend(request.tokens[state.read :])
         state.read = len(request.tokens)
-        budget = min(self.budget, request.room)
+        budget = min(self.budget, request.max_nodes)
         window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
         state.places, state.masses = [state.mixture.place(request.tokens)], [1.0]
         with state.mixture.pool.lock:
@@ -132,7 +132,7 @@ class BlendDrafter:
         state: _State = request.state
         builder.queries.update(range(len(builder.tokens)))
         if state.window is not None:
-            columns = self._columns(state.window, deepest, min(self.budget, request.room))
+            columns = self._columns(state.window, deepest, min(self.budget, request.max_nodes))
             if self.pace.adapts:  # in proportion to the tree
                 columns = min(columns, len(builder.tokens) // (WINDOW_SHARE - 1) // (state.window.ngram - 1))
             state.window.add(builder, columns)

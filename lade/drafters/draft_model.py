@@ -68,7 +68,7 @@ class SecondModel:
         tree = TreeBuilder(waiting[0])
         root = tree.add_path(0, waiting[1:], "root")
         deepest = self._left(slot, request) + 1  # a leaf is not computed, so it needs no position
-        return Branch(tree, root, deepest, self.draft.room(rows) - root)
+        return Branch(tree, root, deepest, self.draft.max_nodes(rows) - root)
 
     def _readable(self, tokens: Sequence[int]) -> list[int]:
         return [token if token < self.known else 0 for token in tokens]

@@ -43,7 +43,7 @@ class JacobiDrafter:
 
     def _draft(self, request: Request, state: _State, depth: int) -> Draft:
         builder, ngram = TreeBuilder(request.tokens[-1]), self.settings.ngram
-        budget = min(self.budget, request.room)
+        budget = min(self.budget, request.max_nodes)
         # Column i reaches down to depth i + N - 2.
         columns = min(self.settings.window, depth - ngram + 3, budget // (ngram - 1))
         room = budget - state.window.nodes(columns)

@@ -67,7 +67,7 @@ class ModelDrafter:
         going = []
         for request, branch, depth in zip(requests, self.branches, depths, strict=True):
             branch.deepest = min(depth, branch.deepest, request.state.limit())
-            branch.room = min(branch.room, request.room)
+            branch.room = min(branch.room, request.max_nodes)
             if branch.deepest > 0 and not branch.full:
                 going.append((request.state, branch))
         level = 0

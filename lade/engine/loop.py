@@ -1,4 +1,7 @@
-"""The decode loop: draft, one forward, walk, keep, learn. It knows no method, no model and no sampling by name."""
+"""The decode loop: draft, one forward, verify, keep, learn. Knows no drafting method, no model and no sampling.
+
+A slot is a row of the target's cache: slot i belongs to the i-th active request.
+"""
 
 from __future__ import annotations
 
@@ -15,58 +18,54 @@ from lade.target.model import Outputs
 
 
 class Target(Protocol):
-    """What decodes trees: a model, or several of them side by side."""
+    """What computes trees: a model, or two of them for contrastive decoding."""
 
     @property
     def clock(self) -> Clock: ...
 
     @property
     def vocabulary(self) -> int:
-        """Token ids below this one can be read."""
+        """The model reads token ids below this one."""
         ...
 
     def depth_limit(self, slot: int, remaining: int) -> int:
-        """How deep a draft of this row may reach where so many tokens are still allowed."""
+        """The largest depth of a draft in this slot, whose request may emit `remaining` more tokens."""
         ...
 
-    def room(self, rows: int) -> int:
-        """How many nodes each draft of the first rows may have, at least 1."""
+    def max_nodes(self, rows: int) -> int:
+        """The most nodes that each draft of the first rows may have, at least 1."""
         ...
 
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
-        """One forward for the drafts of the first n rows."""
-        ...
-
-    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
-        """Those of the rows whose logits after the root hold NaN."""
+        """One forward of a draft per row, for the first n rows."""
         ...
 
     def discard(self, slots: Sequence[int]) -> None:
-        """Nothing of what the last forward wrote in these rows is left."""
+        """Clear the keys and values that the last forward wrote in these slots."""
         ...
 
     def keep(self, paths: Sequence[Sequence[int]]) -> None:
-        """The cache holds exactly the accepted prefix afterwards; the next roots stand behind it."""
+        """Keep one path per row of the last forward in the cache, and drop all other nodes."""
         ...
 
     def swap(self, one: int, other: int) -> None:
-        """Exchange two rows."""
+        """Exchange two slots."""
         ...
 
 
 class Emission(Protocol):
-    """Chooses tokens as plain decoding would, and hands them on."""
+    """Chooses tokens as plain decoding does, and emits them."""
 
     def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
-        """A forward is done; its tokens will be chosen and emitted now."""
+        """Start on the outputs of a forward."""
         ...
 
     def choose(self, slot: int, node: int) -> int:
-        """The token that plain decoding chooses after this node, the node's path being the text so far."""
+        """The token that plain decoding chooses after this node; the node's path is already emitted."""
         ...
 
     def emit(self, slot: int, token: int) -> bool:
-        """Append a chosen token to the request's text; True where a stop rule fires."""
+        """Append a chosen token to the request's text. Returns whether a stop rule ends it."""
         ...
 
 
@@ -74,7 +73,7 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
     """Decode until every request has finished.
 
     Args:
-        requests: row i of the target's cache is requests[i], prefilled with all its tokens.
+        requests: request i is prefilled in slot i, with all its tokens.
         first: the logits after each prompt, as node 0.
     """
     verify(requests, roots(requests), first, emission)
@@ -83,9 +82,9 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
         drafter.start(request)
     while active:
         depths = [target.depth_limit(slot, request.limit - request.emitted) for slot, request in enumerate(active)]
-        room = target.room(len(active))
+        max_nodes = target.max_nodes(len(active))
         for request in active:
-            request.room = min(request.room, room)
+            request.max_nodes = min(request.max_nodes, max_nodes)
         with target.clock.drafting():
             drafts = [draft.within(target.vocabulary) for draft in drafter.draft(active, depths)]
         drafts, outputs = forward(active, drafts, target)
@@ -98,25 +97,25 @@ def decode(requests: list[Request], first: Outputs, target: Target, drafter: Dra
 
 
 def forward(active: Sequence[Request], drafts: list[Draft], target: Target) -> tuple[list[Draft], Outputs]:
-    """One forward, and where a drafted token spoiled a row a second one: of every row's root alone.
+    """One forward; where a draft makes a row's logits NaN, a second one of all roots without drafts.
 
-    No mask hides keys or values that are NaN or infinite: all logits of such a tree are NaN, and plain decoding may
-    never come to the token. A row that this happened to drafts nothing any more.
+    A mask does not hide keys or values that are NaN or infinite, so one such token makes all logits of its tree NaN,
+    and plain decoding might never choose it. Its request gets no drafts any more.
     """
     outputs = target.forward(drafts)
     drafted = [slot for slot, draft in enumerate(drafts) if len(draft) > 1]
-    spoiled = target.spoiled(drafted, outputs) if drafted else []
-    if not spoiled:
+    with_nan = outputs.nan_rows(drafted) if drafted else []
+    if not with_nan:
         return drafts, outputs
-    target.discard(spoiled)
-    for slot in spoiled:
-        active[slot].room = 1
+    target.discard(with_nan)
+    for slot in with_nan:
+        active[slot].max_nodes = 1
     drafts = roots(active)
     return drafts, target.forward(drafts)
 
 
 def verify(requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs, emission: Emission) -> list[Verdict]:
-    """Walk every draft, emitting as it goes."""
+    """Walk every draft and emit its accepted tokens."""
     emission.begin(requests, drafts, outputs)
     return [
         walk(draft, partial(emission.choose, slot), partial(emission.emit, slot)) for slot, draft in enumerate(drafts)
@@ -124,7 +123,7 @@ def verify(requests: Sequence[Request], drafts: Sequence[Draft], outputs: Output
 
 
 def retire(active: list[Request], target: Target) -> list[Request]:
-    """Move finished requests behind the others, so that the active ones fill the target's first rows."""
+    """Return the requests that have not finished; they move to the first slots, the others behind them."""
     active = list(active)
     for slot in range(len(active) - 1, -1, -1):
         if active[slot].finished:

@@ -1,7 +1,7 @@
-"""What plain decoding computes behind rows that have ended: padding, up to the end of the longest row.
+"""The padding that plain decoding computes behind rows that ended early, up to the end of the longest row.
 
-These tokens are known, so chains of them take one forward. It is needed only where the caller sees the cache, scores or
-logits. Knows requests and targets, no model and no choosing.
+Needed only where the caller gets the cache, scores or logits. Its tokens are known, so one forward takes a chain of
+them. Knows requests and targets, no model and no sampling.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from lade.core.request import Request
 from lade.core.tree import Draft, TreeBuilder
 from lade.engine.loop import Target, retire
 
-CHAIN = 512  # tokens of a row in one forward: bounds its masks and logits
+CHAIN = 512  # most tokens per row in one forward: bounds the memory of masks and logits
 
 
 class PaddedTarget(Target, Protocol):
     @property
     def order(self) -> Sequence[int]:
-        """Which row of the user's batch stands where."""
+        """The row of the user's batch in each slot."""
         ...
 
 
 def pad_ended_rows(
     requests: Sequence[Request], target: PaddedTarget, pad: int, note: Callable[[int, torch.Tensor], None] | None
 ) -> None:
-    """Every row of the cache is as long as the longest afterwards; the requests stay as they are.
+    """Extend every row of the cache to the length of the longest one; requests are not changed.
 
     Args:
         requests: all rows of the call, finished.
         pad: the padding token.
-        note: takes a row and the [1, V] logits after its last token, then those after each token of padding but the
-            last; `None` where nobody wants them.
+        note: called with a row and [1, V] logits, first those after its last token, then those after each padding
+            token but the last; `None` where they are not recorded.
     """
     longest = max(request.emitted for request in requests)
     tails = [
@@ -51,7 +51,7 @@ def pad_ended_rows(
 def _pad(
     active: Sequence[Request], target: PaddedTarget, pad: int, note: Callable[[int, torch.Tensor], None] | None
 ) -> None:
-    most = min(CHAIN, target.room(len(active)))
+    most = min(CHAIN, target.max_nodes(len(active)))
     drafts = [_chain(tail, pad, most, note is not None) for tail in active]
     outputs = target.forward(drafts)
     for slot, (tail, draft) in enumerate(zip(active, drafts, strict=True)):
@@ -64,7 +64,7 @@ def _pad(
 
 
 def _chain(tail: Request, pad: int, most: int, query: bool) -> Draft:
-    """The last token and the padding behind it, as far as one forward of so many nodes goes."""
+    """The last token and padding behind it, of at most `most` nodes."""
     builder = TreeBuilder(tail.tokens[-1])
     builder.add_path(0, [pad] * (min(most, tail.limit - tail.emitted) - 1), "padding", query)
     return builder.build()

@@ -46,15 +46,12 @@ class ContrastiveTarget:
     def depth_limit(self, slot: int, remaining: int) -> int:
         return min(self.expert.depth_limit(slot, remaining), self.amateur.depth_limit(slot, remaining))
 
-    def room(self, rows: int) -> int:
-        return min(self.expert.room(rows), self.amateur.room(rows))
+    def max_nodes(self, rows: int) -> int:
+        return min(self.expert.max_nodes(rows), self.amateur.max_nodes(rows))
 
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
         """One forward of each model for the drafts of the first n rows; it counts as one."""
         return self._outputs(self.expert.forward(drafts), self.amateur.forward(drafts))
-
-    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
-        return outputs.nan_roots(slots)
 
     def discard(self, slots: Sequence[int]) -> None:
         self.expert.discard(slots)

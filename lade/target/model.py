@@ -58,8 +58,8 @@ class Outputs:
             self._greedy = self._most_likely()
         return self._greedy[slot][self.columns[node]]
 
-    def nan_roots(self, slots: Sequence[int]) -> list[int]:
-        """Those of the rows whose logits after the root hold NaN."""
+    def nan_rows(self, slots: Sequence[int]) -> list[int]:
+        """Those of the slots whose logits after the root contain NaN."""
         found = self.logits[:, self.columns[0]].amax(-1).isnan().tolist()  # the largest is NaN where one is
         return [slot for slot in slots if found[slot]]
 
@@ -158,7 +158,7 @@ class HFTarget:
             return remaining - 1
         return max(0, min(remaining - 1, self.position_limit - 1 - self.positions[slot]))
 
-    def room(self, rows: int) -> int:
+    def max_nodes(self, rows: int) -> int:
         """How many nodes each draft of the first rows may have.
 
         Some models cut tensors as long as their position table by the number of tokens, or of slots, of a forward.
@@ -182,9 +182,6 @@ class HFTarget:
             logits = logits[:, queries]
         columns = {node: column for column, node in enumerate(queries)}
         return Outputs(logits, columns, self.sharpness, self.vocabulary)
-
-    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
-        return outputs.nan_roots(slots)
 
     def discard(self, slots: Sequence[int]) -> None:
         """Nothing of what the last forward wrote in these rows is left: a masked NaN would spread."""

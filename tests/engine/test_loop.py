@@ -53,6 +53,9 @@ class Outputs:
         assert node in draft.queries
         return self.table(self.texts[slot] + path_tokens(draft, root_path(draft, node)))
 
+    def nan_rows(self, slots: Sequence[int]) -> list[int]:
+        return []
+
 
 def root_path(draft: Draft, node: int) -> list[int]:
     return [0] if node == 0 else [*root_path(draft, draft.parents[node]), node]
@@ -84,14 +87,11 @@ class Target:
     def depth_limit(self, slot: int, remaining: int) -> int:
         return remaining - 1
 
-    def room(self, rows: int) -> int:
+    def max_nodes(self, rows: int) -> int:
         return 1 << 30
 
-    def spoiled(self, slots: Sequence[int], outputs: Outputs) -> list[int]:
-        return []
-
     def discard(self, slots: Sequence[int]) -> None:
-        raise AssertionError("nothing was spoiled")
+        raise AssertionError("no logits were NaN")
 
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
         for text, draft in zip(self.texts, drafts, strict=False):

@@ -22,7 +22,7 @@ NEW_TOKENS = 30
 GREEDY = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
 
 
-def spoilt(name: str, value: float, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
+def not_finite(name: str, value: float, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
     """The model and a token that its plain texts lack, whose embedding is not finite."""
     model = copy.deepcopy(tiny_model(BY_NAME[name], attention, dtype))
     texts = [model.generate(**words(*lengths), **GREEDY) for lengths in ((9,), (9, 4, 6))]
@@ -34,7 +34,7 @@ def spoilt(name: str, value: float, attention: str = "eager", dtype: torch.dtype
     return model, token
 
 
-class Spoiling:
+class TokenDrafter:
     """Drafts a chain that begins with the token, in some rows and from some emitted index on, beside another one."""
 
     def __init__(self, token: int, rows: Sequence[int], first: int) -> None:
@@ -48,9 +48,9 @@ class Spoiling:
         drafts = []
         for request, depth in zip(requests, depths, strict=True):
             builder = TreeBuilder(request.tokens[-1])
-            if depth > 1 and request.room > 4:
-                spoils = request.row in self.rows and request.emitted >= self.first
-                builder.add_path(0, [self.token if spoils else 5, 7], "made")
+            if depth > 1 and request.max_nodes > 4:
+                with_token = request.row in self.rows and request.emitted >= self.first
+                builder.add_path(0, [self.token if with_token else 5, 7], "made")
                 builder.add_path(0, [6, 8], "made")
             drafts.append(builder.build())
             self.drafted.append((request.row, len(drafts[-1])))
@@ -64,11 +64,11 @@ class Spoiling:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Spoiling]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TokenDrafter]:
     """Makes the drafter that all calls of the test use."""
 
-    def make(*args: Any) -> Spoiling:
-        drafter = Spoiling(*args)
+    def make(*args: Any) -> TokenDrafter:
+        drafter = TokenDrafter(*args)
         monkeypatch.setattr("lade.engine.decoding.drafter_for", lambda *_: drafter)
         return drafter
 
@@ -93,17 +93,17 @@ def assert_plain(model: PreTrainedModel, lengths: tuple[int, ...], **kwargs: Any
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_drafted_token_that_is_not_finite(
-    name: str, value: float, attention: str, made: Callable[..., Spoiling]
+    name: str, value: float, attention: str, made: Callable[..., TokenDrafter]
 ) -> None:
     """The text and the cache are plain decoding's; the row that drafted it drafts no more, the others go on."""
     if attention not in BY_NAME[name].attention:
         pytest.skip("transformers has no such attention for it")
-    model, token = spoilt(name, value, attention)
+    model, token = not_finite(name, value, attention)
     drafter = made(token, (0,), 3)
     assert_plain(model, (9,))
     widths = [nodes for _, nodes in drafter.drafted]
     assert 1 <= widths.count(5) <= 3
-    assert widths == sorted(widths, reverse=True)  # behind the spoiled one nothing is drafted
+    assert widths == sorted(widths, reverse=True)  # after a draft with that token nothing is drafted
     assert lade.last_stats().steps == len(drafter.drafted) + 1
     drafter = made(token, (1,), 5)
     assert_plain(model, (9, 4, 6))
@@ -112,8 +112,8 @@ def test_a_drafted_token_that_is_not_finite(
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
-def test_samples_beside_a_token_that_is_not_finite(name: str, made: Callable[..., Spoiling]) -> None:
-    model, token = spoilt(name, torch.nan)
+def test_samples_beside_a_token_that_is_not_finite(name: str, made: Callable[..., TokenDrafter]) -> None:
+    model, token = not_finite(name, torch.nan)
     sampling = {"do_sample": True, "suppress_tokens": [token]}
     for first, lengths in ((0, (9,)), (4, (9, 4, 6))):
         made(token, (0,), first)
@@ -125,7 +125,7 @@ def test_samples_beside_a_token_that_is_not_finite(name: str, made: Callable[...
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
 def test_drafters_that_come_upon_it(name: str, mode: str) -> None:
     """The prompt holds the token where nothing sees it any more, or a reference does: real drafters draft it."""
-    model, token = spoilt(name, torch.nan)
+    model, token = not_finite(name, torch.nan)
     kwargs = words(9, 4) | GREEDY
     theirs = model.generate(**kwargs)
     text = theirs[0, 9:].tolist()
@@ -138,8 +138,8 @@ def test_drafters_that_come_upon_it(name: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_the_filling_of_narrower_trees(name: str, made: Callable[..., Spoiling]) -> None:
-    """Rows with smaller trees are filled up: with nothing that could spoil them, whatever token 0 is."""
+def test_the_filling_of_narrower_trees(name: str, made: Callable[..., TokenDrafter]) -> None:
+    """Smaller trees of a batch are filled up with nodes that cannot make their logits NaN, whatever token 0 is."""
     model = copy.deepcopy(tiny_model(BY_NAME[name]))
     with torch.no_grad():
         model.get_input_embeddings().weight[0] = torch.nan
@@ -158,9 +158,9 @@ def test_the_filling_of_narrower_trees(name: str, made: Callable[..., Spoiling])
     assert {nodes for _, nodes in drafter.drafted} >= {5}
 
 
-def test_a_model_that_says_nan_itself(made: Callable[..., Spoiling]) -> None:
+def test_a_model_that_says_nan_itself(made: Callable[..., TokenDrafter]) -> None:
     """Plain decoding comes to the token: its own NaN is the text's, and no step is taken twice for ever."""
-    model, token = spoilt("llama", torch.nan)
+    model, token = not_finite("llama", torch.nan)
     batch = words(9)
     batch["input_ids"][0, 4] = token
     drafter = made(5, (), 0)
