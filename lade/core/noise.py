@@ -1,7 +1,7 @@
-"""The random numbers of sampling, taken from the generator that plain decoding uses, in its order.
+"""Sampling noise, drawn from the generator that plain decoding uses, in the same order.
 
-`torch.multinomial(p, 1)` is `argmax(p / noise)` with exponential noise of p's shape. So noise for the whole batch is
-drawn once per emitted index, kept until the slowest row has used it, and what was drawn ahead is given back at the end.
+`torch.multinomial(p, 1)` is `argmax(p / noise)` with exponential noise of p's shape. Noise for the whole batch is drawn
+once per emitted index and kept until the slowest row has used it; the generator is rewound to the last used index.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Noise:
     """Exponential noise [B, V] per emitted index.
 
     Args:
-        rows: B, finished rows included, as plain decoding draws for them too.
-        device: whose default generator is used.
+        rows: B, finished rows included, since plain decoding draws for them too.
+        device: its default generator is used.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
@@ -27,10 +27,10 @@ class Noise:
         self._states: deque[torch.Tensor] = deque([_get_state(device)])  # before index `_first`, and after each draw
 
     def at(self, index: int, vocabulary: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """[B, V] noise of one emitted index, not below what was forgotten.
+        """[B, V] noise of one emitted index that is not forgotten.
 
         Args:
-            dtype: of the probabilities that it is for; what is drawn depends on it.
+            dtype: of the probabilities; the drawn numbers depend on it.
         """
         while index >= self._first + len(self._drawn):
             noise = torch.empty(self.rows, vocabulary, dtype=dtype, device=self.device).exponential_(1)
@@ -39,27 +39,28 @@ class Noise:
         return self._drawn[index - self._first]
 
     def forget(self, below: int) -> None:
-        """No row will ask for an index under this one again."""
+        """Drop the noise of indices below this one."""
         while self._first < below and self._drawn:
             self._drawn.popleft()
             self._states.popleft()
             self._first += 1
 
     def rewind(self, used: int) -> None:
-        """Leave the generator as plain decoding would after `used` tokens of the longest row."""
+        """Set the generator to its state after plain decoding has sampled `used` tokens of the longest row."""
         if used - self._first < len(self._drawn):
             _set_state(self.device, self._states[used - self._first])
 
 
 def choose(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
-    """`draw`, where all rows are chosen from."""
+    """`draw`, with an error if a row is not a distribution."""
     return [checked(token) for token in draw(probabilities, noise)]
 
 
 def checked(token: int) -> int:
-    """
+    """A token that was drawn.
+
     Raises:
-        RuntimeError: what it was drawn from is no distribution, as `torch.multinomial` would say.
+        RuntimeError: it is -1; the message is that of `torch.multinomial`.
     """
     if token < 0:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
@@ -67,7 +68,7 @@ def checked(token: int) -> int:
 
 
 def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
-    """One draw per row: [R, V] probabilities, [R, V] noise; -1 where a row is no distribution."""
+    """R tokens from [R, V] probabilities and [R, V] noise; -1 where a row is not a distribution."""
     values, drawn = _on_host(*(probabilities / noise).max(-1))
     return [
         token if value > 0 or _is_distribution(probabilities[row]) else -1
@@ -76,7 +77,7 @@ def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
 
 
 def _on_host(values: torch.Tensor, indices: torch.Tensor) -> tuple[list[float], list[int]]:
-    """Two [R] tensors as lists; from an accelerator in one copy."""
+    """Two [R] tensors as lists, in one copy from an accelerator."""
     if values.device.type == "cpu":
         return values.tolist(), indices.tolist()
     both = torch.stack([values.double(), indices.double()]).tolist()
@@ -84,7 +85,7 @@ def _on_host(values: torch.Tensor, indices: torch.Tensor) -> tuple[list[float], 
 
 
 def _is_distribution(probabilities: torch.Tensor) -> bool:
-    """Asked where what was drawn does not tell: noise in half precision may be 0."""
+    """For draws whose value does not tell: noise in half precision may be 0."""
     fine = (probabilities >= 0) & (probabilities < torch.inf)
     return bool(fine.all() and probabilities.sum() > 0)
 

@@ -1,4 +1,4 @@
-"""What a draft that was drawn at random must say of itself, so that verification can keep the model's distribution.
+"""What verification needs to know of a draft that was drawn at random: candidates and their distributions.
 
 Knows no model and no tree. V vocabulary.
 """
@@ -13,33 +13,33 @@ import torch
 
 
 class Rule(Protocol):
-    """How candidates drawn from a draft's distribution are accepted (`lade.core.verify`)."""
+    """An acceptance rule for candidates that were drawn from a distribution (`lade.core.verify`)."""
 
     def judge(
         self, target: torch.Tensor, draft: torch.Tensor, drawn: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """How likely each candidate is to be taken, and what is left for the case that none is.
+        """Acceptance probabilities, and the distribution of the token where no candidate is accepted.
 
         Args:
-            target: [M, V] distributions of the model's next token, after processors and warpers.
-            draft: [M, V] distributions that the candidates were drawn from.
+            target: [M, V] probabilities of the model's next token, after logits processors.
+            draft: [M, V] probabilities that the candidates were drawn from.
             drawn: [M, k] candidates in the order in which they were drawn; -1 where there is none.
 
         Returns:
-            [M, k] probabilities of taking a candidate where those before it were not taken; [M, V] distributions of
-            the token that comes where none is.
+            [M, k] probability of accepting a candidate, given that those before it are rejected; [M, V] residual
+            distributions, given that all are rejected.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """Where a draft's tokens were drawn from.
+    """The candidates of a draft and the distributions that they were drawn from.
 
     Attributes:
-        rule: how they are accepted.
-        drawn: node -> the tokens drawn after it, in order; one that was drawn twice stands there twice.
-        laws: node -> [V] the distribution that they were drawn from. A node that is in neither has no children.
+        rule: accepts or rejects them.
+        drawn: node -> the tokens drawn after it, in order, with repetitions.
+        laws: node -> [V] the distribution that they were drawn from. A node in neither has no children.
     """
 
     rule: Rule

@@ -1,7 +1,7 @@
-"""The token tree that one forward pass carries, and the draft that hangs tokens on it.
+"""Draft trees: the tokens that one forward computes for a request.
 
-Node 0 is the root: the last accepted token, not yet in the cache. T nodes; parents[i] < i. From the parents alone come
-depths and ancestors; what the tokens mean, and who proposed them, is the drafter's business. No model, no device.
+Node 0 is the root, the last accepted token, which is not in the KV cache yet. T nodes; parents[i] < i. Knows no model
+and no device.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lade.core.proposals import Proposals
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What one request sends through the model in one step.
+    """The draft tree of one request in one step.
 
     Attributes:
         tokens: T token ids; tokens[0] is the root.
-        parents: T node indices; parents[0] is -1, parents[i] < i.
+        parents: T nodes; parents[0] is -1, parents[i] < i.
         depths: T distances from the root.
-        children: (node, token) -> the node that carries this token under that node.
-        queries: nodes whose logits are wanted, ascending; the root is one of them.
-        sources: T names of who proposed a node first; the root's is "root".
-        proposals: where the tokens were drawn from; `None` for a draft that was chosen with certainty.
+        children: (node, token) -> the child of the node with this token.
+        queries: nodes whose logits are computed, ascending; the root is one of them.
+        sources: T names of the source that proposed a node first; "root" for the root.
+        proposals: the distributions that tokens were drawn from; `None` for a draft without randomness.
     """
 
     tokens: list[int]
@@ -41,12 +41,12 @@ class Draft:
 
     @classmethod
     def alone(cls, token: int) -> Draft:
-        """No draft: the root, which carries this token."""
+        """An empty draft: the root only."""
         return cls([token], [-1], [0], {}, [0], ["root"])
 
     def within(self, vocabulary: int) -> Draft:
-        """This draft for a model that reads the ids below `vocabulary`: others are nobody's children, so no walk comes
-        to their nodes, and carry the root's token. A root that cannot be read is left to the model's own error."""
+        """This draft for a model that reads ids below `vocabulary`. A node with another id gets the root's token and is
+        no child any more, so no walk reaches it. A root that the model cannot read is left to the model's error."""
         if max(self.tokens) < vocabulary:
             return self
         root, *others = self.tokens
@@ -57,7 +57,7 @@ class Draft:
 
 @dataclass(slots=True)
 class TreeBuilder:
-    """Grows a `Draft` path by path; paths that share a prefix share its nodes."""
+    """Builds a `Draft` path by path; paths with a common prefix share its nodes."""
 
     root: int
     tokens: list[int] = field(init=False)
@@ -72,7 +72,7 @@ class TreeBuilder:
         self.children, self.queries = {}, {0}
 
     def add(self, parent: int, token: int, source: str) -> int:
-        """The node that carries `token` under `parent`, made where it does not exist."""
+        """The child of `parent` with this token, added if there is none."""
         node = self.children.get((parent, token))
         if node is None:
             node = len(self.tokens)
@@ -80,7 +80,7 @@ class TreeBuilder:
         return node
 
     def append(self, parent: int, token: int, source: str) -> None:
-        """Add a node that is known not to be there yet."""
+        """Add a child; `parent` must have none with this token."""
         self.children[parent, token] = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)
@@ -88,7 +88,7 @@ class TreeBuilder:
         self.sources.append(source)
 
     def add_path(self, parent: int, tokens: tuple[int, ...] | list[int], source: str, query: bool = True) -> int:
-        """Add tokens one under the other; `query` asks for the logits of each. Returns the last node."""
+        """Add a path of tokens below a node; `query` asks for their logits. Returns the last node."""
         for token in tokens:
             parent = self.add(parent, token, source)
             if query:
@@ -96,7 +96,7 @@ class TreeBuilder:
         return parent
 
     def cut(self, nodes: int) -> None:
-        """Keep the first nodes only, at least the root."""
+        """Keep the first `nodes` nodes, at least the root."""
         for node in range(max(nodes, 1), len(self.tokens)):
             del self.children[self.parents[node], self.tokens[node]]
             self.queries.discard(node)
@@ -104,7 +104,7 @@ class TreeBuilder:
             del values[max(nodes, 1) :]
 
     def below(self, root: int) -> TreeBuilder:
-        """The tree under a node that all later nodes hang from, which becomes the root."""
+        """The subtree of a node, which becomes the root; all later nodes must be its descendants."""
         tree = TreeBuilder(self.tokens[root])
         tree.tokens, tree.sources = self.tokens[root:], ["root", *self.sources[root + 1 :]]
         tree.parents = [-1, *(parent - root for parent in self.parents[root + 1 :])]
@@ -118,14 +118,14 @@ class TreeBuilder:
 
 
 def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor:
-    """Which nodes a node sees inside the tree: its ancestors and itself.
+    """The attention pattern inside a tree: a node sees its ancestors and itself.
 
     Args:
-        parents: T node indices, parents[0] = -1, parents[i] < i.
-        size: pad to this many nodes; a padding node sees only itself.
+        parents: T nodes, parents[0] = -1, parents[i] < i.
+        size: pads to this many nodes; a padding node sees only itself.
 
     Returns:
-        [size, size] bool, row = the node that looks, column = the node it sees.
+        [size, size] bool; element [i, j] says whether node i sees node j.
     """
     size = size or len(parents)
     if size == 1:

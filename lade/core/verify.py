@@ -1,9 +1,9 @@
-"""The walk that verifies a draft and emits its tokens: both in one, since processors and stop rules decide it.
+"""Verification of a draft, which also emits tokens, since logits processors and stop rules need the text so far.
 
-For drafts chosen with certainty: choose once per visited node as plain decoding would, then follow the child that
-carries the chosen token. Every emitted token is the model's own choice, so greedy and sampled text are those of plain
-decoding, and a full match of d tokens yields d + 1. For drafts that were drawn from a distribution an acceptance rule
-chooses instead, so that the emitted token has the model's distribution over all that might have been drawn.
+For drafts without randomness: choose a token after each visited node as plain decoding does, then follow the child with
+this token. Every emitted token is the model's choice, so greedy and sampled text equal those of plain decoding, and d
+accepted tokens yield d + 1. For drafts drawn from a distribution an acceptance rule chooses instead, so that emitted
+tokens have the model's distribution.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]
     """Follow the model's choices from the root.
 
     Args:
-        draft: the verified draft; a node outside its queries ends the walk, as no logits speak for it.
-        choose: node -> the token that plain decoding would choose after it.
-        emit: takes the next token of the text; True means that the request is finished.
+        draft: a node outside its queries has no logits and ends the walk.
+        choose: node -> the token that plain decoding chooses after it.
+        emit: takes the next token of the text; returns whether the request is finished.
     """
     queried = set(draft.queries)
     path, tokens = [0], []
@@ -42,14 +42,14 @@ def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Candidates are tried in turn; a refused one leaves what the draft had too little of.
+    """Acceptance rule of speculative sampling, for one or several candidates that are tried in turn.
 
-    Candidate x is taken with probability min(1, p(x) / q(x)); else p becomes norm(max(p - q, 0)) for the next one. A
-    token that none of them was is drawn from the last p. With one candidate this is speculative sampling (Leviathan et
-    al., arXiv 2211.17192), with several multi-candidate speculative sampling (Yang et al., arXiv 2401.06706).
+    Candidate x is accepted with probability min(1, p(x) / q(x)), p of the target and q of the draft; else p becomes the
+    residual norm(max(p - q, 0)) for the next candidate. If none is accepted, the token is drawn from the last p. One
+    candidate: Leviathan et al., arXiv 2211.17192. Several: Yang et al., arXiv 2401.06706.
 
     Attributes:
-        replacement: whether a token could be drawn again; where not, a refused one leaves q too.
+        replacement: whether candidates are drawn with replacement; if not, a rejected one is removed from q.
     """
 
     replacement: bool
@@ -58,36 +58,36 @@ class Candidates:
         self, target: torch.Tensor, draft: torch.Tensor, drawn: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`lade.core.proposals.Rule.judge`."""
-        taken = []
+        accepted = []
         for tokens in drawn.unbind(1):
-            there, at = tokens[:, None] >= 0, tokens.clamp(min=0)[:, None]  # [M, 1]
-            share = (target.gather(1, at) / draft.gather(1, at)).nan_to_num(0.0).clamp(max=1.0)
-            taken.append(torch.where(there, share, 0.0))
-            target = torch.where(there, _residual(target, draft), target)
+            exists, index = tokens[:, None] >= 0, tokens.clamp(min=0)[:, None]  # [M, 1]
+            ratio = (target.gather(1, index) / draft.gather(1, index)).nan_to_num(0.0).clamp(max=1.0)
+            accepted.append(torch.where(exists, ratio, 0.0))
+            target = torch.where(exists, _residual(target, draft), target)
             if not self.replacement:
-                draft = torch.where(there, _others(draft, at), draft)
-        return torch.cat(taken, dim=1), target
+                draft = torch.where(exists, _without(draft, index), draft)
+        return torch.cat(accepted, dim=1), target
 
 
 def decide(rule: Rule, target: torch.Tensor, draft: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
-    """[M] tokens: the first candidate that its coin takes, else a draw from what is left; arguments as of `Rule.judge`.
+    """[M] tokens: the first accepted candidate, else a draw from the residual; arguments as of `Rule.judge`.
 
-    Coins and draws come from the device's default generator, which sampling uses too.
+    Random numbers come from the device's default generator, which sampling uses too.
     """
-    shares, rest = rule.judge(target, draft, drawn)
-    heads = torch.rand_like(shares) < shares
-    first = heads.int().argmax(1, keepdim=True)
-    return torch.where(heads.any(1, keepdim=True), drawn.gather(1, first), torch.multinomial(rest, 1))[:, 0]
+    probabilities, residual = rule.judge(target, draft, drawn)
+    accepted = torch.rand_like(probabilities) < probabilities
+    first = accepted.int().argmax(1, keepdim=True)
+    return torch.where(accepted.any(1, keepdim=True), drawn.gather(1, first), torch.multinomial(residual, 1))[:, 0]
 
 
 def _residual(target: torch.Tensor, draft: torch.Tensor) -> torch.Tensor:
-    """What the model has more of than the draft; its own law where they are the same, as nothing is refused then."""
+    """norm(max(p - q, 0)); p where both are equal, as nothing is rejected then."""
     left = (target - draft).clamp(min=0)
     total = left.sum(-1, keepdim=True)
     return torch.where(total > 0, left / total, target)
 
 
-def _others(draft: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """The draft's distribution once a token is gone; zeros where there was no other."""
-    left = draft.scatter(1, at, 0.0)
+def _without(draft: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """q without one token, renormalised; zeros where it has no other."""
+    left = draft.scatter(1, index, 0.0)
     return left / left.sum(-1, keepdim=True).clamp(min=torch.finfo(left.dtype).tiny)

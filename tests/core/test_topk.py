@@ -21,8 +21,8 @@ def noise(rows: int, size: int, seed: int, spread: float = 3.0) -> Tensor:
     return spread * torch.special.ndtri((ranks + 0.5) / size).float()
 
 
-def softmax(logits: Tensor, tokens: Tensor, sharpness: float = 1.0) -> Tensor:
-    return (sharpness * logits.double()).softmax(-1).gather(1, tokens)
+def softmax(logits: Tensor, tokens: Tensor, inverse_temperature: float = 1.0) -> Tensor:
+    return (inverse_temperature * logits.double()).softmax(-1).gather(1, tokens)
 
 
 @given(SIZES, st.integers(1, 9), st.integers(1, 4), SEEDS)
@@ -47,15 +47,15 @@ def test_every_place_is_found(blocks: int, extra: int) -> None:
 
 
 @given(SIZES, SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
-def test_probabilities_are_bounded(size: int, seed: int, sharpness: float) -> None:
+def test_probabilities_are_bounded(size: int, seed: int, inverse_temperature: float) -> None:
     """Never too small; too large by at most what the blocks without a chosen token hold below their largest logits."""
     logits, k = noise(2, size, seed), min(8, size)
-    tokens, probabilities = likeliest(logits, k, sharpness)
-    exact = softmax(logits, tokens, sharpness)
+    tokens, probabilities = likeliest(logits, k, inverse_temperature)
+    exact = softmax(logits, tokens, inverse_temperature)
     assert (probabilities >= exact * (1 - 1e-5)).all()
     assert (probabilities.sum(-1) <= 1 + 1e-5).all()
     assert (probabilities.diff(dim=-1) <= 0).all()
-    powers = (sharpness * logits.double()).exp()
+    powers = (inverse_temperature * logits.double()).exp()
     uncounted = torch.zeros(2, dtype=torch.float64)
     for row in range(2):
         for block in powers[row, : size // BLOCK * BLOCK].view(-1, BLOCK):
@@ -66,10 +66,12 @@ def test_probabilities_are_bounded(size: int, seed: int, sharpness: float) -> No
 
 
 @given(st.integers(1, 16 * BLOCK - 1), SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
-def test_short_rows_have_exact_probabilities(size: int, seed: int, sharpness: float) -> None:
+def test_short_rows_have_exact_probabilities(size: int, seed: int, inverse_temperature: float) -> None:
     logits = noise(3, size, seed)
-    tokens, probabilities = likeliest(logits, min(8, size), sharpness)
-    assert probabilities.double().numpy() == pytest.approx(softmax(logits, tokens, sharpness).numpy(), rel=1e-5)
+    tokens, probabilities = likeliest(logits, min(8, size), inverse_temperature)
+    assert probabilities.double().numpy() == pytest.approx(
+        softmax(logits, tokens, inverse_temperature).numpy(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("size", [5 * BLOCK, 40 * BLOCK + 5])
