@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lade.base.arguments import check_path, check_switch
 from lade.base.importing import IMPORTING
-from lade.base.shown import invalid, shown
+from lade.base.shown import invalid
 from lade.models.hub import on_hand
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+SOURCES = "a folder, a hub name (owner/model) or a model that ships"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -103,22 +104,21 @@ def model_source(path_or_name: str | Path | None) -> str:
     if path_or_name is None:
         path_or_name = FOLDER / TARGET
     if not isinstance(path_or_name, str | Path):
-        raise invalid(
-            "path_or_name", "a folder, a hub name (owner/model) or the name of a model that ships", path_or_name
-        )
+        raise invalid("path_or_name", SOURCES, path_or_name)
     folder = Path(path_or_name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise FileNotFoundError(f"path_or_name={str(path_or_name)!r}: the folder holds no config.json, so no model")
+            raise _missing("a folder with a model, which has a config.json", path_or_name)
         return str(folder)
     if path_or_name in NAMES:
         return str(FOLDER / path_or_name)
     if isinstance(path_or_name, Path) or folder.exists() or not _may_be_on_the_hub(path_or_name):
-        raise FileNotFoundError(
-            f"path_or_name={str(path_or_name)!r}: allowed is a folder or a hub name (owner/model), or a model that "
-            f"ships: {', '.join(NAMES)}"
-        )
+        raise _missing(f"{SOURCES}: {', '.join(NAMES)}", path_or_name)
     return path_or_name
+
+
+def _missing(allowed: str, path_or_name: str | Path) -> FileNotFoundError:
+    return FileNotFoundError(str(invalid("path_or_name", allowed, str(path_or_name))))
 
 
 def _may_be_on_the_hub(name: str) -> bool:
@@ -132,7 +132,7 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
 
     name = str(dtype).removeprefix("torch.") if isinstance(dtype, str | torch.dtype) else None
     if name is None or name not in DTYPES:
-        raise ValueError(f"dtype={shown(name or dtype)}: allowed are {', '.join(DTYPES)}")
+        raise invalid("dtype", f"one of {', '.join(DTYPES)}", name or dtype)
     found: torch.dtype = getattr(torch, name)
     return found
 
@@ -152,8 +152,8 @@ def as_device(device: str | int | torch.device) -> torch.device:
         RuntimeError,
         ValueError,
     ) as error:  # an assertion: built without the backend
-        told, reason = shown(device if isinstance(device, int) else str(device)), str(error).splitlines()[0]
-        raise ValueError(f"device={told}: allowed is a device of this machine ({reason})") from error
+        told = device if isinstance(device, int) else str(device)
+        raise invalid("device", f"a device of this machine ({first_line(error)})", told) from error
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lade.base.shown import shown
+from lade.base.shown import invalid
 from lade.facts.precision import is_quantised
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def check_quant(quant: str, device: torch.device) -> None:
         ImportError: its package is missing; says which extra to install.
     """
     if not isinstance(quant, str) or quant not in QUANTS:
-        raise ValueError(f"quant={shown(quant)}: allowed are {', '.join(QUANTS)}, or None")
+        raise invalid("quant", f"one of {', '.join(QUANTS)}, or None", quant)
     row = QUANTS[quant]
     if device.type not in row.devices:
         here = [name for name, other in QUANTS.items() if device.type in other.devices]
-        allowed = f"allowed there are {', '.join(here)}" if here else "nothing is quantised there"
-        raise ValueError(f"quant={quant!r} on device={str(device)!r}: {allowed}")
+        allowed = f"one of {', '.join(here)}, or None" if here else "None"
+        raise invalid("quant", f"{allowed} on device={str(device)!r}", quant)
     missing = [package for package in (row.package, "accelerate") if find_spec(package) is None]
     if missing:
         raise ImportError(f"quant={quant!r} needs {' and '.join(missing)}: {EXTRA}")
@@ -102,10 +102,10 @@ def quantised_arguments(quant: str, config: Any, dtype: torch.dtype, device: tor
         ValueError: the checkpoint is quantised already, or dtype does not go with it.
     """
     if getattr(config, "quantization_config", None) is not None:
-        raise ValueError(f"quant={quant!r}: the checkpoint is quantised already; allowed is None")
+        raise invalid("quant", "None for a checkpoint that is quantised already", quant)
     row, name = QUANTS[quant], str(dtype).removeprefix("torch.")
     if row.dtypes is not None and name not in row.dtypes:
-        raise ValueError(f"quant={quant!r} with dtype={name!r}: allowed are {', '.join(row.dtypes)}")
+        raise invalid("dtype", f"one of {', '.join(row.dtypes)} with quant={quant!r}", name)
     return {"quantization_config": row.config(dtype), "device_map": {"": device}}
 
 
@@ -115,7 +115,7 @@ def check_quantised(model: PreTrainedModel, quant: str) -> None:
 
     told = f"quant={quant!r} on device={str(model.device)!r}"
     if not is_quantised(model):
-        raise ValueError(f"{told}: no weight of this model has a size that can be quantised so; allowed is another one")
+        raise ValueError(f"{told}: no weight of this model has a size that can be quantised so")
     try:
         with torch.no_grad():
             model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=False)

@@ -277,7 +277,7 @@ def test_the_whole_text_is_needed_beside_a_cache() -> None:
     cache = DynamicCache(config=expert.config)
     expert.generate(text, past_key_values=cache, max_new_tokens=4, do_sample=False)
     rest, mask = text[:, -1:], torch.ones(1, cache.get_seq_length() + 1, dtype=torch.long)
-    with pytest.raises(ValueError, match="input_ids hold the last 1 tokens"):
+    with pytest.raises(ValueError, match=r"input_ids must hold the whole text .*, got its last 1 tokens"):
         lade.generate(
             expert,
             rest,
@@ -386,12 +386,12 @@ def test_amateur_in_training() -> None:
 def test_amateur_with_fewer_positions() -> None:
     amateur = copy.deepcopy(tiny("gpt2"))
     amateur.config.n_positions = 32
-    refused(tiny("llama"), amateur, "a text of 39 tokens: the amateur has 32 positions", max_new_tokens=30)
+    refused(tiny("llama"), amateur, "the text must fit the amateur's 32 positions, got 39 tokens", max_new_tokens=30)
     lade.generate(tiny("llama"), **words(9), contrast=lade.Contrast(amateur), max_new_tokens=23)
 
 
 def test_beams_and_batches_with_unknown_processors() -> None:
-    refused(tiny("llama"), tiny("gpt2"), "num_beams=2", num_beams=2)
+    refused(tiny("llama"), tiny("gpt2"), "num_beams must be 1", num_beams=2)
     refused(tiny("llama"), tiny("gpt2"), "Recorder is not known", **words(5, 5), logits_processor=[Recorder()])
 
 

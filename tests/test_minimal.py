@@ -195,7 +195,7 @@ def test_model_from_a_folder(minimal: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "./nowhere"], "--model.*allowed is a folder or a hub name"),
+        (["--model", "./nowhere"], "--model.*must be a folder, a hub name"),
         (["--prompt", ""], "--prompt.*empty"),
         (["--max-new-tokens", "0"], "--max-new-tokens.*x>=1"),
         (["--temperature", "0"], "--temperature.*x>0"),

@@ -21,11 +21,12 @@ def amateur_call(call: Call, contrast: Contrast) -> Call:
     width, positions = call.input_ids.shape[1], call.model_kwargs.get("position_ids")
     if _continues_without_text(call):
         raise ValueError(
-            f"input_ids hold the last {width} tokens of the text: allowed with contrast is the whole text, "
-            "as the amateur has no cache"
+            f"input_ids must hold the whole text with contrast (the amateur has no cache), got its last {width} tokens"
         )
     if positions is not None and positions.shape[-1] != width:
-        raise ValueError(f"position_ids of shape {tuple(positions.shape)}: with contrast one per token is needed")
+        raise ValueError(
+            f"position_ids must have one position per token with contrast, got shape {tuple(positions.shape)}"
+        )
     amateur = unwrapped(contrast.amateur)
     config = amateur.config.get_text_config(decoder=True)
     given = {name: call.model_kwargs.get(name) for name in ("attention_mask", "position_ids")}
@@ -58,4 +59,4 @@ def check_positions(call: Call) -> None:
     prompt = width if mask is None else int(mask.sum(-1).max())
     longest = prompt + generated_length(call) - width
     if longest > limit:
-        raise ValueError(f"contrast: a text of {longest:g} tokens: the amateur has {limit} positions")
+        raise ValueError(f"contrast: the text must fit the amateur's {limit} positions, got {longest:g} tokens")

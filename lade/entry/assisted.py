@@ -15,10 +15,11 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from lade.base.arguments import Streamer, check_integer, check_model, check_streamer, check_tokenizer
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.core.stats import GenerationStats, record
-from lade.entry.api import Generated, check_inputs
-from lade.entry.augment import check_call
+from lade.entry.api import Generated
+from lade.entry.inputs import check_inputs
 from lade.measure.forwards import ForwardCounter, Forwards
 from lade.target.contrast import vocabulary_size
 
@@ -56,21 +57,15 @@ def assisted_generate(
     Raises:
         ValueError: names the argument, its value and what is allowed, before any work.
     """
-    check_call(model, None)
+    check_model("model", model)
     check_model("assistant", assistant)
     if unwrapped(assistant) is unwrapped(model):
-        kind = type(assistant).__name__
-        raise ValueError(f"assistant={kind}: allowed is another transformers model that can generate")
-    if (tokenizer is None) != (assistant_tokenizer is None):
-        given = "tokenizer" if assistant_tokenizer is None else "assistant_tokenizer"
-        raise ValueError(f"{given} without the other one's: allowed are tokenizer and assistant_tokenizer, or neither")
-    check_tokenizer("tokenizer", tokenizer)
-    check_tokenizer("assistant_tokenizer", assistant_tokenizer)
+        raise invalid("assistant", "another model than the one that it drafts for", assistant)
+    _check_tokenizers(tokenizer, assistant_tokenizer)
     own, theirs = vocabulary_size(model), vocabulary_size(assistant)
     if tokenizer is None and own != theirs:
         raise ValueError(
-            f"assistant: it has a vocabulary of {theirs} tokens and the model one of {own}: allowed are assistants "
-            "with the model's tokenizer, or others with tokenizer= and assistant_tokenizer="
+            f"assistant must have the model's vocabulary of {own} tokens where no tokenizers are given, got {theirs}"
         )
     if draft_tokens is not None:
         _check_count("draft_tokens", draft_tokens)
@@ -107,6 +102,7 @@ def prompt_lookup_generate(
     Raises:
         ValueError: names the argument, its value and what is allowed, before any work.
     """
+    check_model("model", model)
     for name, value in (("draft_tokens", draft_tokens), ("ngram", ngram)):
         _check_count(name, value)
     arguments = {"prompt_lookup_num_tokens": draft_tokens, "max_matching_ngram_size": ngram}
@@ -142,17 +138,13 @@ def _counted(
     arguments: dict[str, Any],
     generate_kwargs: dict[str, Any],
 ) -> Generated:
-    check_call(model, None)
     check_streamer(streamer)
-    rows = check_inputs(model, input_ids, generate_kwargs).shape[0]
+    rows = check_inputs(model, input_ids, generate_kwargs)
     if rows != 1:
-        raise ValueError(f"input_ids of {rows} rows: allowed is one, as transformers drafts for one text at a time")
+        raise ValueError(f"input_ids must have one row, as transformers drafts for one text, got {rows}")
     cache = generate_kwargs.get("past_key_values")
-    if cache is not None and cache.get_seq_length():
-        raise ValueError(
-            f"past_key_values holds {cache.get_seq_length()} tokens: allowed is an empty cache, "
-            "as transformers runs the whole prompt behind what it holds"
-        )
+    if cache is not None and cache.get_seq_length():  # the whole prompt runs behind what a cache holds
+        raise ValueError(f"past_key_values must be an empty cache, got one of {cache.get_seq_length()} tokens")
     steps = StepCounter(streamer)
     with ForwardCounter(unwrapped(model), *map(unwrapped, drafters)) as counter:
         result = model.generate(input_ids=input_ids, streamer=steps, **arguments, **generate_kwargs)
@@ -219,6 +211,14 @@ def _drafting(assistant: Any, tokens: int | None) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(config, name, value)
+
+
+def _check_tokenizers(tokenizer: Any, assistant_tokenizer: Any) -> None:
+    check_tokenizer("tokenizer", tokenizer)
+    check_tokenizer("assistant_tokenizer", assistant_tokenizer)
+    if (tokenizer is None) != (assistant_tokenizer is None):
+        missing = "tokenizer" if tokenizer is None else "assistant_tokenizer"
+        raise ValueError(f"tokenizer and assistant_tokenizer must be given together, got no {missing}")
 
 
 def _check_count(name: str, value: Any) -> None:

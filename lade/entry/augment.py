@@ -20,24 +20,14 @@ from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.base.wrappers import unwrapped
 from lade.config.default import default_config, forget_settings
-from lade.config.settings import LookaheadConfig, check_config
+from lade.config.settings import LookaheadConfig
 from lade.engine.method import Method
-from lade.entry.methods import check_method
-from lade.entry.reference import check_mode, check_reference
+from lade.entry.options import Arguments, Options
+from lade.entry.reference import check_mode
 from lade.entry.refusal import refusing
-from lade.entry.route import lookahead_sample
+from lade.entry.route import route_call
 from lade.memory.warm.warming import warm_up
-from lade.target.contrast import Contrast, check_contrast
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What calls decode with (`lookahead_sample`)."""
-
-    config: LookaheadConfig
-    reference: Any = None
-    contrast: Contrast | None = None
-    method: Method | None = None
+from lade.target.contrast import Contrast
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +35,7 @@ class Scope:
     """One `lookahead` scope: which model's calls it is for, and what they get."""
 
     model: Any
-    given: Given
+    options: Options
 
 
 _lock = fork_safe_lock()
@@ -110,21 +100,16 @@ def lookahead(
             does not go with the model, method stands beside one of these, or warm is given for a model, a mode or a
             method that has no use for a table.
     """
-    check_call(model, config)
-    check_method(method, config=config, reference=reference, contrast=contrast)
-    if method is not None:
-        method.check(unwrapped(model))
-    config = config or default_config()
-    check_reference(reference, config, model)
+    check_model("model", model)
+    arguments = Arguments(config, method, reference, contrast)
     check_switch("warm", warm)
     if warm and method is not None:
-        raise ValueError(f"warm={warm!r} beside method={type(method).__name__}: allowed is one of them")
+        raise ValueError(f"warm must be False beside method={type(method).__name__}, got {warm!r}")
+    options = arguments.options(model)
     if warm:
-        check_mode("warm", config)
+        check_mode("warm", options.config)
         warm_up(model)
-    if contrast is not None:
-        check_contrast(contrast, model)
-    scope = Scope(unwrapped(model), Given(config, reference, contrast, method))
+    scope = Scope(unwrapped(model), options)
     token = _scopes.set((*_scopes.get(), scope))
     with _lock:
         _install()
@@ -137,13 +122,7 @@ def lookahead(
         _scopes.reset(token)
 
 
-def check_call(model: Any, config: LookaheadConfig | None) -> None:
-    """Errors that name the argument, before any work."""
-    check_model("model", model)
-    check_config(config)
-
-
-def plain_sample() -> Callable[..., Any]:
+def original_sample() -> Callable[..., Any]:
     """transformers' own `_sample`, whether or not it is replaced at the moment."""
     with _lock:
         return _original if _original is not None else GenerationMixin._sample
@@ -170,29 +149,20 @@ def _remove() -> None:
 def _patched(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _sample(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = _settings_for(self) if _patch is _sample else None
-        if found is None:
+        options = _options_for(self) if _patch is _sample else None
+        if options is None:
             return original(self, *args, **kwargs)
-        return lookahead_sample(
-            self,
-            *args,
-            **kwargs,
-            config=found.config,
-            reference=found.reference,
-            contrast=found.contrast,
-            method=found.method,
-            plain=original,
-        )
+        return route_call(self, *args, **kwargs, options=options, plain=original)
 
     return _sample
 
 
-def _settings_for(model: Any) -> Given | None:
-    """What the innermost scope of this model gives, else the process-wide settings where lade is switched on."""
+def _options_for(model: Any) -> Options | None:
+    """Those of the model's innermost scope, else the process-wide settings where lade is switched on."""
     scope = _innermost(model)
     if scope is not None:
-        return scope.given
-    return Given(default_config()) if _augmented and lenient_switch("USE_LADE", default=True) else None
+        return scope.options
+    return Options(default_config()) if _augmented and lenient_switch("USE_LADE", default=True) else None
 
 
 def _innermost(model: Any) -> Scope | None:
@@ -202,5 +172,5 @@ def _innermost(model: Any) -> Scope | None:
 def _contrasts(model: Any) -> str | None:
     """Why other decoding methods are refused for this model, here and now."""
     scope = _innermost(model)
-    contrastive = scope is not None and scope.given.contrast is not None
+    contrastive = scope is not None and scope.options.contrast is not None
     return "contrastive decoding, which is asked for here, is greedy or samples" if contrastive else None

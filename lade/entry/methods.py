@@ -14,7 +14,7 @@ from typing import Any
 from transformers import LogitsProcessorList
 
 from lade.base.arguments import check_integer, check_switch
-from lade.base.shown import invalid, shown
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.core.drafter import Drafter
 from lade.drafters.lengths import LENGTHS, Fixed
@@ -164,11 +164,9 @@ def check_method(method: Any, **beside: object) -> None:
     drafts = all(callable(getattr(method, name, None)) for name in ("check", "reason", "drafter"))
     if not drafts or isinstance(method, type):
         raise invalid("method", "a lade.DraftModel, lade.MultiCandidate, lade.SelfSpeculative or None", method)
-    given = next((name for name, value in beside.items() if value is not None), None)
-    if given is not None:
-        raise ValueError(
-            f"method={type(method).__name__} and {given}: allowed is one of them; {given} is for drafts without a model"
-        )
+    for name, value in beside.items():
+        if value is not None:
+            raise invalid(name, f"None beside method={type(method).__name__}", value)
 
 
 def chooser_of(call: Call, likeliest: bool, replacement: bool) -> Chooser:
@@ -187,13 +185,12 @@ def check_length(tokens: Any, adapt: Any, threshold: Any) -> None:
     allowed = f"an integer of at least 1 and at most {NODES}"
     check_integer("tokens", tokens, allowed, lambda value: 1 <= value <= NODES)
     if not isinstance(adapt, str) or adapt not in LENGTHS:
-        raise ValueError(f"adapt={shown(adapt)}: allowed are {', '.join(map(repr, LENGTHS))}")
+        raise invalid("adapt", f"one of {', '.join(map(repr, LENGTHS))}", adapt)
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-        raise ValueError(f"threshold={shown(threshold)}: allowed is a number from 0 to 1")
+        raise invalid("threshold", "a number from 0 to 1", threshold)
 
 
 def check_widths(widths: Any) -> None:
-    allowed = f"a tuple of integers of at least 1 that makes at most {NODES} nodes"
     right = isinstance(widths, tuple) and len(widths) > 0 and all(type(w) is int and w >= 1 for w in widths)
     if not right or sum(accumulate(widths, mul)) > NODES:
-        raise ValueError(f"widths={shown(widths)}: allowed is {allowed}")
+        raise invalid("widths", f"a tuple of integers of at least 1 that make at most {NODES} nodes", widths)

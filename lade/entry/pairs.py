@@ -10,6 +10,7 @@ from typing import Any
 from transformers import DynamicCache
 
 from lade.base.arguments import check_model
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.core.stats import Clock
 from lade.drafters.draft_model import SecondModel
@@ -30,11 +31,10 @@ def check_draft(draft: Any) -> None:
     check_model("draft", draft)
     model = unwrapped(draft)
     if model.config.is_encoder_decoder:
-        kind = type(draft).__name__
-        raise ValueError(f"draft={kind}: allowed is a transformers causal language model with the target's tokenizer")
+        raise invalid("draft", "a causal language model with the target's tokenizer", draft)
     reason = refusal(model)
     if reason is not None:
-        raise ValueError(f"draft={type(draft).__name__}: allowed is a model that can be branched; {reason}")
+        raise invalid("draft", f"a model that can verify a draft tree ({reason})", draft)
 
 
 def check_pair(target: Any, draft: Any) -> None:
@@ -42,8 +42,8 @@ def check_pair(target: Any, draft: Any) -> None:
     entries, own = vocabulary(target), vocabulary(draft)
     if abs(entries - own) > APART:
         raise ValueError(
-            f"draft={type(draft).__name__} with a vocabulary of {own}: allowed is a model with the target's tokenizer, "
-            f"within {APART} of its {entries} entries"
+            f"draft must have the target's tokenizer, with a vocabulary within {APART} of the target's {entries} "
+            f"entries, got {own} entries"
         )
 
 

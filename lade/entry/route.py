@@ -1,4 +1,4 @@
-"""Lookahead as a transformers decoding method: decides between lookahead and plain decoding, and hands the call on."""
+"""A call's route: lookahead, or plain decoding and why; in place of transformers' decoding method `_sample`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Any
 import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from lade.config.settings import LookaheadConfig
 from lade.core.stats import GenerationStats, record
 from lade.engine.decoding import Amateur, Decoding
-from lade.engine.method import Method
 from lade.entry import fallback
 from lade.entry.amateur import amateur_call, check_positions
-from lade.entry.reference import references_for
+from lade.entry.options import Options
+from lade.entry.reference import References, references_for
 from lade.facts.positions import position_limit
 from lade.models.families import refusal
 from lade.target.call import Call
-from lade.target.contrast import Contrast, check_contrast
+from lade.target.contrast import Contrast
 from lade.target.masks import layer_kinds
 from lade.target.probe import probed_reason
 
 
-def lookahead_sample(
+def route_call(
     model: Any,
     input_ids: torch.Tensor,
     logits_processor: LogitsProcessorList,
@@ -32,11 +31,8 @@ def lookahead_sample(
     synced_gpus: bool = False,
     streamer: Any = None,
     *,
-    config: LookaheadConfig,
+    options: Options,
     plain: Callable[..., Any],
-    reference: Any = None,
-    contrast: Contrast | None = None,
-    method: Method | None = None,
     **model_kwargs: Any,
 ) -> Any:
     """Decode with lookahead, or plainly with one `FallbackWarning` where that is not possible.
@@ -44,26 +40,25 @@ def lookahead_sample(
     What is to be contrastive is never decoded plainly, since that would be another distribution.
 
     Args:
-        plain: transformers' own `_sample`; everything else but `config` is as it takes them.
-        reference: a text that the output may repeat (`references_of`); `generation_config.lade` may hold it too.
-        contrast: decode contrastively.
-        method: drafts with a model instead of what `config` says.
+        options: checked against this model; all arguments but this and the next are as transformers' `_sample` takes
+            them.
+        plain: transformers' own `_sample`.
 
     Returns:
         [B, P + new] token ids, or a `GenerateDecoderOnlyOutput`, as plain decoding does.
 
     Raises:
-        ValueError: about the reference, the generation config's entry `lade`, or what stands against contrastive
-            decoding of this call, before any work.
+        ValueError: the generation config's entry `lade` or the number of references is wrong, or this call cannot be
+            contrastive; before any work.
     """
     call = Call(
         model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus or False, model_kwargs
     )
-    references = references_for(reference, generation_config, config, input_ids.shape[0], model)
-    amateur = None if contrast is None else _contrasting(call, contrast)
-    reason = None if contrast is not None else _reason_for_plain(call)
-    if reason is None and method is not None:
-        reason = method.reason(call)
+    references = _references(call, options)
+    amateur = None if options.contrast is None else _contrasting(call, options.contrast)
+    reason = None if amateur is not None else _reason_for_plain(call)
+    if reason is None and options.method is not None:
+        reason = options.method.reason(call)
     if reason is not None:
         fallback.warn(call, reason)
         result = plain(
@@ -77,14 +72,21 @@ def lookahead_sample(
             **model_kwargs,
         )
         if not call.is_assistant:
-            record(_plain_stats(input_ids, result, reason), config.debug)
+            record(_plain_stats(input_ids, result, reason), options.config.debug)
         return result
-    return Decoding(call, streamer, config.settled(), references, amateur, method).run()
+    return Decoding(call, streamer, options.config.settled(), references, amateur, options.method).run()
+
+
+def _references(call: Call, options: Options) -> References | None:
+    """One per row; the samples of a prompt share its reference."""
+    samples = getattr(call.generation_config, "num_return_sequences", None) or 1
+    prompts = call.input_ids.shape[0] // samples
+    texts = references_for(options.references, call.generation_config, options.config, call.model, prompts)
+    return None if texts is None else [text for text in texts for _ in range(samples)]
 
 
 def _contrasting(call: Call, contrast: Contrast) -> Amateur:
     """The amateur's part of a call, where both models can be branched."""
-    check_contrast(contrast, call.model)
     reason, name = _reason_for_plain(call), "the model"
     amateur = amateur_call(call, contrast) if reason is None else call
     if reason is None:

@@ -25,11 +25,14 @@ def mean_log_likelihood(model: Any, prompt: torch.Tensor, continuation: torch.Te
     size = int(model.config.get_text_config(decoder=True).vocab_size)
     for name, ids in (("prompt", prompt), ("continuation", continuation)):
         if ids.dim() != 1 or not len(ids) or ids.is_floating_point():
-            raise ValueError(f"{name} of {ids.dtype} {tuple(ids.shape)}: allowed is a list of at least one token id")
+            raise ValueError(
+                f"{name} must be a 1-D tensor of at least one token id, got {ids.dtype} of shape {tuple(ids.shape)}"
+            )
         if int(ids.min()) < 0 or int(ids.max()) >= size:
-            raise ValueError(f"{name} holds ids {int(ids.min())} to {int(ids.max())}: allowed are 0 to {size - 1}")
+            found = f"{int(ids.min())} to {int(ids.max())}"
+            raise ValueError(f"{name} must hold token ids from 0 to {size - 1}, got {found}")
     if model.training:
-        raise ValueError("model is in training mode: call model.eval()")
+        raise ValueError("model must be in eval mode (model.eval()), got one in training mode")
     text = torch.cat([prompt, continuation.to(prompt.device)]).to(model.device)
     kept = len(continuation) + 1
     wanted = {"logits_to_keep": kept} if model._supports_logits_to_keep() else {}

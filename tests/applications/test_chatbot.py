@@ -251,7 +251,7 @@ def test_message_too_long_is_told_and_the_chat_goes_on() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model_path", "./nowhere"], "allowed is a folder or a hub name"),
+        (["--model_path", "./nowhere"], "must be a folder, a hub name"),
         (["--model_type", "parrot"], "auto"),
         (["--max_new_tokens", "0"], "x>=1"),
         (["--dtype", "int8"], "float32"),

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
-from lade.entry.reference import references_of
+from lade.entry.reference import references_for, references_of
 
 NEW_TOKENS = 40
 AUTO = lade.LookaheadConfig(mode="auto", budget=16, adapt=False, sources=("reference", "suffix"))
@@ -33,12 +33,11 @@ def no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "rows", "texts"),
+    ("reference", "prompts", "texts"),
     [
         (None, 2, None),
         ([1, 2], 1, [[1, 2]]),
         ((1, 2), 2, [(1, 2), (1, 2)]),
-        ([1, 2], None, [[1, 2]]),
         (torch.tensor([1, 2]), 2, [[1, 2], [1, 2]]),
         (torch.tensor([[1, 2]]), 3, [[1, 2]] * 3),
         (torch.tensor([[1, 2], [3, 4]]), 2, [[1, 2], [3, 4]]),
@@ -48,20 +47,13 @@ def no_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ([], 2, [[], []]),
     ],
 )
-def test_one_text_per_row(reference: Any, rows: int | None, texts: Any) -> None:
-    assert references_of(reference, rows) == texts
+def test_one_text_per_prompt(reference: Any, prompts: int, texts: Any) -> None:
+    assert references_for(references_of(reference), None, AUTO, llama(), prompts) == texts
 
 
-def test_samples_of_a_prompt_stand_side_by_side() -> None:
-    assert references_of([[1], None], 2, samples=3) == [[1]] * 3 + [None] * 3
-    assert references_of([1], 2, samples=2) == [[1]] * 4
-
-
-@pytest.mark.parametrize(
-    ("reference", "kind"), [("a text", "str"), (7, "int"), ({1: 2}, "dict"), (b"12", "bytes"), (1.5, "float")]
-)
-def test_other_types_are_named(reference: Any, kind: str) -> None:
-    with pytest.raises(ValueError, match=f"reference of type {kind}: allowed are token ids"):
+@pytest.mark.parametrize("reference", ["a text", 7, {1: 2}, b"12", 1.5])
+def test_other_types_are_named(reference: Any) -> None:
+    with pytest.raises(ValueError, match=f"reference must be token ids .*, got {reference!r}"):
         references_of(reference)
 
 
@@ -71,16 +63,15 @@ def test_other_types_are_named(reference: Any, kind: str) -> None:
     ids=str,
 )
 def test_whatever_is_no_token_id_is_refused(reference: Any) -> None:
-    with pytest.raises(ValueError, match="reference holds something else than token ids"):
+    with pytest.raises(ValueError, match="reference must hold token ids, which are integers of at least 0, got "):
         references_of(reference)
 
 
-@pytest.mark.parametrize(("reference", "count", "rows"), [([[1], [2]], 2, 3), ([[1], [2]], 2, 1), ([None] * 4, 4, 3)])
-def test_another_number_of_texts_is_named(reference: Any, count: int, rows: int) -> None:
-    with pytest.raises(
-        ValueError, match=f"reference of {count} texts: allowed is one, or one for each of the {rows} p"
-    ):
-        references_of(reference, rows)
+@pytest.mark.parametrize(("reference", "prompts"), [([[1], [2]], 3), ([[1], [2]], 1), ([None] * 4, 3)])
+def test_another_number_of_texts_is_named(reference: Any, prompts: int) -> None:
+    message = f"reference must hold one text, or one for each of the {prompts} prompts, got {len(reference)} texts"
+    with pytest.raises(ValueError, match=message):
+        references_for(references_of(reference), None, AUTO, llama(), prompts)
 
 
 # Ways to give one
@@ -183,7 +174,7 @@ def test_samples_of_a_prompt_share_its_reference(way: Way) -> None:
 def test_a_text_per_sample_is_refused(way: Way) -> None:
     """Which of a prompt's samples would get which is nobody's to choose."""
     kwargs = words(5, 9) | GREEDY | {"do_sample": True, "num_return_sequences": 2}
-    with pytest.raises(ValueError, match="reference of 4 texts: allowed is one, or one for each of the 2 prompts"):
+    with pytest.raises(ValueError, match="reference must hold one text, or one for each of the 2 prompts, got 4 texts"):
         way(llama(), AUTO, [[5], [6], [7], [8]], **kwargs)
 
 
@@ -228,9 +219,9 @@ def by_generate(model: PreTrainedModel, given: GenerationConfig, **prompt: Tenso
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("x", r"lade='x' in the generation config: allowed is {'reference': token ids}"),
-        ([5, 6], r"lade=\[5, 6\] in the generation config"),
-        ({"refrence": [5], "reference": [6]}, r"lade={'refrence': ...} .*: the only key allowed is 'reference'"),
+        ("x", r"lade in the generation config must be {'reference': token ids}, got 'x'"),
+        ([5, 6], r"lade in the generation config must be .*, got \[5, 6\]"),
+        ({"refrence": [5], "reference": [6]}, r"lade in the generation config must be .*, got {'refere.*'refrence'"),
     ],
     ids=("text", "list", "unknown key"),
 )
@@ -248,13 +239,13 @@ def test_a_wrong_entry_of_the_generation_config_is_named(
 )
 def test_a_streamer_sees_nothing_of_a_refused_call(asked: dict[str, Any]) -> None:
     streamer = Mock()
-    with pytest.raises(ValueError, match="allowed "):
+    with pytest.raises(ValueError, match="must be "):
         lade.generate(llama(), **words(9), config=AUTO, streamer=streamer, **asked)
     assert streamer.mock_calls == []
 
 
 def test_a_method_refuses_what_is_no_text_when_it_is_made() -> None:
-    with pytest.raises(ValueError, match="reference of type str: allowed are token ids"):
+    with pytest.raises(ValueError, match=r"reference must be token ids .*, got 'a text'"):
         lade.decoding_method(AUTO, reference="a text")
 
 
