@@ -118,7 +118,7 @@ def model_source(path_or_name: str | Path | None) -> str:
 
 
 def _missing(allowed: str, path_or_name: str | Path) -> FileNotFoundError:
-    return FileNotFoundError(str(invalid("path_or_name", allowed, str(path_or_name))))
+    return FileNotFoundError(f"path_or_name must be {allowed}, got {str(path_or_name)!r}")
 
 
 def _may_be_on_the_hub(name: str) -> bool:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from lade.base.shown import invalid
+
 FIELDS = {  # argument of `widen`: field of the model's configuration
     "hidden_size": "hidden_size",
     "intermediate_size": "intermediate_size",
@@ -81,10 +83,10 @@ def own_sizes(model: PreTrainedModel) -> dict[str, int]:
     """The model's sizes by the names of `widen`'s arguments. ValueError where it is a model that cannot be widened."""
     old = model.config
     if old.model_type != "llama":
-        raise ValueError(f"model: only LLaMA models can be widened, this one is of type {old.model_type!r}")
+        raise invalid("model", "a LLaMA model", old.model_type)
     rope = old.rope_parameters["rope_type"]
     if rope not in ROPE_BY_FREQUENCY:
-        raise ValueError(f"model: RoPE of type {rope!r} depends on the head size; allowed: {ROPE_BY_FREQUENCY}")
+        raise invalid("model", f"one with RoPE of type {', '.join(ROPE_BY_FREQUENCY)}", rope)
     return {name: getattr(old, field) for name, field in FIELDS.items()}
 
 
@@ -109,24 +111,21 @@ def logit_difference(model: PreTrainedModel, wide: LlamaForCausalLM) -> float:
 def _check_sizes(own: dict[str, int], sizes: dict[str, int]) -> None:
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int):
-            raise ValueError(f"{name}={size!r}: an integer is needed")
+            raise invalid(name, "an integer", size)
         if size < own[name]:
-            raise ValueError(f"{name}={size}: at least {own[name]}, the model's own, is needed")
+            raise invalid(name, f"at least {own[name]}, the model's own", size)
     heads, kv_heads, head_dim = (sizes[name] for name in ("num_attention_heads", "num_key_value_heads", "head_dim"))
     if head_dim % own["head_dim"]:
-        raise ValueError(f"head_dim={head_dim}: a multiple of {own['head_dim']}, the model's own, is needed")
+        raise invalid("head_dim", f"a multiple of {own['head_dim']}, the model's own", head_dim)
     if sizes["hidden_size"] % heads:  # transformers refuses to load such a model
-        raise ValueError(f"hidden_size={sizes['hidden_size']}: a multiple of num_attention_heads={heads} is needed")
+        raise invalid("hidden_size", f"a multiple of num_attention_heads={heads}", sizes["hidden_size"])
     if heads % kv_heads:
-        raise ValueError(f"num_attention_heads={heads}: a multiple of num_key_value_heads={kv_heads} is needed")
+        raise invalid("num_attention_heads", f"a multiple of num_key_value_heads={kv_heads}", heads)
     needed = own["num_key_value_heads"] * _copies(
         own["num_attention_heads"] // own["num_key_value_heads"], heads // kv_heads
     )
     if kv_heads < needed:
-        raise ValueError(
-            f"num_key_value_heads={kv_heads}: at least {needed} are needed, "
-            f"as each of them serves {heads // kv_heads} of num_attention_heads={heads}"
-        )
+        raise invalid("num_key_value_heads", f"at least {needed} for num_attention_heads={heads}", kv_heads)
 
 
 def _wide_config(old: LlamaConfig, sizes: dict[str, int]) -> LlamaConfig:

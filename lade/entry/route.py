@@ -92,7 +92,7 @@ def _contrasting(call: Call, contrast: Contrast) -> Amateur:
     if reason is None:
         reason, name = _reason_for_plain(amateur), "the amateur"
     if reason is not None:
-        raise ValueError(f"contrast: contrastive decoding is not possible, because of {name}: {reason}")
+        raise ValueError(f"contrast must be None for this call, because of {name}: {reason}")
     check_positions(amateur)
     return Amateur(amateur, contrast)
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from lade.base.shown import invalid
+
 FILE = "checkpoint.pt"
 
 
@@ -37,7 +39,7 @@ def restore(folder: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimi
     saved = torch.load(folder / FILE, map_location="cpu", weights_only=True)
     for name, value in plan.items():
         if saved["plan"].get(name) != value:
-            raise ValueError(f"{name}={value!r}: the run in {folder} has {saved['plan'].get(name)!r}")
+            raise invalid(name, f"{saved['plan'].get(name)!r}, as in the run in {folder}", value)
     model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     return State(**saved["state"])

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from lade.base.shown import invalid
+
 PROMPT, CONTINUED = 64, 96  # tokens of a row that are gone on from, and at most so many new ones
 GRAM = 4
 Objective = Callable[[LlamaForCausalLM, Tensor], Tensor]
@@ -42,7 +44,7 @@ class Unlooping:
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
-            raise ValueError(f"weight={self.weight}: more than 0 is needed")
+            raise invalid("weight", "more than 0", self.weight)
 
     def __call__(self, model: LlamaForCausalLM, rows: Tensor) -> Tensor:
         return next_token(model, rows) + self.weight * unlikelihood(model, rows[::2, :PROMPT])
@@ -80,7 +82,7 @@ class Distillation:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ValueError(f"share={self.share}: a number from 0 to 1 is needed")
+            raise invalid("share", "a number from 0 to 1", self.share)
 
     def __call__(self, model: LlamaForCausalLM, rows: Tensor) -> Tensor:
         scores = F.log_softmax(logits(model, rows[:, :-1]), dim=-1)  # [R * L, V]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lade.base.shown import invalid
+
 REPEATS = {"source": 1.0, "function": 4.0, "exercise": 16.0, "answer": 4.0}
 WARM_UP = 0.02  # of the run
 DECAY = 0.5
@@ -23,9 +25,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
-            raise ValueError(f"steps={self.steps}, minutes={self.minutes}: exactly one of them is needed")
-        if (self.steps or self.minutes or 0) <= 0:
-            raise ValueError(f"steps={self.steps}, minutes={self.minutes}: more than 0 is needed")
+            raise ValueError(f"exactly one of steps and minutes must be given, got {self.steps} and {self.minutes}")
+        name, value = ("steps", self.steps) if self.minutes is None else ("minutes", self.minutes)
+        if value is None or value <= 0:
+            raise invalid(name, "more than 0", value)
 
     def progress(self, step: int, seconds: float) -> float:
         """Share of the run that is done, 1 at its end."""
@@ -70,9 +73,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name in POSITIVE:
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)}: more than 0 is needed")
+                raise invalid(name, "more than 0", getattr(self, name))
         if self.rows % self.micro_rows:
-            raise ValueError(f"micro_rows={self.micro_rows}: a divisor of rows={self.rows} is needed")
+            raise invalid("micro_rows", f"a divisor of rows={self.rows}", self.micro_rows)
 
     @property
     def step_tokens(self) -> int:

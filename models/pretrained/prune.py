@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
+from lade.base.shown import invalid
+
 
 @torch.no_grad()
 def cut_from(draft: LlamaForCausalLM, teacher: LlamaForCausalLM, sample: Tensor) -> None:
@@ -35,11 +37,12 @@ def check(draft: LlamaForCausalLM, teacher: LlamaForCausalLM) -> None:
     small, large = draft.config, teacher.config
     for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads"):
         if getattr(small, name) > getattr(large, name):
-            raise ValueError(f"size: {name}={getattr(small, name)} is more than the teacher's {getattr(large, name)}")
+            raise invalid(f"{name} of size", f"at most the teacher's {getattr(large, name)}", getattr(small, name))
     group = [config.num_attention_heads // config.num_key_value_heads for config in (small, large)]
     if small.head_dim != large.head_dim or group[0] != group[1]:
         raise ValueError(
-            f"size: heads of {small.head_dim}, {group[0]} to a key, where the teacher has {large.head_dim}, {group[1]}"
+            f"size must have heads of size {large.head_dim}, {group[1]} per key-value head, as the teacher, "
+            f"got heads of size {small.head_dim}, {group[0]} per key-value head"
         )
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from lade.base.shown import invalid
+
 END, USER, ASSISTANT, PAD = SPECIAL = ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|pad|>")  # ids 0 to 3
 SMALLEST = len(SPECIAL) + 256  # every byte has a token
 
@@ -16,7 +18,7 @@ SMALLEST = len(SPECIAL) + 256  # every byte has a token
 def train_tokenizer(texts: Iterable[str], vocabulary: int = 8192) -> PreTrainedTokenizerFast:
     """A tokenizer of at most `vocabulary` entries; `END`, id 0, opens every text that is encoded."""
     if vocabulary < SMALLEST:
-        raise ValueError(f"vocabulary={vocabulary}: at least {SMALLEST}, the bytes and special tokens, are needed")
+        raise invalid("vocabulary", f"at least {SMALLEST}, the bytes and special tokens", vocabulary)
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -97,7 +97,9 @@ def model_of(folder: Path, vocabulary: int) -> LlamaForCausalLM:
     """A saved model in float32; ValueError where it has another vocabulary than the corpus."""
     model: LlamaForCausalLM = load(folder, dtype="float32")[0]
     if model.config.vocab_size != vocabulary:
-        raise ValueError(f"{folder}: the model has {model.config.vocab_size} tokens, the corpus {vocabulary}")
+        raise ValueError(
+            f"{folder}: the model must have the corpus's {vocabulary} tokens, got {model.config.vocab_size}"
+        )
     return model
 
 

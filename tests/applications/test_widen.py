@@ -72,7 +72,7 @@ def test_a_model_with_other_logits_is_not_written(dtype: str, tmp_path: Path, mo
 def test_wrong_sizes_and_full_folders_are_refused(tmp_path: Path) -> None:
     result = run(STORIES, tmp_path / "wide", "--hidden", 32)
     assert result.exit_code == 2
-    assert "hidden_size=32: at least 64" in result.stderr
+    assert "hidden_size must be at least 64" in result.stderr
     (tmp_path / "wide" / "file").touch()
     assert "a new or empty folder is needed" in run(STORIES, tmp_path / "wide").stderr
     assert "cannot be made" in run(STORIES, tmp_path / "wide" / "file").stderr

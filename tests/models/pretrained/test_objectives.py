@@ -57,5 +57,5 @@ def test_both_parts_count() -> None:
 
 
 def test_a_weight_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"weight=0: more than 0"):
+    with pytest.raises(ValueError, match="weight must be more than 0, got 0"):
         Unlooping(0)

@@ -19,12 +19,12 @@ def test_budgets_end_by_steps_or_by_the_clock() -> None:
 
 @pytest.mark.parametrize(("steps", "minutes"), [(None, None), (1, 1.0), (0, None), (None, 0.0)])
 def test_a_budget_is_one_positive_number(steps: int | None, minutes: float | None) -> None:
-    with pytest.raises(ValueError, match=f"steps={steps}, minutes={minutes}: "):
+    with pytest.raises(ValueError, match=r"steps|minutes"):
         Budget(steps, minutes)
 
 
 def test_a_plan_names_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match="length=0: more than 0"):
+    with pytest.raises(ValueError, match="length must be more than 0, got 0"):
         Plan(Budget(steps=1), length=0)
-    with pytest.raises(ValueError, match="micro_rows=5: a divisor of rows=8"):
+    with pytest.raises(ValueError, match="micro_rows must be a divisor of rows=8, got 5"):
         Plan(Budget(steps=1), rows=8, micro_rows=5)

@@ -81,10 +81,10 @@ def test_the_teacher_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ({"hidden_size": 40}, "hidden_size=40 is more than the teacher's 32"),
-        ({"num_hidden_layers": 5}, "num_hidden_layers=5 is more than the teacher's 4"),
-        ({"head_dim": 4}, "heads of 4, 2 to a key, where the teacher has 8, 2"),
-        ({"num_attention_heads": 4}, "heads of 8, 1 to a key"),
+        ({"hidden_size": 40}, "hidden_size of size must be at most the teacher's 32, got 40"),
+        ({"num_hidden_layers": 5}, "num_hidden_layers of size must be at most the teacher's 4, got 5"),
+        ({"head_dim": 4}, "heads of size 8, 2 per key-value head, .* got heads of size 4, 2 per key-value head"),
+        ({"num_attention_heads": 4}, "got heads of size 8, 1 per key-value head"),
     ],
 )
 def test_a_draft_that_is_no_part_of_the_teacher_is_refused(sizes: dict[str, int], words: str) -> None:
