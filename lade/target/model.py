@@ -225,7 +225,7 @@ class HFTarget:
         return torch.tensor([first + depth - node for node, depth in enumerate(depths)], device=self.device)
 
     def experts_for(self, tokens: int) -> contextlib.AbstractContextManager[Any]:
-        """The decode kernels of transformers for experts, for one token: they copy weights per token. CPUs have none."""
+        """The decode kernels of transformers for experts, for one token: they copy weights per token. Not on CPUs."""
         optimize = getattr(self.model, "_optimize_model_for_decode", None)
         if optimize is None or tokens > 1 or self.device.type == "cpu":
             return contextlib.nullcontext()
