@@ -30,13 +30,13 @@ def check_model(name: str, model: Any) -> None:
 
 
 def check_tokenizer(name: str, tokenizer: Any) -> None:
-    """`None` passes."""
+    """Tokenizers of transformers and `None` pass."""
     if tokenizer is not None and not callable(getattr(tokenizer, "get_vocab", None)):
         raise invalid(name, "a transformers tokenizer or None", tokenizer)
 
 
 def check_streamer(streamer: Any) -> None:
-    """`None` passes."""
+    """Objects with `put` and `end` pass, and `None`."""
     if streamer is not None and not all(callable(getattr(streamer, name, None)) for name in ("put", "end")):
         raise invalid("streamer", "None or a streamer, which has put() and end()", streamer)
 

@@ -1,4 +1,4 @@
-"""Switches in the environment, and what their values mean. Read where a user's call begins; the engine never looks."""
+"""On/off switches in environment variables. Read where a public call begins; the engine reads none."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _warned: set[tuple[str, str]] = set()  # names and values
 
 
 class EnvironmentWarning(UserWarning):
-    """A variable in the environment has a value without a meaning; the message says what it is taken as."""
+    """An environment variable has an unknown value; the message says what it is taken as."""
 
 
 def switch(name: str, default: bool) -> bool:
-    """Whether the variable says on or off; the default where it is unset or empty.
+    """Whether the variable is on; the default where it is unset or empty.
 
     Raises:
-        ValueError: names the variable, its value and what is allowed.
+        ValueError: names the variable, what is allowed and its value.
     """
     value = os.environ.get(name, "").strip().lower()
     if value in ON or value in OFF:
@@ -30,13 +30,13 @@ def switch(name: str, default: bool) -> bool:
 
 
 def lenient_switch(name: str, default: bool) -> bool:
-    """The same, where an error would end a call that has nothing to do with it: one warning per value, the default."""
+    """`switch`, but an unknown value is the default and one warning, as an error would end an unrelated call."""
     try:
         return switch(name, default)
     except ValueError as error:
-        known = name, os.environ[name]
-        if known not in _warned:
-            _warned.add(known)
+        setting = name, os.environ[name]
+        if setting not in _warned:
+            _warned.add(setting)
             taken = "on" if default else "off"
             warnings.warn(f"{error}; taken as {taken}, as if it were unset", EnvironmentWarning, stacklevel=3)
         return default

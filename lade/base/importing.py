@@ -1,4 +1,4 @@
-"""One thread imports at a time: modules of transformers import each other, and are half there for a second thread.
+"""One lock for imports: modules of transformers import each other, and a second thread would see half of them.
 
 Held only around imports that may be the first of transformers, and never by a module while it is imported itself.
 """

@@ -1,7 +1,7 @@
-"""Locks that are free again in a forked process: the thread that held one in the parent is not there to let go of it.
+"""Locks that are free in a forked process: the thread that held one in the parent does not exist in the child.
 
-What such a lock guards is found in the child as it stood at the fork, maybe in the middle of a change. So every change
-of it is made in steps between which it is sound. Knows nothing of what is guarded.
+The child finds the guarded data as they were at the fork, maybe in the middle of a change. So every change is made in
+steps between which the data are consistent. Knows nothing of the data.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _made: WeakSet[Lock] = WeakSet()
 
 
 def fork_safe_lock() -> Lock:
-    """A lock that its holder may take again, and whose holder's death by a fork sets it free."""
+    """A re-entrant lock, free in a forked process unless the forking thread held it."""
     lock = threading.RLock()
     _made.add(lock)
     return lock
 
 
 class ModelLocks:
-    """A lock per model, gone with it: what takes long for one model keeps no other one waiting."""
+    """A lock per model, held weakly: slow work on one model does not block others."""
 
     def __init__(self) -> None:
         self._locks: WeakKeyDictionary[Any, Lock] = WeakKeyDictionary()
@@ -35,13 +35,13 @@ class ModelLocks:
 
 
 def _free_all() -> None:
-    """In the child: what its one thread holds, it goes on holding."""
+    """In the child: its only thread keeps the locks that it holds."""
     for lock in list(_made):
         if lock.acquire(blocking=False):
             lock.release()
         else:
-            lock._at_fork_reinit()  # what the standard library gives its own locks
+            lock._at_fork_reinit()  # as the standard library does with its own locks
 
 
-if hasattr(os, "register_at_fork"):  # no process of Windows forks
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_free_all)

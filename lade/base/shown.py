@@ -1,4 +1,4 @@
-"""How an argument stands in an error: its name, what is allowed and its value, in one short line whatever it is."""
+"""Values in error messages: one short line each, whatever they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 60  # characters of a text, and of any plain value
 
 
 class _Short(reprlib.Repr):
-    """Texts and numbers cut, containers cut in depth and length, and everything else by its type."""
+    """Cuts texts and numbers, and containers in depth and length; shows other objects by their type."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,9 @@ class _Short(reprlib.Repr):
 
     def repr_int(self, x: int, level: int) -> str:
         bits = x.bit_length()
-        return super().repr_int(x, level) if bits < 1000 else f"an integer of {bits} bits"  # too long for Python's repr
+        return (
+            super().repr_int(x, level) if bits < 1000 else f"an integer of {bits} bits"
+        )  # Python refuses to print longer ones
 
     def repr_instance(self, x: Any, level: int) -> str:
         if isinstance(x, type):
@@ -34,7 +36,7 @@ class _Short(reprlib.Repr):
     def repr_dtype(self, x: Any, level: int) -> str:
         return self._cut(builtins.repr(x))
 
-    repr_device = repr_dtype  # of torch, which is not imported for this
+    repr_device = repr_dtype  # torch's types, by name: torch is not imported here
 
     def _cut(self, text: str) -> str:
         return text if len(text) <= self.maxother else f"{text[: self.maxother]}..."
@@ -49,5 +51,5 @@ def shown(value: Any) -> str:
 
 
 def invalid(name: str, allowed: str, value: Any) -> ValueError:
-    """The error about an argument: what it must be, and what was given."""
+    """The error about an argument: its name, what it must be and what was given."""
     return ValueError(f"{name} must be {allowed}, got {shown(value)}")

@@ -1,3 +1,3 @@
-"""The version, read by the package's build too."""
+"""The version; the build reads it here too."""
 
 VERSION = "0.2.0"

@@ -1,4 +1,4 @@
-"""What may stand around a transformers model: torch.compile's wrapper, and PEFT's."""
+"""Wrappers around a transformers model: those of torch.compile and PEFT."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Any
 
 
 def unwrapped(model: Any) -> Any:
-    """The transformers model whose `generate` runs in the end."""
+    """The transformers model inside, whose `generate` runs."""
     model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model

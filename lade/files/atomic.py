@@ -1,4 +1,4 @@
-"""Writing a file in one step: whoever reads meanwhile gets the old one, and a failure leaves nothing behind."""
+"""Atomic writes: a reader gets the old file or the new one, and a failure leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-# Windows refuses to replace a file that somebody is reading: what lade reads is read at once, so that soon ends.
+# Windows does not replace a file that is being read; lade reads a file at once, so waiting a little helps.
 ATTEMPTS, PAUSE = (50 if os.name == "nt" else 1), 0.02
 
 
 def put_in_place(path: Path, content: bytes) -> None:
-    """Give a file this content, at once or not at all; its folder must be there. Several processes may do it."""
+    """Write this content atomically; the folder must exist. Several processes may write the same file."""
     temporary = path.with_name(f".lade-{os.getpid()}-{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -22,7 +22,7 @@ def put_in_place(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         _replace(temporary, path)
     finally:
-        with suppress(OSError):  # the error that matters is the first one
+        with suppress(OSError):  # the first error matters
             temporary.unlink(missing_ok=True)
 
 

@@ -1,7 +1,7 @@
-"""Reading a file that somebody else may have made: a regular one, of bounded size, whole, without ever waiting.
+"""Reads files that anybody may have made: regular files of bounded size, whole, without blocking.
 
-Links are followed, as users keep caches and data behind them; what they lead to must be a regular file. Knows nothing
-of what the content means.
+Follows links, as users keep caches and data behind them; the target must be a regular file. Knows nothing of the
+content.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MEBIBYTE = 1 << 20
-# Where systems have these: a FIFO does not wait for a writer, a terminal becomes nobody's, no line end is changed.
+# Where the system has them: do not wait for a FIFO's writer, take no controlling terminal, translate no line ends.
 FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
 
 class UnreadableFileError(OSError, ValueError):
-    """A file that cannot be read, or whose content is not what was looked for; the message says why."""
+    """A file cannot be read, or its content is not what is expected; the message says why."""
 
 
 class AbsentFileError(UnreadableFileError, FileNotFoundError):
@@ -32,8 +32,8 @@ def read_bytes(path: Path, most: int) -> bytes:
         AbsentFileError: there is none.
         UnreadableFileError: it is no regular file, larger, or cannot be read.
     """
-    with _told():
-        _check(path.stat(), most)  # before it is opened: opening a device may do something
+    with _unreadable():
+        _check(path.stat(), most)  # before it is opened: opening a device may have effects
         with os.fdopen(os.open(path, FLAGS), "rb") as file:
             _check(os.fstat(file.fileno()), most)
             content = file.read(most + 1)  # it may grow meanwhile
@@ -64,7 +64,8 @@ def naming(where: object) -> Iterator[None]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _unreadable() -> Iterator[None]:
+    """Errors of the system, raised inside, become `UnreadableFileError`s."""
     try:
         yield
     except UnreadableFileError:
@@ -73,7 +74,7 @@ def _told() -> Iterator[None]:
         raise AbsentFileError(f"cannot be read ({error.strerror})") from error
     except OSError as error:
         raise UnreadableFileError(f"cannot be read ({error.strerror or error})") from error
-    except (ValueError, MemoryError) as error:  # a path with a null character; less memory than the file needs
+    except (ValueError, MemoryError) as error:  # a path with a null character; too little memory
         raise UnreadableFileError(f"cannot be read ({str(error) or 'too little memory'})") from error
 
 

@@ -1,4 +1,4 @@
-"""Safetensors files that are written whole or not at all, and checked when they are read.
+"""Safetensors files with a checksum: written atomically, verified when read.
 
 Several processes may write one file. Knows no model, and nothing of what the tensors mean.
 """
@@ -19,20 +19,20 @@ from lade.files.jsonobject import json_object
 from lade.files.regularfile import MEBIBYTE, UnreadableFileError, read_bytes
 
 CHECKSUM = "checksum"
-LENGTH = 8  # bytes that say how long the header is
-MOST = 4096 * MEBIBYTE  # of a file of any kind; kinds have limits of their own
+LENGTH = 8  # bytes that hold the length of the header
+MOST = 4096 * MEBIBYTE  # of any file; kinds of files have lower limits
 DTYPES = ("I32", "I64", "F32", "F64", "U8")  # what lade writes
 
 
 def write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str], most: int = MOST) -> None:
-    """Put the file in place in one step; whoever reads meanwhile gets the old one.
+    """Write the file atomically; a reader gets the old one or the new one.
 
     Args:
         tensors: on the CPU, contiguous.
         most: bytes of the file, as for `read`.
 
     Raises:
-        OSError: it cannot be written, or would be larger.
+        OSError: it cannot be written, or is larger.
     """
     content = safetensors.torch.save(tensors, metadata | {CHECKSUM: _checksum(tensors)})
     if len(content) > most:
@@ -49,9 +49,9 @@ def read(path: Path, most: int = MOST) -> tuple[dict[str, torch.Tensor], dict[st
 
     Raises:
         AbsentFileError: there is none.
-        UnreadableFileError: it cannot be read, is no such file, or was damaged.
+        UnreadableFileError: it cannot be read, `write` did not make it, or it is damaged.
     """
-    content = read_bytes(path, most)  # at once: `safe_open` opens the path twice, and it may be replaced in between
+    content = read_bytes(path, most)  # `safe_open` opens the path twice, and it may be replaced in between
     metadata = _metadata(_header(content))
     try:
         tensors = safetensors.torch.load(content)
@@ -63,7 +63,7 @@ def read(path: Path, most: int = MOST) -> tuple[dict[str, torch.Tensor], dict[st
 
 
 def _header(content: bytes) -> dict[str, Any]:
-    """What stands before the tensors. The size of a file bounds that of its header."""
+    """The header, before the tensors; the file's size bounds it."""
     size = int.from_bytes(content[:LENGTH], "little")
     if len(content) < LENGTH or size > len(content) - LENGTH:
         raise UnreadableFileError(f"not a safetensors file ({len(content)} bytes hold no header)")
@@ -74,7 +74,7 @@ def _header(content: bytes) -> dict[str, Any]:
 
 
 def _metadata(header: dict[str, Any]) -> dict[str, str]:
-    """The text beside the tensors, where this is a file of `write`: others may hold dtypes that torch has not."""
+    """The metadata of a file that `write` made; other files may hold dtypes that torch lacks."""
     metadata = header.pop("__metadata__", None)
     if not isinstance(metadata, dict) or CHECKSUM not in metadata:
         raise UnreadableFileError("not a file of lade")

@@ -94,7 +94,7 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         check_same(path, other)
     path.write_text("[]")
-    with pytest.raises(ValueError, match=r"run\.json: a JSON object is needed"):
+    with pytest.raises(ValueError, match=r"run\.json: must be a JSON object"):
         check_same(path, head)
 
 

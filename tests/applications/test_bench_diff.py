@@ -232,7 +232,7 @@ def test_nothing_in_common_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("results.jsonl", "[]\n", "results.jsonl:1: a JSON object is needed"),
+        ("results.jsonl", "[]\n", "results.jsonl:1: must be a JSON object"),
         ("results.jsonl", '{"method": "plain"}\n', "results.jsonl:1: the field 'task' is missing"),
         ("results.jsonl", "", "results.jsonl: holds no record"),
         ("results.jsonl", None, "results.jsonl: cannot be read"),

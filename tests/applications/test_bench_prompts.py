@@ -39,7 +39,7 @@ def test_the_limit_leaves_later_lines_unread(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", r"prompts.jsonl:2: is not JSON"),
-        ("[1]", r"prompts.jsonl:2: a JSON object is needed, not list"),
+        ("[1]", r"prompts.jsonl:2: must be a JSON object, got list"),
         ('{"answer": 1}', r"prompts.jsonl:2: none of the keys prompt, text, turns, question; it has answer"),
         ("{}", r"prompts.jsonl:2: .* it has no keys"),
         ('{"prompt": " "}', r"prompts.jsonl:2: 'prompt' holds no text"),

@@ -343,7 +343,7 @@ def bad_files() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"results.jsonl": line.replace('"steps": 11', '"steps": "11"')}, "results.jsonl:1: steps='11': int is needed"
     yield {"results.jsonl": line.replace('"parting": null', '"parting": {}')}, "record 1: parting.index=None: int"
     yield {"run.json": None}, "run.json: cannot be read"
-    yield {"run.json": "[]"}, "run.json: a JSON object is needed"
+    yield {"run.json": "[]"}, "run.json: must be a JSON object"
     yield {"run.json": "{}"}, "run.json: the field 'model' is missing"
     for changes, message in (
         ({"model": 3}, "run.json: model=3: str is needed"),

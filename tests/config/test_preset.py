@@ -91,7 +91,7 @@ def broken(**changes: Any) -> str:
     [
         ("{", ["is not JSON"]),
         ("\udcff", ["is not JSON"]),
-        ("[1]", ["a JSON object is needed, not list"]),
+        ("[1]", ["must be a JSON object, got list"]),
         ("{}", ["kind and format must be 'preset' and 1, got None and None"]),
         (broken(format=2), ["'preset' and 1, got 'preset' and 2"]),
         (broken(settings=[]), ["settings must be an object of objects", "got []"]),

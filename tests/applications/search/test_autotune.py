@@ -229,7 +229,7 @@ def test_measurements_of_something_else_are_refused_by_name(name: str, value: ob
         (b"no line", "has no complete line"),
         (b"\xff\xfe\n", "not a file of measurements"),
         (b"text\n", ":1: is not JSON"),
-        (b"[]\n", ":1: a JSON object is needed, not list"),
+        (b"[]\n", ":1: must be a JSON object, got list"),
         (b'{"prompt": "Once upon a time"}\n', "not a file of measurements of this version"),
         (b'HEAD{"stage": "search"}\n', ":2: is not a measurement"),
         (b'HEAD{"stage": "search", "candidate": "a", "prompt": 0, "ratios": []}\n', ":2: is not a measurement"),
