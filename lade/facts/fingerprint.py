@@ -1,7 +1,7 @@
-"""Which model this is: a hash of its configuration and of every weight's bits, the same on every device.
+"""A model's fingerprint: a hash of its configuration and of the bits of every weight, the same on every device.
 
-Weights are what a checkpoint holds. Hooks, replaced `forward`s and the attention implementation are not seen. Knows no
-tokenizer and no file.
+Weights are those that a checkpoint holds. Hooks, replaced `forward`s and the attention implementation do not count.
+Knows no tokenizer and no file.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from lade.base.locks import ModelLocks
 from lade.facts.precision import is_spread
 
-CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which a core's cache holds
-EXACT = ("cpu", "cuda")  # where 64-bit integers are known to wrap around; weights elsewhere are copied to be summed
-SAMPLES = 4  # elements of each weight that are looked at, to notice writes that leave no version behind
-# Entries of a configuration that change no prediction, besides private ones and the ids of special tokens.
+CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which fits a core's cache
+EXACT = ("cpu", "cuda")  # where 64-bit integers are known to wrap around; other weights are summed on the CPU
+SAMPLES = 4  # elements read of each weight, to notice writes that change no version counter
+# Configuration entries that change no prediction, besides private ones and the ids of special tokens.
 IRRELEVANT = {"architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "return_dict"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A fingerprint, and the state of the weights that it belongs to."""
+    """A fingerprint, and the state of the weights that it was computed in."""
 
     state: tuple[Any, ...]
     fingerprint: str
@@ -39,13 +39,13 @@ _locks = ModelLocks()
 
 
 def fingerprint(model: Any) -> str:
-    """A hash that any changed weight, dtype or configuration changes; remembered until the weights change.
+    """A hash of every weight, dtype and configuration entry; cached until the weights change.
 
-    A repeated call looks at addresses, version counters and a few elements of each weight, not at every weight: it
-    misses only a write through `.data` that spares those elements.
+    A repeated call reads addresses, version counters and a few elements of each weight (`weights_state`): it misses
+    only a write through `.data` that leaves these elements as they were.
 
     Raises:
-        ValueError: weights without data (the meta device, offloading), or spread over several processes.
+        ValueError: weights without data (the meta device, offloading), or sharded over processes.
     """
     with _locks.of(model):
         state = weights_state(model)
@@ -56,7 +56,7 @@ def fingerprint(model: Any) -> str:
 
 
 def configuration_key(model: Any) -> str:
-    """A hash of what is known without reading weights: the configuration, and the weights' shapes and dtypes."""
+    """A hash of the configuration and of the weights' shapes and dtypes; reads no weight."""
     shapes = [(str(tensor.dtype), list(tensor.shape)) for tensor in _weights(model)]
     text = json.dumps([_relevant(model.config.to_dict()), shapes], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -64,19 +64,19 @@ def configuration_key(model: Any) -> str:
 
 @torch.no_grad()
 def weights_state(model: Any) -> tuple[Any, ...]:
-    """Something cheap that differs once weights were changed or adapters switched."""
+    """A value, cheap to compute, that differs once weights were changed or adapters switched."""
     tensors = list(_weights(model))
     places = [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
     samples: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for tensor in tensors:
         if tensor.device.type != "meta" and tensor.numel():
             samples.setdefault((tensor.device, tensor.dtype), []).append(_sample(tensor))
-    looks = [torch.cat(parts).view(torch.uint8).cpu().numpy().tobytes() for parts in samples.values()]
-    return (*places, *looks, *_adapters(model))
+    sampled = [torch.cat(parts).view(torch.uint8).cpu().numpy().tobytes() for parts in samples.values()]
+    return (*places, *sampled, *_adapters(model))
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """A few elements from the first to the last."""
+    """A few elements, evenly spaced from the first to the last."""
     tensor = tensor.contiguous()
     size = min(SAMPLES, tensor.numel())
     return tensor.as_strided((size,), (max((tensor.numel() - 1) // (SAMPLES - 1), 1),))
@@ -90,7 +90,7 @@ def _hash(model: Any) -> str:
     for value in model.state_dict().values():  # names are left out: a wrapper around the model prefixes them
         for tensor in _plain(value) if isinstance(value, torch.Tensor) else ():
             if tensor.device.type == "meta":
-                raise ValueError("model: its weights hold no data (they are on the meta device or offloaded)")
+                raise ValueError("model must hold its weights, got some on the meta device or offloaded")
             if tensor.device.type not in EXACT:
                 tensor = tensor.cpu()
             if tensor.device not in keys:
@@ -101,7 +101,7 @@ def _hash(model: Any) -> str:
 
 
 def _sums(tensor: torch.Tensor, keys: torch.Tensor) -> list[int]:
-    """Per chunk, the sum of its scrambled words times odd keys, wrapping around: one changed word always changes it."""
+    """Per chunk, the sum modulo 2**64 of its scrambled words times odd keys: one changed word always changes it."""
     octets = tensor.detach().contiguous().view(-1).view(torch.uint8)
     if octets.storage_offset() % 8:
         octets = octets.clone()
@@ -113,19 +113,19 @@ def _sums(tensor: torch.Tensor, keys: torch.Tensor) -> list[int]:
 
 
 def _scrambled(words: torch.Tensor) -> torch.Tensor:
-    """One to one; without it, the keys would let the signs of two weights in the words' highest bits cancel out."""
+    """A bijection; without it, changed signs of two weights, in the words' highest bits, would cancel out."""
     words = words * 0x3F58476D1CE4E5B9
     return words.bitwise_xor_((words >> 32).bitwise_and_(0xFFFFFFFF))
 
 
 def _keys() -> torch.Tensor:
-    """[CHUNK] odd int64, scattered, the same in every version of torch."""
+    """[CHUNK] odd int64, pseudo-random, the same in every version of torch."""
     keys = _scrambled(torch.arange(1, CHUNK + 1) * 0x1E3779B97F4A7C15)
     return _scrambled(keys) | 1
 
 
 def _weights(model: Any) -> Iterator[torch.Tensor]:
-    """Parameters and the buffers that a checkpoint holds, tied ones as often as they are tied."""
+    """Parameters and the buffers that a checkpoint holds; tied ones once per use."""
     for module in model.modules():
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None and name not in module._non_persistent_buffers_set:
@@ -133,7 +133,7 @@ def _weights(model: Any) -> Iterator[torch.Tensor]:
 
 
 def _plain(tensor: Any) -> Iterator[torch.Tensor]:
-    """The tensors with data that a quantised or otherwise wrapped one consists of."""
+    """The plain tensors inside a wrapped one, such as a quantised weight."""
     if is_spread(tensor):
         raise ValueError("model must hold whole weights, got some spread over several processes")
     if is_traceable_wrapper_subclass(tensor):
@@ -144,7 +144,7 @@ def _plain(tensor: Any) -> Iterator[torch.Tensor]:
 
 
 def _adapters(model: Any) -> list[str]:
-    """Which adapters of peft are on, and how strongly: no weight tells."""
+    """The active adapters of peft and their scales, which no weight shows."""
     names = ("_active_adapter", "_disable_adapters", "merged_adapters", "scaling")
     return [
         repr([getattr(module, name, None) for name in names])
@@ -154,7 +154,7 @@ def _adapters(model: Any) -> list[str]:
 
 
 def _relevant(config: Any) -> Any:
-    """A configuration without what changes no prediction, at every depth."""
+    """A configuration without the entries that change no prediction, at every depth."""
     if not isinstance(config, dict):
         return config
     return {

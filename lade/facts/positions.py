@@ -1,4 +1,4 @@
-"""How many positions a model can tell apart, by its configuration."""
+"""How many positions a model has, by its configuration."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def position_limit(config: Any) -> int | None:
-    """How many positions a draft may use; `None` for rotary embeddings, which have no end.
+    """How many positions a draft may use; `None` for rotary embeddings, which have no limit.
 
-    Learned tables end at max_position_embeddings, and one node past the switch of `longrope` or `dynamic` rotary
-    embeddings would change what every other node sees.
+    Learned tables end at max_position_embeddings. The frequencies of `longrope` and `dynamic` rotary embeddings switch
+    at a length, and a node beyond it would change the attention of every other node.
     """
-    changing = list(rope_switches(config))
-    if changing:
-        return int(min(changing))
+    switches = list(rope_switches(config))
+    if switches:
+        return int(min(switches))
     if getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None):
         return None
     return getattr(config, "max_position_embeddings", None)

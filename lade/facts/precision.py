@@ -1,4 +1,4 @@
-"""What a model computes in, and how its weights are held. Knows no text and no cache."""
+"""The dtype that a model computes in, and how its weights are stored. Knows no text and no cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def precision(model: Any) -> torch.dtype:
-    """What the model computes in: autocast's type where that is on, else its own."""
+    """The dtype that the model computes in: autocast's where it is on, else its own."""
     import torch
 
     kind = model.device.type
@@ -17,19 +17,19 @@ def precision(model: Any) -> torch.dtype:
 
 
 def is_quantised(model: Any) -> bool:
-    """Whether any weight is held in another form than it is computed in, as bitsandbytes and torchao do."""
+    """Whether any weight is stored in another form than it is computed in, as with bitsandbytes and torchao."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     return any(not weight.is_floating_point() or is_traceable_wrapper_subclass(weight) for weight in model.parameters())
 
 
 def is_spread(weight: torch.Tensor) -> bool:
-    """Whether processes hold parts of it (torch's DTensor, whose module need not be there)."""
+    """Whether it is sharded over processes: torch's DTensor, recognised without importing its module."""
     return hasattr(weight, "device_mesh")
 
 
 def padding_works(model: Any) -> bool:
-    """Whether transformers' own masks can hide padding: eager softmax makes -inf of the lowest float64."""
+    """Whether transformers' own masks can hide padding: eager attention in float64 makes -inf of their lowest value."""
     import torch
 
     implementation = model.config.get_text_config(decoder=True)._attn_implementation

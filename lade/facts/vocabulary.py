@@ -1,6 +1,6 @@
-"""How many token ids a model reads and writes: a head may be wider than the embedding, and the other way round.
+"""How many token ids a model reads and writes: the sizes of its embedding and of its head may differ.
 
-What has no embedding is never drafted, as the model could not go on from it.
+A token without an embedding is never drafted, as the model cannot continue after it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def readable(model: Any) -> int:
-    """Ids below this one have an embedding; the configured vocabulary where that cannot be told."""
+    """Ids below this one have an embedding; the configured vocabulary size where the model does not tell."""
     return _size(model, "get_input_embeddings", "num_embeddings")
 
 
 def writable(model: Any) -> int:
-    """Ids below this one have a logit; the configured vocabulary where that cannot be told."""
+    """Ids below this one have a logit; the configured vocabulary size where the model does not tell."""
     return _size(model, "get_output_embeddings", "out_features")
 
 

@@ -43,7 +43,7 @@ def json_value(text: str, where: object) -> Any:
 
 
 def read_object(path: Path, most: int, where: object) -> dict[str, Any]:
-    """The object in a file of at most `most` bytes. UnreadableFileError, which begins with `where`, if there is none."""
+    """The object in a file of at most `most` bytes, else UnreadableFileError, which begins with `where`."""
     with naming(where):
         content = read_bytes(path, most)
     try:

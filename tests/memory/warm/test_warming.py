@@ -435,7 +435,7 @@ def test_weights_without_data_have_no_table() -> None:
     warm_up(fresh())
     model = fresh().to("meta")
     assert cached(model) is None
-    with pytest.raises(ValueError, match="model: its weights hold no data"):
+    with pytest.raises(ValueError, match="model must hold its weights, got some on the meta device"):
         warm_up(model)
 
 
