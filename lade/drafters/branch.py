@@ -1,6 +1,6 @@
-"""The tree of one request while a model drafts it, and the forward that computes its newest level.
+"""The draft tree of one request while a model grows it, and the forward that computes its last level.
 
-n rows of the drafting model, M frontier nodes, V its vocabulary.
+n rows of the draft model, M frontier nodes, V its vocabulary.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from lade.core.tree import Draft, TreeBuilder
 from lade.target.growth import grow
 from lade.target.model import HFTarget
 
-ENDLESS = 1 << 30  # deeper than any draft goes
+UNLIMITED = 1 << 30  # more nodes, and more depth, than any draft has
 
 
 @dataclass(slots=True)
 class Branch:
-    """The tree of one request as the drafting model sees it: tokens that it has yet to catch up with stand above.
+    """The tree of one request in the draft model: the accepted tokens that it has not computed, then the draft.
 
     Attributes:
-        tree: begins with the first token that the drafting model has not kept.
+        tree: starts with the first token that is not in the draft model's KV cache.
         root: the node that is the target's root.
-        deepest: how deep below that root the drafting model's positions reach.
-        room: the most nodes that it may have from that root on.
-        computed: nodes that it has computed in this step.
-        drawn, laws: as in `Proposals`, with this tree's nodes.
+        deepest: the greatest depth below that root.
+        room: the most nodes from that root on.
+        computed: nodes that the draft model has computed in this step.
+        drawn, laws: as in `Proposals`, by this tree's nodes.
     """
 
     tree: TreeBuilder
     root: int
     deepest: int
-    room: int = ENDLESS
+    room: int = UNLIMITED
     computed: int = 0
     drawn: dict[int, Sequence[int]] = field(default_factory=dict)
     laws: dict[int, torch.Tensor] = field(default_factory=dict)
 
     @property
     def frontier(self) -> range:
-        """The nodes of the last level."""
+        """The nodes of the last level, which are not computed."""
         return range(max(self.computed, self.root), len(self.tree.tokens))
 
     def drafted(self, token: int) -> Draft:
-        """The tree from the target's root on, which carries this token; the logits of all nodes are wanted."""
+        """The draft from the target's root on, which holds `token`, with the logits of all nodes asked for."""
         tree = self.tree.below(self.root) if self.root else self.tree
         tree.tokens[0] = token
         tree.queries = set(range(len(tree.tokens)))
@@ -59,27 +59,26 @@ class Branch:
         return self.tree.depths[-1] - self.tree.depths[self.root]
 
 
-def expand(target: HFTarget, rows: Sequence[Branch], going: Sequence[Branch]) -> torch.Tensor:
+def expand(target: HFTarget, rows: Sequence[Branch], active: Sequence[Branch]) -> torch.Tensor:
     """Compute the nodes of some branches that are not computed yet.
 
     Args:
-        rows: the branch in each of the target's first n rows.
-        going: those to compute.
+        target: the draft model.
+        rows: the branch of each of its first n rows.
+        active: the branches to compute.
 
     Returns:
-        [M, V] logits of their frontiers in turn.
+        [M, V] logits of the frontiers, branch by branch in the order of `active`.
     """
     slots = {id(branch): slot for slot, branch in enumerate(rows)}
-    turns = [(slots[id(branch)], branch) for branch in going]
+    chosen = [(slots[id(branch)], branch) for branch in active]
     ends = [branch.computed for branch in rows]
-    for slot, branch in turns:
+    for slot, branch in chosen:
         ends[slot] = len(branch.tree.tokens)
-    # Rows with fewer new nodes compute their last ones again: padding behind them might be past the row's room.
-    nodes = max(len(branch.tree.tokens) - branch.computed for branch in going)
+    # Rows with fewer new nodes compute their last ones again: padding after them might exceed the row's room.
+    nodes = max(len(branch.tree.tokens) - branch.computed for branch in active)
     spans = [(max(0, end - nodes), end) for end in ends]
-    places = [
-        (slot, node - spans[slot][0]) for branch in going for slot in (slots[id(branch)],) for node in branch.frontier
-    ]
+    places = [(slot, node - spans[slot][0]) for slot, branch in chosen for node in branch.frontier]
     columns = sorted({column for _, column in places})
     logits = grow(target, [branch.tree for branch in rows], spans, columns)
     if len(places) == logits.shape[0] * logits.shape[1] and places == sorted(places):

@@ -1,7 +1,7 @@
-"""A second, smaller model as the drafting model: its own cache, in which each request has a row of its own.
+"""A second, smaller model as the draft model, with a KV cache of its own, in which each request has a row.
 
-After a step it keeps what it had computed of the accepted path; what it had not, it catches up with in the first
-forward of the next step. Knows targets and requests, nothing of how candidates are chosen. M nodes, V vocabulary.
+After a step the cache keeps the nodes of the accepted path that were computed; the first forward of the next step
+computes the others. Knows targets and requests, not how candidates are chosen. M nodes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 from lade.core.request import Request, Verdict
 from lade.core.tree import TreeBuilder
-from lade.drafters.branch import ENDLESS, Branch, expand
+from lade.drafters.branch import UNLIMITED, Branch, expand
 from lade.target.growth import prefill_texts
 from lade.target.model import HFTarget
 
@@ -21,34 +21,34 @@ class SecondModel:
     """A draft model.
 
     Args:
-        draft: the model behind an empty cache; prefilled here when the first drafts are asked for.
-        known: vocabulary entries that it can read.
-        vocabulary: entries that the target can read. A token that only one of the two knows is never drafted.
+        draft: the model with an empty cache, which is filled when the first drafts are asked for.
+        known: vocabulary entries that the draft model can read.
+        vocabulary: entries that the target can read. A token that only one of the two can read is never drafted.
         width: V, of the target's logits.
-        device: where the target wants logits.
+        device: of the target's logits.
     """
 
     def __init__(self, draft: HFTarget, known: int, vocabulary: int, width: int, device: torch.device) -> None:
         self.draft, self.known, self.vocabulary, self.width, self.device = draft, known, vocabulary, width, device
-        self.rows: list[Request] | None = None  # whose texts the rows of the draft's cache hold
-        self.branches: list[Branch] = []  # theirs
+        self.rows: list[Request] | None = None  # one per row of the cache
+        self.branches: list[Branch] = []  # one per row of the cache
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
         rows = self.rows = self._prefilled(requests) if self.rows is None else self._retired(self.rows)
         self.branches = [self._branch(slot, request, len(rows)) for slot, request in enumerate(rows)]
         found = {request.row: branch for request, branch in zip(rows, self.branches, strict=True)}
-        # A text beyond the draft's positions is not drafted.
+        # A text longer than the draft model's positions gets an empty draft.
         return [found.get(request.row) or Branch(TreeBuilder(0), 0, 0) for request in requests]
 
     def _prefilled(self, requests: Sequence[Request]) -> list[Request]:
-        limit = self.draft.position_limit or ENDLESS
+        limit = self.draft.position_limit or UNLIMITED
         rows = [request for request in requests if len(request.tokens) <= limit]
         if rows:
             prefill_texts(self.draft, [self._readable(request.tokens) for request in rows])
         return rows
 
     def _retired(self, rows: list[Request]) -> list[Request]:
-        """The rows without those whose request has finished, or whose text has outgrown the draft's positions."""
+        """The rows without finished requests and without texts longer than the draft model's positions."""
         rows = list(rows)
         for slot in range(len(rows) - 1, -1, -1):
             if rows[slot].finished or self._left(slot, rows[slot]) < 0:
@@ -59,9 +59,9 @@ class SecondModel:
         return rows
 
     def _left(self, slot: int, request: Request) -> int:
-        """Positions left behind the request's last token."""
+        """Positions left after the request's last token."""
         limit = self.draft.position_limit
-        return ENDLESS if limit is None else limit - len(request.tokens)
+        return UNLIMITED if limit is None else limit - len(request.tokens)
 
     def _branch(self, slot: int, request: Request, rows: int) -> Branch:
         waiting = self._readable(request.tokens[self.draft.positions[slot] :])
@@ -83,7 +83,7 @@ class SecondModel:
 
 
 def _computed(branch: Branch, path: Sequence[int]) -> list[int]:
-    """The nodes of the target's path that the drafting model has computed, behind those that it caught up with."""
+    """The nodes that the cache keeps: accepted tokens above the root, then those of the path that were computed."""
     if not branch.computed:
         return []
     accepted = (branch.root + node for node in path[1:])
@@ -91,7 +91,7 @@ def _computed(branch: Branch, path: Sequence[int]) -> list[int]:
 
 
 def fitted(logits: torch.Tensor, vocabulary: int, width: int) -> torch.Tensor:
-    """[M, width]: what the target cannot read and what the draft does not know cannot be drafted."""
+    """[M, width] logits; -inf for tokens that one of the two models cannot read."""
     known = logits[:, :vocabulary]
     missing = width - known.shape[-1]
     return torch.nn.functional.pad(known, (0, missing), value=-torch.inf) if missing else known

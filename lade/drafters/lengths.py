@@ -1,6 +1,6 @@
-"""How long a draft model goes on: a fixed number of tokens, or one that follows acceptance or the draft's confidence.
+"""Draft lengths: a fixed number of tokens, or one that follows the acceptance rate or the draft's confidence.
 
-One row per way in `LENGTHS`. Each request has an object of its own. Knows no model and no tree.
+One row per policy in `LENGTHS`. Each request has an object of its own. Knows no model and no tree.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-STEP = 0.01  # by which a threshold moves after a step
-WANTED = 0.9  # share of accepted tokens that the threshold is moved towards
-MEMORY = 0.5  # share of the past in the moving average of that share
-LONGER, SHORTER = 2, 1  # tokens more where all were accepted, fewer where one was not
+THRESHOLD_STEP = 0.01  # by which the confidence threshold moves after a step
+TARGET_ACCEPTANCE_RATE = 0.9  # the threshold moves towards it
+DECAY = 0.5  # weight of the past in the moving average of the acceptance rate
+INCREMENT, DECREMENT = 2, 1  # tokens more after a draft that was accepted whole, fewer after any other
 
 
 class Length(Protocol):
@@ -21,15 +21,15 @@ class Length(Protocol):
     needs_confidence: bool
 
     def limit(self) -> int:
-        """The most tokens of the next draft's paths."""
+        """The most tokens on a path of the next draft."""
         ...
 
-    def goes_on(self, confidence: float) -> bool:
-        """Whether to go on behind a level whose surest token has this probability in the draft."""
+    def continues(self, confidence: float) -> bool:
+        """Whether to draft another level after one whose likeliest token has this probability in the draft model."""
         ...
 
-    def learn(self, tokens: int, accepted: int) -> None:
-        """A draft went so deep, and so many of its tokens were accepted."""
+    def update(self, tokens: int, accepted: int) -> None:
+        """Learn from a draft of this depth, of which so many tokens were accepted."""
         ...
 
 
@@ -44,10 +44,10 @@ class Fixed:
     def limit(self) -> int:
         return self.tokens
 
-    def goes_on(self, confidence: float) -> bool:
+    def continues(self, confidence: float) -> bool:
         return True
 
-    def learn(self, tokens: int, accepted: int) -> None:
+    def update(self, tokens: int, accepted: int) -> None:
         return None
 
 
@@ -66,38 +66,38 @@ class ByAcceptance:
     def limit(self) -> int:
         return self.tokens
 
-    def goes_on(self, confidence: float) -> bool:
+    def continues(self, confidence: float) -> bool:
         return True
 
-    def learn(self, tokens: int, accepted: int) -> None:
-        if tokens == self.tokens:  # else the end of the text was nearer
+    def update(self, tokens: int, accepted: int) -> None:
+        if tokens == self.tokens:  # else the draft was cut at the end of the text
             whole = accepted == tokens
-            self.tokens = min(self.most, self.tokens + LONGER) if whole else max(1, self.tokens - SHORTER)
+            self.tokens = min(self.most, self.tokens + INCREMENT) if whole else max(1, self.tokens - DECREMENT)
 
 
 @dataclass(slots=True)
 class ByConfidence:
-    """Up to the first token that the draft is less sure of than a threshold, which follows what is accepted.
+    """Up to the first token whose probability is below a threshold, as in Draft & Verify (arXiv 2309.08168).
 
-    The threshold rises while less than nine in ten drafted tokens are accepted, and falls while more are, as in Draft &
-    Verify (arXiv 2309.08168).
+    The threshold rises while the acceptance rate is below `TARGET_ACCEPTANCE_RATE`, and falls otherwise.
     """
 
     tokens: int
     threshold: float
     needs_confidence: bool = True
-    share: float = WANTED
+    acceptance_rate: float = TARGET_ACCEPTANCE_RATE
 
     def limit(self) -> int:
         return self.tokens
 
-    def goes_on(self, confidence: float) -> bool:
+    def continues(self, confidence: float) -> bool:
         return confidence >= self.threshold
 
-    def learn(self, tokens: int, accepted: int) -> None:
-        self.share = MEMORY * self.share + (1 - MEMORY) * accepted / tokens
-        moved = self.threshold + (STEP if self.share < WANTED else -STEP)
-        self.threshold = min(1 - STEP, max(0.0, moved))
+    def update(self, tokens: int, accepted: int) -> None:
+        self.acceptance_rate = DECAY * self.acceptance_rate + (1 - DECAY) * accepted / tokens
+        low = self.acceptance_rate < TARGET_ACCEPTANCE_RATE
+        moved = self.threshold + (THRESHOLD_STEP if low else -THRESHOLD_STEP)
+        self.threshold = min(1 - THRESHOLD_STEP, max(0.0, moved))
 
 
 LENGTHS: dict[str, Callable[[int, float], Length]] = {

@@ -1,7 +1,7 @@
-"""A drafter that asks a model: level by level, each level one forward of the drafting model for all requests.
+"""A drafter that grows trees with a model, level by level: one forward of the draft model per level for all requests.
 
-What the model is (a smaller one, the target with layers skipped) and how candidates are chosen are given to it. Knows
-trees and logits. n requests, M nodes of a level, V vocabulary of the target.
+The model (a smaller one, or the target with layers skipped) and the choice of candidates are arguments. Knows trees and
+logits. n requests, M nodes of a level, V vocabulary of the target.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from lade.drafters.multi_candidate import Chooser, Chosen
 
 
 class DraftingModel(Protocol):
-    """Gives the logits that drafts are made from."""
+    """A model that drafts."""
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
-        """A branch per request, grown no deeper than its root."""
+        """A branch per request, with no node below its root."""
         ...
 
     def expand(self, branches: Sequence[Branch]) -> torch.Tensor:
-        """Compute the nodes of some branches that are not computed yet: [M, V] logits of their frontiers in turn."""
+        """Compute the branches' nodes that are not computed: [M, V] logits of the frontiers, branch by branch."""
         ...
 
     def keep(self, requests: Sequence[Request], branches: Sequence[Branch], verdicts: Sequence[Verdict]) -> None:
-        """The step's paths are known."""
+        """Keep the accepted paths of a step in the cache."""
         ...
 
 
@@ -41,11 +41,11 @@ class ModelDrafter:
     """Drafts trees with a model.
 
     Args:
-        model: the drafting model.
-        chooser: how candidates are chosen from its logits.
-        length: makes the object that decides how deep the drafts of a request go.
-        width: level -> candidates after each node of it, the root being level 0.
-        source: what its tokens are called in the statistics.
+        model: the draft model.
+        chooser: chooses candidates from its logits.
+        length: makes a request's `Length`, which decides how deep its drafts go.
+        width: level -> candidates after each node of that level; the root is level 0.
+        source: name of its tokens in the statistics.
     """
 
     def __init__(
@@ -64,36 +64,36 @@ class ModelDrafter:
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         self.branches = self.model.begin(requests)
-        going = []
+        active = []
         for request, branch, depth in zip(requests, self.branches, depths, strict=True):
             branch.deepest = min(depth, branch.deepest, request.state.limit())
             branch.room = min(branch.room, request.max_nodes)
             if branch.deepest > 0 and not branch.full:
-                going.append((request.state, branch))
+                active.append((request.state, branch))
         level = 0
-        while going:
-            going = self._level(going, self.width(level))
+        while active:
+            active = self._level(active, self.width(level))
             level += 1
         return [
             self._draft(request.tokens[-1], branch) for request, branch in zip(requests, self.branches, strict=True)
         ]
 
-    def _level(self, going: Sequence[tuple[Length, Branch]], width: int) -> list[tuple[Length, Branch]]:
-        """Hang the next level under the frontiers. Returns the branches that go on."""
-        asks = any(length.needs_confidence for length, _ in going)
-        chosen = self.chooser.choose(self.model.expand([branch for _, branch in going]), width, asks)
+    def _level(self, active: Sequence[tuple[Length, Branch]], width: int) -> list[tuple[Length, Branch]]:
+        """Add the next level. Returns the branches that get another one."""
+        needs_confidence = any(length.needs_confidence for length, _ in active)
+        chosen = self.chooser.choose(self.model.expand([branch for _, branch in active]), width, needs_confidence)
         first, left = 0, []
-        for length, branch in going:
+        for length, branch in active:
             nodes = list(branch.frontier)
             branch.computed = len(branch.tree.tokens)
-            self._hang(branch, nodes, chosen, first)
-            sure = max(chosen.confidence[first : first + len(nodes)], default=1.0)
+            self._add(branch, nodes, chosen, first)
+            confidence = max(chosen.confidence[first : first + len(nodes)], default=1.0)
             first += len(nodes)
-            if branch.depth < branch.deepest and not branch.full and length.goes_on(sure):
+            if branch.depth < branch.deepest and not branch.full and length.continues(confidence):
                 left.append((length, branch))
         return left
 
-    def _hang(self, branch: Branch, nodes: Sequence[int], chosen: Chosen, first: int) -> None:
+    def _add(self, branch: Branch, nodes: Sequence[int], chosen: Chosen, first: int) -> None:
         for row, node in enumerate(nodes, first):
             for token in chosen.tokens[row]:
                 if not branch.full:
@@ -119,7 +119,7 @@ class ModelDrafter:
         self.model.keep(requests, self.branches, verdicts)
         for request, draft, verdict in zip(requests, drafts, verdicts, strict=True):
             if len(draft) > 1:
-                request.state.learn(draft.depths[-1], len(verdict.path) - 1)
+                request.state.update(draft.depths[-1], len(verdict.path) - 1)
 
     def end(self) -> Mapping[str, int]:
         return {}

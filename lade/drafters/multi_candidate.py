@@ -1,6 +1,6 @@
-"""How a draft model's candidates are chosen: the likeliest ones, or ones drawn from its distribution.
+"""Choice of a draft model's candidates: the likeliest tokens, or tokens drawn from its distribution.
 
-Knows scores, no model and no tree. M nodes, V vocabulary of the target, k candidates per node.
+Knows logits, no model and no tree. M nodes, V vocabulary of the target, k candidates per node.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Chosen:
     """Candidates after M nodes.
 
     Attributes:
-        tokens: M lists of at most k tokens, in the order in which they were drawn, or the likeliest first.
-        confidence: M probabilities of the surest of them; empty where nobody asked.
-        laws: [M, V] the distributions that they were drawn from; `None` where they were chosen with certainty.
+        tokens: M lists of at most k tokens, in the order of the draws, or the likeliest first.
+        confidence: M probabilities of the likeliest of them; empty where it is not asked for.
+        laws: [M, V] distributions that they were drawn from; `None` where they were not drawn.
     """
 
     tokens: list[list[int]]
@@ -34,15 +34,15 @@ class Chosen:
 class Chooser(Protocol):
     """Chooses candidates."""
 
-    rule: Rule | None  # how they are accepted; `None` where they are certain
+    rule: Rule | None  # acceptance rule of drawn candidates; `None` where they are not drawn
 
     def choose(self, logits: torch.Tensor, width: int, confidence: bool) -> Chosen:
-        """`width` candidates after each node of [M, V] logits; `confidence` tells whether theirs is wanted."""
+        """`width` candidates after each node of [M, V] logits, with their confidence where asked for."""
         ...
 
 
 class Likeliest:
-    """The likeliest tokens, for greedy decoding and for drafts that are certain."""
+    """The likeliest tokens (one-hot proposals), for greedy decoding and for `likeliest=True`."""
 
     rule: Rule | None = None
 
@@ -55,10 +55,10 @@ class Likeliest:
 
 
 class Drawn:
-    """Tokens drawn from the draft's distribution, with the device's default generator, behind the call's warpers.
+    """Tokens drawn from the warped distribution of the draft model, with the device's default generator.
 
     Args:
-        warpers: processors that do not look at the text.
+        warpers: the call's processors that do not depend on the text.
         replacement: whether a token may be drawn twice after one node.
     """
 
@@ -69,7 +69,7 @@ class Drawn:
 
     def choose(self, logits: torch.Tensor, width: int, confidence: bool) -> Chosen:
         scores = logits.to(torch.float32, copy=True)
-        # Behind a token that is not finite a model says NaN: any law will do there, as long as it is one.
+        # Logits may be NaN: any distribution keeps the output correct, as long as it is a distribution.
         scores.masked_fill_(scores.isnan(), 0.0)
         laws = self.warpers(torch.zeros(len(scores), 1, dtype=torch.long, device=scores.device), scores).softmax(-1)
         tokens = self._draw(laws, width)
@@ -77,9 +77,9 @@ class Drawn:
         return Chosen([[token for token in row if token >= 0] for row in tokens.tolist()], sure, laws)
 
     def _draw(self, laws: torch.Tensor, width: int) -> torch.Tensor:
-        """[M, k] tokens; -1 where there is no other one to draw."""
+        """[M, k] tokens; -1 where no other token has a positive probability."""
         if self.replacement:
             return torch.multinomial(laws, width, replacement=True)
-        # The largest of p / noise is a draw from p, the next one a draw from what is left of it, and so on.
+        # The k largest of p / noise (exponential) are k draws from p without replacement.
         ranked = (laws / torch.empty_like(laws).exponential_(1)).topk(min(width, laws.shape[-1]))
         return torch.where(ranked.values > 0, ranked.indices, -1)

@@ -1,7 +1,7 @@
-"""The target itself, some sub-layers left out, as the drafting model (Draft & Verify, arXiv 2309.08168).
+"""The target with some sub-layers skipped, as the draft model (Draft & Verify, arXiv 2309.08168).
 
-It reads the keys and values that the whole model wrote for the accepted text, and writes those of its own tokens where
-the verifying forward will write the whole model's: no cache of its own, no prefill, nothing to catch up with.
+It shares the target's KV cache: it reads what the whole model wrote for the accepted text, and the verifying forward
+overwrites what it wrote for its drafts. So it has no prefill, and never lags behind the text.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import torch
 
 from lade.core.request import Request, Verdict
 from lade.core.tree import TreeBuilder
-from lade.drafters.branch import ENDLESS, Branch, expand
+from lade.drafters.branch import UNLIMITED, Branch, expand
 from lade.target.model import HFTarget
 from lade.target.skipping import Skipping
 
 
 class SkippedSelf:
-    """The target with sub-layers left out.
+    """The target with sub-layers skipped.
 
     Args:
-        target: its cache and its rows are drafted in.
-        skipping: what is left out.
+        target: drafts are computed in its cache and rows.
+        skipping: the sub-layers to skip.
     """
 
     def __init__(self, target: HFTarget, skipping: Skipping) -> None:
@@ -30,7 +30,7 @@ class SkippedSelf:
         self.branches: list[Branch] = []
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
-        self.branches = [Branch(TreeBuilder(request.tokens[-1]), 0, ENDLESS) for request in requests]
+        self.branches = [Branch(TreeBuilder(request.tokens[-1]), 0, UNLIMITED) for request in requests]
         return self.branches
 
     def expand(self, branches: Sequence[Branch]) -> torch.Tensor:

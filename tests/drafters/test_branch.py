@@ -1,4 +1,4 @@
-"""The forwards of a drafting model for trees of several requests."""
+"""The forwards of a draft model for trees of several requests."""
 
 import pytest
 import torch

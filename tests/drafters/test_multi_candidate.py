@@ -1,4 +1,4 @@
-"""How candidates are chosen from a drafting model's logits."""
+"""How candidates are chosen from a draft model's logits."""
 
 import pytest
 import torch
