@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]  # lad
 
 from hostile.case import KINDS  # noqa: E402
 from hostile.run import judged, numbers, prepare, side_by_side  # noqa: E402
-from hostile.verdict import Tally, Verdict  # noqa: E402
+from hostile.verdict import CaseTally, CaseVerdict  # noqa: E402
 
 COLUMNS = ("cases", "different", "near_ties", "unsteady", "raised_alike", "native", "fallback", "tokens", "accepted")
 
@@ -42,7 +42,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs: int, as_json: bool) -> None:
     """Compare lade with plain decoding in many random ways; exit 1 where anything differs."""
     start = time.perf_counter()
-    tally = Tally()
+    tally = CaseTally()
     if index is not None:
         prepare()
         _tell(tally, [judged(seed, index)])
@@ -58,7 +58,7 @@ def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs:
         raise SystemExit(1)
 
 
-def _run(tally: Tally, seed: int, indices: list[int], jobs: int) -> None:
+def _run(tally: CaseTally, seed: int, indices: list[int], jobs: int) -> None:
     """All cases; exit status 130 where the user interrupts them."""
     try:
         for verdicts in side_by_side(seed, indices, jobs):
@@ -72,7 +72,7 @@ def _run(tally: Tally, seed: int, indices: list[int], jobs: int) -> None:
         raise SystemExit(130) from None
 
 
-def _tell(tally: Tally, verdicts: list[Verdict]) -> None:
+def _tell(tally: CaseTally, verdicts: list[CaseVerdict]) -> None:
     """Differences and ties, on stderr as they come."""
     tally.add(verdicts)
     for verdict in verdicts:
@@ -84,7 +84,7 @@ def _tell(tally: Tally, verdicts: list[Verdict]) -> None:
             click.echo("DIFFERENT\n  " + "\n  ".join([*verdict.differences, verdict.line]), err=True)
 
 
-def _report(tally: Tally, seed: int, seconds: float) -> dict[str, Any]:
+def _report(tally: CaseTally, seed: int, seconds: float) -> dict[str, Any]:
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -97,7 +97,7 @@ def _report(tally: Tally, seed: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _show(tally: Tally, seconds: float) -> None:
+def _show(tally: CaseTally, seconds: float) -> None:
     for model, reason in tally.skipped().items():
         click.echo(f"not built: {model}: {reason}")
     for reason, count in tally.reasons().items():

@@ -30,7 +30,7 @@ POSITIONS = 2048
 
 
 @dataclass(frozen=True)
-class Setting:
+class Workload:
     """One model and temperature."""
 
     shape: str
@@ -43,7 +43,7 @@ class Setting:
 
 
 MODELS = (("130M", 32_000), ("code", 32_000), ("code", 512))
-SETTINGS = {each.name: each for each in (Setting(*model, heat) for model in MODELS for heat in (1.0, 1.5))}
+SETTINGS = {each.name: each for each in (Workload(*model, heat) for model in MODELS for heat in (1.0, 1.5))}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Measurement:
     """One setting: plain decoding's time over lade's."""
 
     setting: str
@@ -88,7 +88,7 @@ class Outcome:
         )
 
 
-def model_of(setting: Setting, dtype: torch.dtype, seed: int) -> PreTrainedModel:
+def model_of(setting: Workload, dtype: torch.dtype, seed: int) -> PreTrainedModel:
     """Random weights that depend on the seed alone; texts end by length."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -136,7 +136,7 @@ def decode(
         return text, time.perf_counter() - wall, time.process_time() - cpu
 
 
-def pair(model: PreTrainedModel, setting: Setting, number: int, seed: int, new_tokens: int) -> Pair:
+def pair(model: PreTrainedModel, setting: Workload, number: int, seed: int, new_tokens: int) -> Pair:
     """Both ways on one prompt; whichever comes first changes from prompt to prompt."""
     generator = torch.Generator().manual_seed(seed + number)
     ids = torch.randint(setting.vocabulary, (1, PROMPT), generator=generator)
@@ -152,11 +152,11 @@ def pair(model: PreTrainedModel, setting: Setting, number: int, seed: int, new_t
     return Pair(*took[False][1:], *took[True][1:], identical, stats.tokens_per_step, 1 - rested / stats.steps)
 
 
-def measure(setting: Setting, dtype: torch.dtype, prompts: int, new_tokens: int, seed: int) -> Outcome:
+def measure(setting: Workload, dtype: torch.dtype, prompts: int, new_tokens: int, seed: int) -> Measurement:
     model = model_of(setting, dtype, seed)
     pair(model, setting, prompts, seed, WARMING)  # the self-probe, allocators, caches
     pairs = [pair(model, setting, number, seed, new_tokens) for number in range(prompts)]
-    return Outcome(
+    return Measurement(
         setting=setting.name,
         prompts=prompts,
         new_tokens=new_tokens,
@@ -171,7 +171,7 @@ def measure(setting: Setting, dtype: torch.dtype, prompts: int, new_tokens: int,
     )
 
 
-def _named(ctx: click.Context, param: click.Parameter, value: str) -> list[Setting]:
+def _named(ctx: click.Context, param: click.Parameter, value: str) -> list[Workload]:
     names = value.split(",")
     unknown = sorted(set(names) - set(SETTINGS))
     if unknown:
@@ -188,7 +188,7 @@ def _named(ctx: click.Context, param: click.Parameter, value: str) -> list[Setti
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def main(
-    settings: list[Setting], prompts: int, new_tokens: int, dtype: str, threads: int, seed: int, as_json: bool
+    settings: list[Workload], prompts: int, new_tokens: int, dtype: str, threads: int, seed: int, as_json: bool
 ) -> None:
     """Plain decoding's time over lade's where drafts are worth nothing; exit code 1 where it is below 0.98."""
     torch.set_num_threads(threads)

@@ -11,13 +11,13 @@ from hostile import run
 from hostile.case import KINDS, Case
 from hostile.draw import drawn, kind_of
 from hostile.outcome import distance
-from hostile.verdict import Tally, Verdict
+from hostile.verdict import CaseTally, CaseVerdict
 from laws import main
 
 import lade.core.noise
 import lade.engine.loop
 import lade.target.cache
-from lade.core.request import Verdict as Walked
+from lade.core.request import Verdict
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +69,14 @@ def test_the_law_is_not_vacuous() -> None:
     assert verdict.accepted > verdict.tokens / 2
 
 
-def gullible(draft: Any, choose: Any, emit: Any) -> Walked:
+def gullible(draft: Any, choose: Any, emit: Any) -> Verdict:
     """The walk, but a wrong child is as good as the right one."""
     path, tokens = [0], []
     while True:
         tokens.append(choose(path[-1]))
         children = [child for (parent, _), child in draft.children.items() if parent == path[-1]]
         if emit(tokens[-1]) or not children or children[0] not in set(draft.queries):
-            return Walked(path, tokens)
+            return Verdict(path, tokens)
         path.append(children[0])
 
 
@@ -123,15 +123,17 @@ def test_infinite_entries_must_agree() -> None:
 
 
 def test_near_ties_are_counted() -> None:
-    rare = Tally([Verdict("generate", "", "", ties=["a tie"], tokens=10_000)])
-    often = Tally([*rare.verdicts, Verdict("generate", "", "", ties=["one", "another"], tokens=1)])
+    rare = CaseTally([CaseVerdict("generate", "", "", ties=["a tie"], tokens=10_000)])
+    often = CaseTally([*rare.verdicts, CaseVerdict("generate", "", "", ties=["one", "another"], tokens=1)])
     assert not rare.too_many_ties
     assert often.too_many_ties
 
 
 def test_command_says_what_differs_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(seed: int, index: int) -> Verdict:
-        return Verdict("generate", f"--seed {seed} --case {index}", "llama", differences=["all"] if index == 3 else [])
+    def judged(seed: int, index: int) -> CaseVerdict:
+        return CaseVerdict(
+            "generate", f"--seed {seed} --case {index}", "llama", differences=["all"] if index == 3 else []
+        )
 
     monkeypatch.setattr(run, "judged", judged)
     arguments = ["--count", "5", "--seed", "7", "--jobs", "1", "--json"]

@@ -13,8 +13,8 @@ from transformers import DynamicCache, GenerationConfig, GenerationMixin, PreTra
 
 import lade
 from hostile.case import Case
-from hostile.options import OPTIONS, Place
-from hostile.outcome import Outcome
+from hostile.options import OPTIONS, OptionContext
+from hostile.outcome import CallOutcome
 from hostile.prompts import prompts, vocabulary_of, words
 from hostile.subjects import EDGES, TRAINED, subject, tokenizer
 from hostile.users import Log
@@ -40,7 +40,7 @@ GROWN = 6  # tokens that a continued cache holds before the call
 
 
 @dataclass
-class Given:
+class CallInputs:
     """The arguments of one call, and what to look at behind it."""
 
     arguments: dict[str, Any]
@@ -49,17 +49,17 @@ class Given:
     notes: list[Any] = field(default_factory=list)
 
 
-def arguments(case: Case, model: PreTrainedModel) -> Given:
+def arguments(case: Case, model: PreTrainedModel) -> CallInputs:
     """Everything that `generate` is given, made anew."""
     size = vocabulary_of(model)
-    given = Given(dict(prompts(case, size)))
+    given = CallInputs(dict(prompts(case, size)))
     length = given.arguments["input_ids"].shape[1]
     given.arguments |= {"max_new_tokens": case.new_tokens, "do_sample": not case.greedy, **case.choose}
     if case.copies > 1:
         given.arguments["num_return_sequences"] = case.copies
     for name in case.options:
         words_of = tokenizer(case.model) if case.model in TRAINED else None
-        place = Place(case.draws(name), size, length, case.new_tokens, given.notes, words_of)
+        place = OptionContext(case.draws(name), size, length, case.new_tokens, given.notes, words_of)
         _merge(given.arguments, OPTIONS[name](place))
     if case.model in EDGES and EDGES[case.model].forbids:
         _merge(given.arguments, {"suppress_tokens": list(EDGES[case.model].forbids)})
@@ -74,7 +74,7 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
         into[name] = type(value)([*into[name], *value]) if name in LISTS and name in into else value
 
 
-def _outputs(case: Case, given: Given) -> None:
+def _outputs(case: Case, given: CallInputs) -> None:
     if "streamer" in case.outputs:
         given.log = given.arguments["streamer"] = Log()
     for output in case.outputs:
@@ -82,7 +82,7 @@ def _outputs(case: Case, given: Given) -> None:
             given.arguments[output] = True
 
 
-def _cache(case: Case, model: PreTrainedModel, given: Given) -> None:
+def _cache(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
     config = model.config.get_text_config(decoder=True)
     if case.cache in ("user", "continued"):
         given.cache = DynamicCache(config=config)
@@ -98,7 +98,7 @@ def _cache(case: Case, model: PreTrainedModel, given: Given) -> None:
         _grow(case, model, given)
 
 
-def _grow(case: Case, model: PreTrainedModel, given: Given) -> None:
+def _grow(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
     """Fill the cache by a plain call, and let the case's call go on behind further words."""
     ids = given.arguments["input_ids"]
     mask = given.arguments.get("attention_mask")
@@ -118,7 +118,7 @@ def _grow(case: Case, model: PreTrainedModel, given: Given) -> None:
         given.arguments["attention_mask"] = torch.cat([mask, mask.new_ones(len(ids), grown)], dim=1)
 
 
-def _inputs(case: Case, model: PreTrainedModel, given: Given) -> None:
+def _inputs(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
     asked = given.arguments
     if case.inputs.startswith("embeds"):
         with torch.no_grad():
@@ -143,12 +143,12 @@ def _inputs(case: Case, model: PreTrainedModel, given: Given) -> None:
         asked["generation_config"] = settings
 
 
-def plainly(case: Case, model: PreTrainedModel, given: Given) -> Outcome:
+def plainly(case: Case, model: PreTrainedModel, given: CallInputs) -> CallOutcome:
     """The call without lade."""
     return _watched(case, model, given, lambda: _generate(case, model, given.arguments))
 
 
-def with_lade(case: Case, model: PreTrainedModel, given: Given, answer: Any = None) -> Outcome:
+def with_lade(case: Case, model: PreTrainedModel, given: CallInputs, answer: Any = None) -> CallOutcome:
     """The call with lade in the case's way.
 
     Args:
@@ -165,7 +165,7 @@ def _generate(case: Case, model: PreTrainedModel, asked: dict[str, Any]) -> Any:
     return model.generate(**asked)
 
 
-def _by(case: Case, model: PreTrainedModel, given: Given, reference: Any) -> Any:
+def _by(case: Case, model: PreTrainedModel, given: CallInputs, reference: Any) -> Any:
     asked = given.arguments
     method = method_of(case, model)
     config = None if method is not None else lade.LookaheadConfig(**case.config)
@@ -204,7 +204,7 @@ def method_of(case: Case, model: PreTrainedModel) -> Any:
     return lade.DraftModel(draft, tokens=4, likeliest=True, adapt=case.draws("adapt").choice(("fixed", "acceptance")))
 
 
-def reference_of(case: Case, model: PreTrainedModel, given: Given, answer: Any) -> Any:
+def reference_of(case: Case, model: PreTrainedModel, given: CallInputs, answer: Any) -> Any:
     draws, size = case.draws("reference"), vocabulary_of(model)
     useless = words(draws, 30, size)
     if case.reference == "equal" and answer is not None:
@@ -220,9 +220,9 @@ def reference_of(case: Case, model: PreTrainedModel, given: Given, answer: Any) 
     return {"useless": useless, "empty": []}.get(case.reference)
 
 
-def _watched(case: Case, model: PreTrainedModel, given: Given, call: Callable[[], Any]) -> Outcome:
+def _watched(case: Case, model: PreTrainedModel, given: CallInputs, call: Callable[[], Any]) -> CallOutcome:
     """Run a call and note all that it leaves behind."""
-    outcome = Outcome(notes=given.notes)
+    outcome = CallOutcome(notes=given.notes)
     before, stats = _state(model, given), lade.last_stats()
     torch.manual_seed(case.draws("seed").randrange(1 << 30))
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
@@ -242,7 +242,7 @@ def _watched(case: Case, model: PreTrainedModel, given: Given, call: Callable[[]
     return outcome
 
 
-def _state(model: PreTrainedModel, given: Given) -> dict[str, Any]:
+def _state(model: PreTrainedModel, given: CallInputs) -> dict[str, Any]:
     """What no call may change: the tensors that it was given, and the model's settings."""
     tensors = {name: value.clone() for name, value in given.arguments.items() if isinstance(value, torch.Tensor)}
     attention = model.config.get_text_config(decoder=True)._attn_implementation

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 TOKEN = 11  # what changed models come to like
-Change = Callable[[PreTrainedModel], None]
+ModelChange = Callable[[PreTrainedModel], None]
 
 
 def _steered(logits: Tensor, last: bool = True) -> Tensor:
@@ -157,7 +157,7 @@ def training(model: PreTrainedModel) -> None:
     model.train()
 
 
-CHANGES: dict[str, Change] = {
+CHANGES: dict[str, ModelChange] = {
     "last-position": last_position,
     "every-position": every_position,
     "first-hook": first_hook,

@@ -12,32 +12,32 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import lade
-from hostile.calls import Given, arguments, patched, plainly, with_lade
+from hostile.calls import CallInputs, arguments, patched, plainly, with_lade
 from hostile.case import Case
-from hostile.outcome import Outcome, differences
+from hostile.outcome import CallOutcome, differences
 from hostile.prompts import vocabulary_of
 from hostile.prompts import words as random_words
 from hostile.subjects import subject
 from hostile.ties import near_tie
 from hostile.users import Log
-from hostile.verdict import Verdict
+from hostile.verdict import CaseVerdict
 
 
 @dataclass(frozen=True)
 class Turn:
     """One turn, plainly: what it was given, the words among that, and what came of it (its cache as it was then)."""
 
-    given: Given
+    given: CallInputs
     words: dict[str, Tensor]
-    outcome: Outcome
+    outcome: CallOutcome
 
 
-def run(case: Case, verdict: Verdict) -> None:
+def run(case: Case, verdict: CaseVerdict) -> None:
     """The whole conversation plainly, then with lade: each with a cache of its own, the user's words the same."""
     model = subject(case.model, case.attention, case.dtype)
     lade.drop_pools()
     turns = _spoken(case, model)
-    given, ours = arguments(case, model), Outcome()
+    given, ours = arguments(case, model), CallOutcome()
     for number, turn in enumerate(turns):
         given = _next(ours, given, turn.words) if number else given
         ours = with_lade(case, model, given, turn.outcome.sequences)
@@ -63,7 +63,9 @@ def _spoken(case: Case, model: PreTrainedModel) -> list[Turn]:
     return turns
 
 
-def _agree(case: Case, model: PreTrainedModel, number: int, ours: Outcome, turn: Turn, verdict: Verdict) -> bool:
+def _agree(
+    case: Case, model: PreTrainedModel, number: int, ours: CallOutcome, turn: Turn, verdict: CaseVerdict
+) -> bool:
     """Whether a turn came out alike; what did not goes into the verdict."""
     found = differences(ours, turn.outcome)
     tie = near_tie(case, model, ours, turn.outcome, _without_a_cache(turn.given)) if found else None
@@ -76,14 +78,14 @@ def _agree(case: Case, model: PreTrainedModel, number: int, ours: Outcome, turn:
     return not found
 
 
-def _without_a_cache(given: Given) -> Given:
+def _without_a_cache(given: CallInputs) -> CallInputs:
     """The same words to a model that computes them all again."""
-    return Given(
+    return CallInputs(
         {name: value for name, value in given.arguments.items() if name not in ("past_key_values", "streamer")}
     )
 
 
-def _further(case: Case, model: PreTrainedModel, turn: int, plain: Outcome, given: Given) -> dict[str, Tensor]:
+def _further(case: Case, model: PreTrainedModel, turn: int, plain: CallOutcome, given: CallInputs) -> dict[str, Tensor]:
     """What the next turn is about: the text so far with what the user says to it, and its mask."""
     text, mask = plain.sequences, given.arguments.get("attention_mask")
     if text is None:
@@ -107,7 +109,7 @@ def _answered(new: Tensor, eos: Any, careful: bool) -> Tensor:
     return (~behind).long() if careful else torch.ones_like(new)
 
 
-def _next(outcome: Outcome, given: Given, inputs: dict[str, Tensor]) -> Given:
+def _next(outcome: CallOutcome, given: CallInputs, inputs: dict[str, Tensor]) -> CallInputs:
     asked = {name: value for name, value in given.arguments.items() if name not in ("attention_mask", "input_ids")}
     asked |= inputs | {"past_key_values": outcome.cache}
     if given.log is not None:

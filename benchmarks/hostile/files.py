@@ -20,7 +20,7 @@ from hostile.case import Case
 from hostile.damage import ANY, OBJECTS, PLACES, TENSORS, Rewrite, revalued, rewritten
 from hostile.prompts import prompts, vocabulary_of
 from hostile.subjects import subject
-from hostile.verdict import Verdict
+from hostile.verdict import CaseVerdict
 from hostile.warmth import keep_table
 from lade.config.preset import write as write_preset
 from lade.config.settings import FIELDS
@@ -88,7 +88,7 @@ ATTACKS = tuple(
 )
 
 
-def run(case: Case, verdict: Verdict) -> None:
+def run(case: Case, verdict: CaseVerdict) -> None:
     model = copy.deepcopy(subject(case.model, case.attention, case.dtype))  # nothing is known about a copy yet
     file, how = case.attack.split(":")
     before = os.environ["LADE_CACHE"]

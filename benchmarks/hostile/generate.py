@@ -12,17 +12,17 @@ import torch
 from transformers import PreTrainedModel
 
 import lade
-from hostile.calls import Given, arguments, patched, plainly, with_lade
+from hostile.calls import CallInputs, arguments, patched, plainly, with_lade
 from hostile.case import Case
 from hostile.changes import CHANGES
-from hostile.outcome import Outcome, differences
+from hostile.outcome import CallOutcome, differences
 from hostile.subjects import subject
 from hostile.ties import near_tie
-from hostile.verdict import Verdict
+from hostile.verdict import CaseVerdict
 from hostile.warmth import keep_table
 
 
-def run(case: Case, verdict: Verdict) -> None:
+def run(case: Case, verdict: CaseVerdict) -> None:
     model = subject(case.model, case.attention, case.dtype)
     if case.warm or case.change:
         model = copy.deepcopy(model)
@@ -38,11 +38,11 @@ def run(case: Case, verdict: Verdict) -> None:
 
 def _before_the_change(case: Case, model: PreTrainedModel) -> None:
     """A call that lade sees while the model is as it was."""
-    given = Given({"input_ids": torch.tensor([[3, 4, 5, 6]]), "max_new_tokens": 4, "do_sample": False})
+    given = CallInputs({"input_ids": torch.tensor([[3, 4, 5, 6]]), "max_new_tokens": 4, "do_sample": False})
     with_lade(case, model, given)
 
 
-def compare(case: Case, model: PreTrainedModel, verdict: Verdict, allowed: tuple[str, ...] = ()) -> None:
+def compare(case: Case, model: PreTrainedModel, verdict: CaseVerdict, allowed: tuple[str, ...] = ()) -> None:
     """The case's call both ways; what differs goes into the verdict.
 
     Args:
@@ -67,7 +67,7 @@ def compare(case: Case, model: PreTrainedModel, verdict: Verdict, allowed: tuple
         verdict.differences.append("transformers stays patched behind the call")
 
 
-def ours_of(case: Case, model: PreTrainedModel, plain: Outcome, verdict: Verdict) -> Outcome:
+def ours_of(case: Case, model: PreTrainedModel, plain: CallOutcome, verdict: CaseVerdict) -> CallOutcome:
     """The call with lade, counted."""
     lade.drop_pools()
     if case.config.get("tenant"):
@@ -83,17 +83,17 @@ def ours_of(case: Case, model: PreTrainedModel, plain: Outcome, verdict: Verdict
     return ours
 
 
-def answer(plain: Outcome) -> Any:
+def answer(plain: CallOutcome) -> Any:
     return plain.sequences
 
 
-def _hidden(case: Case, given: Given) -> Any:
+def _hidden(case: Case, given: CallInputs) -> Any:
     """Padding that is prefilled in chunks: what it attends to is all masked, and depends on how a cache is cut."""
     mask = given.arguments.get("attention_mask")
     return mask == 0 if mask is not None and "prefill_chunks" in case.options else None
 
 
-def _refused(case: Case, ours: Outcome) -> bool:
+def _refused(case: Case, ours: CallOutcome) -> bool:
     """An error before any work, about an argument that plain decoding does not know."""
     names = {"outside": "reference"}.get(case.reference), {"self": "model"}.get(case.method)
     return isinstance(ours.error, ValueError) and any(name and str(ours.error).startswith(name) for name in names)

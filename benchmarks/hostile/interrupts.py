@@ -16,12 +16,12 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria,
 
 import lade
 from hostile import generate
-from hostile.calls import Given, arguments, patched, plainly, with_lade
+from hostile.calls import CallInputs, arguments, patched, plainly, with_lade
 from hostile.case import Case
-from hostile.outcome import Outcome, differences
+from hostile.outcome import CallOutcome, differences
 from hostile.subjects import subject
 from hostile.users import Log, Raises, StopError
-from hostile.verdict import Verdict
+from hostile.verdict import CaseVerdict
 
 SOURCE = str(Path(lade.__file__).parent)
 CALLS = 4000  # calls of lade's functions in a short text, more or less
@@ -59,23 +59,23 @@ def _interrupt() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def _streamer(given: Given, tokens: int, error: type[BaseException]) -> None:
+def _streamer(given: CallInputs, tokens: int, error: type[BaseException]) -> None:
     given.log = given.arguments["streamer"] = Log(tokens + 1, error)
 
 
-def _processor(given: Given, tokens: int, error: type[BaseException]) -> None:
+def _processor(given: CallInputs, tokens: int, error: type[BaseException]) -> None:
     given.arguments["logits_processor"] = LogitsProcessorList([Raises(tokens, error)])
 
 
-def _criterion(given: Given, tokens: int, error: type[BaseException]) -> None:
+def _criterion(given: CallInputs, tokens: int, error: type[BaseException]) -> None:
     given.arguments["stopping_criteria"] = StoppingCriteriaList([Ended(tokens, error)])
 
 
-def _signal(given: Given, tokens: int, error: type[BaseException]) -> None:
+def _signal(given: CallInputs, tokens: int, error: type[BaseException]) -> None:
     given.arguments["logits_processor"] = LogitsProcessorList([Signals(tokens)])
 
 
-ATTACKS: dict[str, tuple[Callable[[Given, int, type[BaseException]], None] | None, type[BaseException]]] = {
+ATTACKS: dict[str, tuple[Callable[[CallInputs, int, type[BaseException]], None] | None, type[BaseException]]] = {
     "streamer": (_streamer, KeyboardInterrupt),
     "streamer-error": (_streamer, StopError),
     "processor": (_processor, KeyboardInterrupt),
@@ -87,7 +87,7 @@ ATTACKS: dict[str, tuple[Callable[[Given, int, type[BaseException]], None] | Non
 }
 
 
-def run(case: Case, verdict: Verdict) -> None:
+def run(case: Case, verdict: CaseVerdict) -> None:
     model = subject(case.model, case.attention, case.dtype)
     lade.drop_pools()
     attack, error = ATTACKS[case.attack]
@@ -105,7 +105,7 @@ def run(case: Case, verdict: Verdict) -> None:
 def _interrupted(case: Case, model: Any, attack: Callable[..., None], error: type[BaseException]) -> list[str]:
     """The interrupted call both ways."""
     tokens = case.draws("interrupt").randint(1, case.new_tokens - 1)
-    outcomes: list[Outcome] = []
+    outcomes: list[CallOutcome] = []
     for call in (with_lade, plainly):
         given = arguments(case, model)
         attack(given, tokens, error)

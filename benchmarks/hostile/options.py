@@ -14,7 +14,7 @@ from hostile.users import Count, Diary, Halves, InPlace, Raises, StopError, Sums
 
 
 @dataclass(frozen=True)
-class Place:
+class OptionContext:
     """What an option may depend on: the case's own draws, and the call it stands in."""
 
     draws: random.Random
@@ -35,7 +35,7 @@ class Place:
         return self.draws.randrange(self.new_tokens)
 
 
-Option = Callable[[Place], dict[str, Any]]
+Option = Callable[[OptionContext], dict[str, Any]]
 
 
 def _processor(processor: Any) -> dict[str, Any]:
@@ -46,65 +46,67 @@ def _criterion(criterion: Any) -> dict[str, Any]:
     return {"stopping_criteria": StoppingCriteriaList([criterion])}
 
 
-def _allowed(place: Place) -> Callable[[int, Any], list[int]]:
-    step = place.draws.randint(2, 3)
-    return lambda row, text: list(range(FIRST_WORD + (len(text) + row) % step, place.vocabulary))
+def _allowed(context: OptionContext) -> Callable[[int, Any], list[int]]:
+    step = context.draws.randint(2, 3)
+    return lambda row, text: list(range(FIRST_WORD + (len(text) + row) % step, context.vocabulary))
 
 
-def _eos(place: Place, **more: Any) -> dict[str, Any]:
-    return {"eos_token_id": place.some(6)} | more
+def _eos(context: OptionContext, **more: Any) -> dict[str, Any]:
+    return {"eos_token_id": context.some(6)} | more
 
 
 # Those that look at their own row alone: a batch may still be decoded natively.
 ROWWISE: dict[str, Option] = {
     "eos": _eos,
-    "eos-one": lambda place: {"eos_token_id": place.one()},
-    "repetition_penalty": lambda place: {"repetition_penalty": place.draws.choice((0.8, 1.1, 1.5))},
-    "no_repeat_ngram": lambda place: {"no_repeat_ngram_size": place.draws.randint(1, 4)},
-    "bad_words": lambda place: {"bad_words_ids": [place.some(3) for _ in range(3)]},
-    "min_new_tokens": lambda place: _eos(place, min_new_tokens=place.token_at()),
-    "min_length": lambda place: _eos(place, min_length=place.prompt + place.token_at()),
-    "suppress": lambda place: {"suppress_tokens": place.some(8)},
-    "begin_suppress": lambda place: {"begin_suppress_tokens": place.some(20)},
-    "forced_bos": lambda place: {"forced_bos_token_id": place.one()},
-    "forced_eos": lambda place: {"forced_eos_token_id": place.one()},
-    "exponential_decay": lambda place: _eos(place, exponential_decay_length_penalty=(place.token_at(), 1.3)),
-    "sequence_bias": lambda place: {"sequence_bias": [[place.some(2), place.draws.uniform(-5, 5)] for _ in range(4)]},
-    "renormalize": lambda place: {"renormalize_logits": True},
-    "remove_invalid": lambda place: {"remove_invalid_values": True},
-    "max_length": lambda place: {"max_length": place.prompt + place.new_tokens, "max_new_tokens": None},
-    "prefill_chunks": lambda place: {"prefill_chunk_size": place.draws.randint(1, 6)},
+    "eos-one": lambda context: {"eos_token_id": context.one()},
+    "repetition_penalty": lambda context: {"repetition_penalty": context.draws.choice((0.8, 1.1, 1.5))},
+    "no_repeat_ngram": lambda context: {"no_repeat_ngram_size": context.draws.randint(1, 4)},
+    "bad_words": lambda context: {"bad_words_ids": [context.some(3) for _ in range(3)]},
+    "min_new_tokens": lambda context: _eos(context, min_new_tokens=context.token_at()),
+    "min_length": lambda context: _eos(context, min_length=context.prompt + context.token_at()),
+    "suppress": lambda context: {"suppress_tokens": context.some(8)},
+    "begin_suppress": lambda context: {"begin_suppress_tokens": context.some(20)},
+    "forced_bos": lambda context: {"forced_bos_token_id": context.one()},
+    "forced_eos": lambda context: {"forced_eos_token_id": context.one()},
+    "exponential_decay": lambda context: _eos(context, exponential_decay_length_penalty=(context.token_at(), 1.3)),
+    "sequence_bias": lambda context: {
+        "sequence_bias": [[context.some(2), context.draws.uniform(-5, 5)] for _ in range(4)]
+    },
+    "renormalize": lambda context: {"renormalize_logits": True},
+    "remove_invalid": lambda context: {"remove_invalid_values": True},
+    "max_length": lambda context: {"max_length": context.prompt + context.new_tokens, "max_new_tokens": None},
+    "prefill_chunks": lambda context: {"prefill_chunk_size": context.draws.randint(1, 6)},
 }
 OTHERS: dict[str, Option] = {
-    "encoder_repetition_penalty": lambda place: {"encoder_repetition_penalty": 1.3},
-    "encoder_no_repeat_ngram": lambda place: {"encoder_no_repeat_ngram_size": 2},
-    "prefix_allowed": lambda place: {"prefix_allowed_tokens_fn": _allowed(place)},
-    "watermark": lambda place: {"watermarking_config": WatermarkingConfig(bias=1.5)},
-    "guidance": lambda place: {"guidance_scale": 1.4},
-    "diary": lambda place: _processor(Diary(place.notes)),
-    "halves": lambda place: _processor(Halves()),
-    "in-place": lambda place: _processor(InPlace(place.one())),
-    "raises": lambda place: _processor(Raises(place.token_at(), StopError)),
-    "count": lambda place: _criterion(Count(place.notes, place.some(4), 2)),
-    "sums": lambda place: _criterion(Sums()),
-    "no-cache": lambda place: {"use_cache": False},
-    "attentions": lambda place: {"output_attentions": True, "return_dict_in_generate": True},
-    "hidden-states": lambda place: {"output_hidden_states": True, "return_dict_in_generate": True},
-    "beams": lambda place: {"num_beams": 2},
-    "lookup": lambda place: {"prompt_lookup_num_tokens": 3},
-    "max-length-short": lambda place: {"max_length": max(1, place.prompt - 1), "max_new_tokens": None},
-    "unknown": lambda place: {"no_such_argument": 1},
+    "encoder_repetition_penalty": lambda context: {"encoder_repetition_penalty": 1.3},
+    "encoder_no_repeat_ngram": lambda context: {"encoder_no_repeat_ngram_size": 2},
+    "prefix_allowed": lambda context: {"prefix_allowed_tokens_fn": _allowed(context)},
+    "watermark": lambda context: {"watermarking_config": WatermarkingConfig(bias=1.5)},
+    "guidance": lambda context: {"guidance_scale": 1.4},
+    "diary": lambda context: _processor(Diary(context.notes)),
+    "halves": lambda context: _processor(Halves()),
+    "in-place": lambda context: _processor(InPlace(context.one())),
+    "raises": lambda context: _processor(Raises(context.token_at(), StopError)),
+    "count": lambda context: _criterion(Count(context.notes, context.some(4), 2)),
+    "sums": lambda context: _criterion(Sums()),
+    "no-cache": lambda context: {"use_cache": False},
+    "attentions": lambda context: {"output_attentions": True, "return_dict_in_generate": True},
+    "hidden-states": lambda context: {"output_hidden_states": True, "return_dict_in_generate": True},
+    "beams": lambda context: {"num_beams": 2},
+    "lookup": lambda context: {"prompt_lookup_num_tokens": 3},
+    "max-length-short": lambda context: {"max_length": max(1, context.prompt - 1), "max_new_tokens": None},
+    "unknown": lambda context: {"no_such_argument": 1},
 }
 SAMPLED: dict[str, Option] = {
-    "synthid": lambda place: {"watermarking_config": SynthIDTextWatermarkingConfig(keys=[1, 2, 3, 4], ngram_len=3)},
+    "synthid": lambda context: {"watermarking_config": SynthIDTextWatermarkingConfig(keys=[1, 2, 3, 4], ngram_len=3)},
 }
 WRITTEN: dict[str, Option] = {
-    "stop_strings": lambda place: {
+    "stop_strings": lambda context: {
         "stop_strings": [". ", "\n", " the"],
-        "tokenizer": place.tokenizer,
+        "tokenizer": context.tokenizer,
         "eos_token_id": 2,
     },
-    "stop_string": lambda place: {"stop_strings": "e", "tokenizer": place.tokenizer},
+    "stop_string": lambda context: {"stop_strings": "e", "tokenizer": context.tokenizer},
 }
 OPTIONS = ROWWISE | OTHERS | SAMPLED | WRITTEN
 # What sampling is asked for with: argument -> values to draw from.

@@ -17,7 +17,7 @@ FALLBACK = "FallbackWarning"
 
 
 @dataclass
-class Outcome:
+class CallOutcome:
     """One call: what it returned or raised, what it handed out on the way, and what it left behind."""
 
     result: Any = None
@@ -38,7 +38,7 @@ class Outcome:
         return self.result if isinstance(self.result, Tensor) else getattr(self.result, "sequences", None)
 
 
-def differences(ours: Outcome, plain: Outcome, *, drawn: bool = True) -> list[str]:
+def differences(ours: CallOutcome, plain: CallOutcome, *, drawn: bool = True) -> list[str]:
     """One line for everything that is not as plain decoding leaves it.
 
     Args:
@@ -55,7 +55,7 @@ def differences(ours: Outcome, plain: Outcome, *, drawn: bool = True) -> list[st
     )
 
 
-def _errors(ours: Outcome, plain: Outcome) -> Iterator[str]:
+def _errors(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
     if type(ours.error) is not type(plain.error) and not _outgrown(ours, plain):
         yield f"lade raises {_told(ours.error)}, plain {_told(plain.error)}"
     elif ours.handed != plain.handed and not _cut_short(ours, plain):
@@ -64,14 +64,14 @@ def _errors(ours: Outcome, plain: Outcome) -> Iterator[str]:
         yield "before the error the user's own code saw other texts"
 
 
-def _outgrown(ours: Outcome, plain: Outcome) -> bool:
+def _outgrown(ours: CallOutcome, plain: CallOutcome) -> bool:
     """A text longer than the model's positions ends in whichever of its tensors ends first: plain decoding forwards
     rows that have ended too, so it may be another one."""
     errors = {type(ours.error), type(plain.error)}
     return errors == {IndexError, RuntimeError} and _cut_short(ours, plain)
 
 
-def _cut_short(ours: Outcome, plain: Outcome) -> bool:
+def _cut_short(ours: CallOutcome, plain: CallOutcome) -> bool:
     """Where the model itself fails, rows that are ahead take along the ones whose tokens were still to come."""
     of_a_user = isinstance(plain.error, StopError | KeyboardInterrupt)
     return not of_a_user and ours.handed == plain.handed[: len(ours.handed)]
@@ -81,7 +81,7 @@ def _told(error: BaseException | None) -> str:
     return "nothing" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _texts(ours: Outcome, plain: Outcome) -> Iterator[str]:
+def _texts(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
     one, other = ours.sequences, plain.sequences
     if type(ours.result) is not type(plain.result):
         yield f"the result is a {type(ours.result).__name__}, plainly a {type(plain.result).__name__}"
@@ -103,7 +103,7 @@ def where(one: Tensor, other: Tensor) -> str:
     return f"row {row} parts at {place}: {one[row, place:].tolist()[:12]}, plainly {other[row, place:].tolist()[:12]}"
 
 
-def _results(ours: Outcome, plain: Outcome) -> Iterator[str]:
+def _results(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
     for name in ("scores", "logits"):
         yield from _of_steps(name, getattr(ours.result, name, None), getattr(plain.result, name, None))
     if ours.handed != plain.handed:
@@ -199,7 +199,7 @@ def distance(one: Any, other: Any) -> str | None:
     return f"off by {gap.max().item():.2g} at {len(places)} of {over.numel()} places, first {places[0].tolist()}"
 
 
-def _warnings(ours: Outcome, plain: Outcome) -> Iterator[str]:
+def _warnings(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
     fallbacks = [text for kind, text in ours.warned if kind == FALLBACK]
     plainly = ours.stats is not None and ours.stats.fallback is not None
     unseen = ours.error is not None or ours.stats is None  # assistants are warned of, without statistics

@@ -19,9 +19,9 @@ from hostile.case import KINDS, Case
 from hostile.draw import ATTEMPTS, drawn, kind_of
 from hostile.limits import Hang, within
 from hostile.subjects import NotBuiltError, subject
-from hostile.verdict import Verdict
+from hostile.verdict import CaseVerdict
 
-RUNNERS: dict[str, Callable[[Case, Verdict], None]] = {
+RUNNERS: dict[str, Callable[[Case, CaseVerdict], None]] = {
     "generate": generate.run,
     "conversation": conversation.run,
     "files": files.run,
@@ -44,7 +44,7 @@ def numbers(seed: int, count: int, kinds: tuple[str, ...] = KINDS) -> list[int]:
     return found
 
 
-def judged(seed: int, index: int) -> Verdict:
+def judged(seed: int, index: int) -> CaseVerdict:
     """The case of this number, compared."""
     skipped: list[str] = []
     for attempt in range(ATTEMPTS):
@@ -60,9 +60,9 @@ def judged(seed: int, index: int) -> Verdict:
     raise RuntimeError(f"--seed {seed} --case {index}: no model could be built in {ATTEMPTS} attempts")
 
 
-def judged_case(case: Case) -> Verdict:
+def judged_case(case: Case) -> CaseVerdict:
     """The case, compared, whatever happens to it."""
-    verdict = Verdict(case.kind, str(case), case.model)
+    verdict = CaseVerdict(case.kind, str(case), case.model)
     start = time.perf_counter()
     try:
         with within(LONGEST):
@@ -83,11 +83,11 @@ def prepare() -> None:
     os.environ["LADE_CACHE"] = _folders[-1].name
 
 
-def one_by_one(seed: int, indices: list[int]) -> list[Verdict]:
+def one_by_one(seed: int, indices: list[int]) -> list[CaseVerdict]:
     return [judged(seed, index) for index in indices]
 
 
-def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[Verdict]]:
+def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[CaseVerdict]]:
     """Verdicts as they come. Which process takes a case is fixed by its place in the list."""
     if jobs == 1:
         prepare()
@@ -113,6 +113,8 @@ def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[Verd
             pool.shutdown(cancel_futures=True)
 
 
-def _lost(seed: int, part: list[int]) -> Verdict:
+def _lost(seed: int, part: list[int]) -> CaseVerdict:
     line = f"--seed {seed} --case {part[0]} to {part[-1]}"
-    return Verdict("generate", line, "", differences=["the process died in one of these cases, or in one before them"])
+    return CaseVerdict(
+        "generate", line, "", differences=["the process died in one of these cases, or in one before them"]
+    )

@@ -24,7 +24,7 @@ from hostile.calls import augmented, patched
 from hostile.case import Case
 from hostile.prompts import laid_out, vocabulary_of, words
 from hostile.subjects import subject
-from hostile.verdict import Verdict
+from hostile.verdict import CaseVerdict
 
 THREADS = 4
 PATIENCE = 30.0  # seconds until something counts as hanging
@@ -44,7 +44,7 @@ class Waits(LogitsProcessor):
         return scores
 
 
-def run(case: Case, verdict: Verdict) -> None:
+def run(case: Case, verdict: CaseVerdict) -> None:
     model = subject(case.model, case.attention, case.dtype)
     lade.drop_pools()
     inputs = [_inputs(case, model, number) for number in range(THREADS)]

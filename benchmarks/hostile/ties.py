@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hostile.calls import Given, plainly
+from hostile.calls import CallInputs, plainly
 from hostile.case import Case
-from hostile.outcome import Outcome
+from hostile.outcome import CallOutcome
 
 TIE = 1e-4
-TOKENS_PER_TIE = 10_000
 
 
-def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome, given: Given) -> str | None:
+def near_tie(
+    case: Case, model: PreTrainedModel, ours: CallOutcome, plain: CallOutcome, given: CallInputs
+) -> str | None:
     """What is to be printed of a near-tie, or `None` where the texts part at something else.
 
     Args:
@@ -46,7 +47,7 @@ def near_tie(case: Case, model: PreTrainedModel, ours: Outcome, plain: Outcome, 
     return f"near-tie: {max(gaps):.1e} between two tokens"
 
 
-def _near_a_cut(case: Case, ours: Outcome, plain: Outcome) -> str | None:
+def _near_a_cut(case: Case, ours: CallOutcome, plain: CallOutcome) -> str | None:
     """Of one text: whether warpers kept a token more or less that lies as near to the last one kept."""
     ours_all, plain_all = (getattr(each.result, "scores", None) for each in (ours, plain))
     if case.greedy or not ours_all or not plain_all:
@@ -63,7 +64,7 @@ def _cut_gaps(one: Tensor, other: Tensor) -> list[float]:
     return [float(gap) for gap in (values - lowest).abs()[alone]]
 
 
-def _scores(case: Case, model: PreTrainedModel, given: Given) -> tuple[Tensor, ...]:
+def _scores(case: Case, model: PreTrainedModel, given: CallInputs) -> tuple[Tensor, ...]:
     given.arguments |= {"return_dict_in_generate": True, "output_scores": True}
     result: Any = plainly(case, model, given).result
     return tuple(result.scores or ()) if result is not None and hasattr(result, "scores") else ()

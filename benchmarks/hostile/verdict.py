@@ -10,7 +10,7 @@ TOKENS_PER_TIE = 10_000
 
 
 @dataclass
-class Verdict:
+class CaseVerdict:
     """What one comparison found.
 
     Attributes:
@@ -53,16 +53,16 @@ class Verdict:
 
 
 @dataclass
-class Tally:
+class CaseTally:
     """Sums over cases, by kind."""
 
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[CaseVerdict] = field(default_factory=list)
 
-    def add(self, verdicts: list[Verdict]) -> None:
+    def add(self, verdicts: list[CaseVerdict]) -> None:
         self.verdicts += verdicts
 
     @property
-    def different(self) -> list[Verdict]:
+    def different(self) -> list[CaseVerdict]:
         return [verdict for verdict in self.verdicts if verdict.differences]
 
     @property
@@ -88,7 +88,7 @@ class Tally:
         )
 
 
-def _figures(part: list[Verdict]) -> dict[str, Any]:
+def _figures(part: list[CaseVerdict]) -> dict[str, Any]:
     def total(name: str) -> int:
         return sum(getattr(verdict, name) for verdict in part)
 
