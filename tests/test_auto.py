@@ -27,7 +27,7 @@ import lade.models
 from lade.core.tree import TreeBuilder
 from lade.drafters.window import Window
 from lade.memory.ngrams import NgramPool
-from lade.memory.stages import SOURCES
+from lade.memory.sources import stages
 
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "mixtral", "gpt_oss", "deepseek_v3", "llama4")
 BUDGETS = (1, 4, 16, 40)
@@ -35,6 +35,7 @@ ALONE, PADDED = (9,), (5, 9, 3)
 NEW_TOKENS = 24
 SAMPLING = {"do_sample": True, "temperature": 0.4, "top_k": 8, "max_new_tokens": NEW_TOKENS}
 ADAPT = pytest.mark.parametrize("adapt", [False, True], ids=("whole", "adapted"))
+SOURCES = {*(stage.name for stage in stages()), "ngram"}
 LENGTHS = pytest.mark.parametrize("lengths", [ALONE, PADDED], ids=("alone", "padded"))
 
 
@@ -90,7 +91,7 @@ def assert_counts_add_up(budget: int | None = None) -> lade.GenerationStats:
     stats = lade.last_stats()
     assert stats is not None
     assert stats.fallback is None
-    assert stats.accepted.keys() <= stats.verified.keys() <= stats.proposed.keys() <= {*SOURCES, "window", "ngram"}
+    assert stats.accepted.keys() <= stats.verified.keys() <= stats.proposed.keys() <= SOURCES
     for source, proposed in stats.proposed.items():
         assert 0 <= stats.accepted.get(source, 0) <= stats.verified.get(source, 0) <= proposed
     assert sum(stats.proposed.values()) + stats.steps == stats.forward_tokens

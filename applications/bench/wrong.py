@@ -16,8 +16,7 @@ from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import pace_for
 from lade.entry.reference import references_of
-from lade.memory.recycle import Context
-from lade.memory.stages import TOP
+from lade.memory.recycle import TOP, Context
 from lade.target.call import Call
 from lade.target.model import HFTarget
 

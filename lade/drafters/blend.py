@@ -1,8 +1,8 @@
-"""Every free source of drafts in one tree: best first by path probability, under the step's token budget.
+"""Every source of drafts in one draft tree: best first by path probability, under the step's token budget.
 
-A node's children are what `lade.memory.mixture` expects after its path; paths that share a prefix share nodes. Nodes
-are expanded only when the budget reaches them. A Jacobi window takes part of the budget as long as it earns it. Knows
-tokens and trees, no model.
+A node's children are what `lade.memory.mixture` predicts after its path; paths that share a prefix share nodes. A node
+is expanded only when the budget reaches it. A Jacobi window takes part of the budget as long as its n-grams are
+accepted often enough. Knows tokens and trees, no model and no source by name.
 """
 
 from __future__ import annotations
@@ -16,33 +16,52 @@ from lade.core.drafter import Predictions, roots
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.window import Window
-from lade.memory.mixture import Mixture, Place, Warm
+from lade.memory.mixture import Mixture, Place
 from lade.memory.ngrams import NgramPool
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.stages import SOURCES
-from lade.memory.suffix import OwnText, ReferenceText
+from lade.memory.source import Start, Warm
+from lade.memory.sources import opened, stages
 from lade.pace.pace import WholeBudget
 
-HOPE = 0.6  # what the likeliest child is taken for until its parent is expanded: fewer nodes need expanding
-SLACK = 0.08  # tokens this far below the path probability of a usual tree's last node are not looked at
-SUMMED = 3.0  # and tokens whose stages together are this far above that still wait for their turn
-LEAST = 1e-300  # path probability below which no tree goes, however much room it has
-WINDOW_SHARE = 4  # a window begins with at most this fraction of the budget
-MEMORY = 0.95  # share of the past in the moving averages
-EXPAND = -1  # in place of a token: the node is yet to be expanded
+
+@dataclass(frozen=True, slots=True)
+class TreePolicy:
+    """How a tree grows. Chosen for the fewest steps with stories3M on the first 16 story prompts, 16 to 64 nodes.
+
+    Attributes:
+        child_prior: assumed probability of a node's likeliest child until the node is expanded. Below 1 it saves
+            expansions; a child may then wait behind nodes that are down to this factor less likely.
+        stage_floor: a stage's tokens are skipped below this fraction of the path probability that the last node of a
+            recent tree had.
+        token_floor: a token is skipped below this many times the stage's floor, all stages added up.
+        least: path probability below which no token is drafted, however large the budget.
+        window_share: a window starts with at most one part in this many of the budget.
+        decay: weight of the past in the moving averages.
+    """
+
+    child_prior: float = 0.6
+    stage_floor: float = 0.08
+    token_floor: float = 3.0
+    least: float = 1e-300
+    window_share: int = 4
+    decay: float = 0.95
+
+
+POLICY = TreePolicy()
 
 
 @dataclass(slots=True)
 class _State:
     mixture: Mixture
     window: Window | None
-    cut: float  # path probability of the last node that the budget reached, a moving average
-    full: bool = False  # whether the last tree used its budget; where it did not, no token is left out
-    earned: float = 0.0  # tokens per step that the window alone brought, a moving average
+    ngrams: NgramPool | None  # of the window
+    cut: float  # path probability of the last node within the budget, a moving average
+    full: bool = False  # whether the last tree used its budget; if not, the next one skips no token
+    earned: float = 0.0  # accepted window tokens per step, a moving average
     read: int = 0  # tokens of the text that the mixture has taken in
     places: list[Place] = field(default_factory=list)  # of this step's nodes
-    masses: list[float] = field(default_factory=list)  # path probabilities of those that were grown
-    hopes: dict[int, float] = field(default_factory=dict)  # tokens that were grown under the root, their probabilities
+    masses: list[float] = field(default_factory=list)  # path probabilities of this step's nodes, the window's left out
+    root_children: dict[int, float] = field(default_factory=dict)  # before the cut: token -> probability
 
 
 class BlendDrafter:
@@ -55,6 +74,7 @@ class BlendDrafter:
         references: per row of the batch a text that its output may repeat, or `None`.
         pool: gives a request what drafting learned so far; a fresh one for each, unless pools outlive requests.
         pace: chooses how much of the budget every step takes (`lade.pace.pace.Pace`); `None`: all of it.
+        policy: how trees grow.
     """
 
     def __init__(
@@ -65,30 +85,25 @@ class BlendDrafter:
         references: Sequence[Sequence[int] | None] | None = None,
         pool: Callable[[], Pool] = fresh_pool,
         pace: WholeBudget | None = None,
+        policy: TreePolicy = POLICY,
     ) -> None:
         self.settings, self.budget, self.warm, self.references, self.pool = settings, budget, warm, references, pool
-        self.pace = pace or WholeBudget(budget)
-        # A warm table knows from the start what a window would have to find out.
+        self.pace, self.policy = pace or WholeBudget(budget), policy
+        # With a warm table a window finds hardly anything new.
         windows = "window" in settings.sources and warm is None
-        self.columns = min(settings.window, budget // WINDOW_SHARE // (settings.ngram - 1)) if windows else 0
+        self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
+        self._names = [stage.name for stage in stages()]
         self._looked = True  # whether the running step looks for drafts, and learns
 
     def start(self, request: Request) -> None:
-        settings, prompt = self.settings, request.tokens[: request.prompt_length]
-        text = self.references[request.row] if self.references is not None else None
-        reference = ReferenceText(text) if text else None
-        if reference is not None:
-            reference.extend(request.tokens[request.prompt_length :])
-        mixture = Mixture(
-            self.pool(),
-            recycles="recycled" in settings.sources,
-            own=OwnText(request.tokens) if "suffix" in settings.sources else None,
-            reference=reference,
-            ngrams=NgramPool(settings.ngram, settings.guesses) if self.columns else None,
-            warm=self.warm,
-        )
+        settings, tokens, pool = self.settings, request.tokens, self.pool()
+        reference = self.references[request.row] if self.references is not None else None
+        ngrams = NgramPool(settings.ngram, settings.guesses) if self.columns else None
+        start = Start(settings, tokens, request.prompt_length, pool.table, reference, ngrams, self.warm)
+        prompt = tokens[: request.prompt_length]
         window = Window(prompt, self.columns, settings.ngram, settings.seed) if self.columns else None
-        request.state = _State(mixture, window, cut=0.5 / self.budget, read=len(request.tokens))
+        mixture = Mixture(pool, opened(start))
+        request.state = _State(mixture, window, ngrams, cut=0.5 / self.budget, read=len(tokens))
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         context = max(len(request.tokens) for request in requests)
@@ -116,11 +131,11 @@ class BlendDrafter:
         return builder
 
     def _cut(self, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
-        """Leave out of all rows what costs more than it is expected to bring."""
+        """Drop the nodes of all rows that cost more than they are expected to save."""
         repeats = any(state.mixture.repeats for state in states)
         nodes = self.pace.choose([state.masses for state in states], context, repeats)
         for state, builder in zip(states, builders, strict=True):
-            state.hopes = {
+            state.root_children = {
                 token: mass
                 for token, mass, depth in zip(builder.tokens, state.masses, builder.depths, strict=True)
                 if depth == 1
@@ -134,38 +149,42 @@ class BlendDrafter:
         if state.window is not None:
             columns = self._columns(state.window, deepest, min(self.budget, request.max_nodes))
             if self.pace.adapts:  # in proportion to the tree
-                columns = min(columns, len(builder.tokens) // (WINDOW_SHARE - 1) // (state.window.ngram - 1))
+                share = self.policy.window_share - 1
+                columns = min(columns, len(builder.tokens) // share // (state.window.ngram - 1))
             state.window.add(builder, columns)
         return builder
 
     def _columns(self, window: Window, deepest: int, budget: int) -> int:
-        return min(window.width, deepest - window.ngram + 3, budget // WINDOW_SHARE // (window.ngram - 1))
+        most = budget // self.policy.window_share // (window.ngram - 1)
+        return min(window.width, deepest - window.ngram + 3, most)
 
     def _grow(self, builder: TreeBuilder, state: _State, deepest: int, budget: int) -> None:
         """Add the nodes that the model is likeliest to choose, until the budget is used."""
-        mixture, places, depths = state.mixture, state.places, builder.depths
-        floor, last = max(LEAST, SLACK * state.cut * state.full), 0.0
-        least = -floor * SUMMED
-        # Negative path probability (the heap gives the smallest first), node, a token that may follow it, its stage.
-        waiting: list[tuple[float, int, int, int]] = [(-HOPE, 0, EXPAND, 0)] if deepest > 0 else []
-        while waiting and len(places) < budget:
-            priority, node, token, stage = heappop(waiting)
-            if token == EXPAND:
-                path = priority / HOPE
-                masses, stages = mixture.expect(places[node], depths[node], -floor / path)
+        mixture, places, depths, policy = state.mixture, state.places, builder.depths, self.policy
+        prior, floor = policy.child_prior, max(policy.least, policy.stage_floor * state.cut * state.full)
+        least, last = -floor * policy.token_floor, 0.0
+        # Two heaps with the smallest first, hence negative path probabilities: of nodes without children yet, as of the
+        # likeliest child that they may have; of tokens with their parent and stage.
+        unexpanded: list[tuple[float, int]] = [(-prior, 0)] if deepest > 0 else []
+        candidates: list[tuple[float, int, int, int]] = []
+        while (candidates or unexpanded) and len(places) < budget:
+            if unexpanded and (not candidates or unexpanded[0] < candidates[0]):
+                bound, node = heappop(unexpanded)
+                path = bound / prior
+                masses, first = mixture.expect(places[node], depths[node], -floor / path)
                 for token, mass in masses.items():
-                    priority = path * mass
-                    if priority <= least:
-                        heappush(waiting, (priority, node, token, stages[token]))
+                    negative = path * mass
+                    if negative <= least:
+                        heappush(candidates, (negative, node, token, first[token]))
                 continue
-            last = priority
-            state.masses.append(-priority)
-            builder.append(node, token, SOURCES[stage])
+            last, node, token, stage = heappop(candidates)
+            state.masses.append(-last)
+            builder.append(node, token, self._names[stage])
             places.append(mixture.follow(places[node], token))
             if depths[-1] < deepest:
-                heappush(waiting, (priority * HOPE, len(depths) - 1, EXPAND, 0))
+                heappush(unexpanded, (last * prior, len(depths) - 1))
         state.full = len(places) == budget
-        state.cut = MEMORY * state.cut - (1 - MEMORY) * (last if state.full else 0.0)
+        state.cut = policy.decay * state.cut - (1 - policy.decay) * (last if state.full else 0.0)
 
     def observe(
         self,
@@ -185,27 +204,26 @@ class BlendDrafter:
     def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         with state.mixture.pool.lock:
             self._remember(state, slot, draft, verdict, predictions)
-        self.pace.learn(sum(state.hopes.values()), state.hopes.get(verdict.tokens[0], 0.0))
+        self.pace.learn(sum(state.root_children.values()), state.root_children.get(verdict.tokens[0], 0.0))
         self._move_window(state, slot, draft, verdict, predictions)
 
     def _remember(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
-        """Weigh the stages, and remember what the model expects after every computed node, what it chose from last."""
-        mixture, places, table = state.mixture, state.places, state.mixture.pool.table
+        """Update the weights, and learn the model's predictions after every computed node, the accepted path last."""
+        mixture, places = state.mixture, state.places
         for node in range(len(places), len(draft)):
             places.append(mixture.follow(places[draft.parents[node]], draft.tokens[node]))
         for node, choice in zip(verdict.path, verdict.tokens, strict=True):
-            mixture.learn(places[node], draft.depths[node], choice)
-        # One step in many teaches hardly anything, and takes most of what such a look does.
-        if not mixture.recycles or (len(draft) == 1 and self.pace.fruitless):
+            mixture.weigh(places[node], draft.depths[node], choice)
+        # With rare draft attempts, one prediction teaches little and takes most of an attempt's time.
+        if not mixture.learns or (len(draft) == 1 and self.pace.fruitless):
             return
         path = set(verdict.path)
-        for node in [*(node for node in draft.queries if node not in path), *verdict.path]:
-            table.learn(places[node][0], predictions.top(slot, node))
-        table.forget()
+        nodes = [*(node for node in draft.queries if node not in path), *verdict.path]
+        mixture.learn([(places[node][0], predictions.top(slot, node)) for node in nodes])
 
     def _move_window(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
-        """Pool the window's n-grams, move it on, and end a column where its nodes earn less than others would."""
-        window, ngrams = state.window, state.mixture.ngrams
+        """Pool the window's n-grams, shift it, and drop a column if its nodes are accepted less often than others."""
+        window, ngrams, decay = state.window, state.ngrams, self.policy.decay
         if window is None or ngrams is None:
             return
         new = [predictions.greedy(slot, node) for node in window.outputs if node < len(draft)]
@@ -214,8 +232,8 @@ class BlendDrafter:
         for gram in window.grams(draft.tokens[0], new):
             ngrams.add(gram)
         earned = sum(draft.sources[node] == "window" for node in verdict.path)
-        state.earned = MEMORY * state.earned + (1 - MEMORY) * earned
-        width = window.width - (state.earned < window.nodes(window.width) * state.cut * (1 - MEMORY))
+        state.earned = decay * state.earned + (1 - decay) * earned
+        width = window.width - (state.earned < window.nodes(window.width) * state.cut * (1 - decay))
         window.shift(new, 1, width)
         if width < 1:
             state.window = None

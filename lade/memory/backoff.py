@@ -6,8 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lade.memory.recycle import CONTEXT, NOTHING, Context
-from lade.memory.stages import TOP
+from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context
 from lade.memory.warm.table import WarmTable
 
 REMEMBERED = 1 << 15  # contexts whose expectation is kept

@@ -2,7 +2,8 @@
 
     keys.L [n, L], -1 before a text's first token   tokens.L [n, k], -1 behind the last   probabilities.L [n, k]
     counts.1 [n]: predictions behind an average   young [lengths]: how many contexts, the last ones, are the young half
-    weights.S, seen.S   of the calibration's stage S, one value per bucket
+    weights.S, seen.S   one value per bucket; S is the stage's index in the metadata's `sources`. A stage that the file
+                        lacks, of a source added since, starts from its priors
 
 A token outside the vocabulary would crash the model on some devices: hence the checks. Knows no path and no lock.
 """
@@ -16,8 +17,9 @@ from typing import Any
 import torch
 
 from lade.facts.vocabulary import readable
-from lade.memory.recycle import LENGTHS, NOTHING, Average, Entry
-from lade.memory.stages import PRIORS, SOURCES, TOP
+from lade.memory.calibration import Calibration
+from lade.memory.recycle import LENGTHS, NOTHING, TOP, Average, Entry
+from lade.memory.sources import prior_calibration, stages
 
 KIND, FORMAT = "pool", "2"
 ROUNDING = 1e-9  # how far above 1 an average may get
@@ -51,7 +53,8 @@ def describe(model: Any) -> dict[str, str]:
     """The file's metadata: what it is, and for which kind of model. Models of one type and size look alike."""
     config = model.config.get_text_config(decoder=True)
     sizes = {name: str(getattr(config, name, None)) for name in SIZES}
-    return {"kind": KIND, "format": FORMAT, "sources": ",".join(SOURCES), "model_type": config.model_type} | sizes
+    sources = ",".join(stage.name for stage in stages())
+    return {"kind": KIND, "format": FORMAT, "sources": sources, "model_type": config.model_type} | sizes
 
 
 def check_description(found: dict[str, str], model: Any) -> None:
@@ -59,10 +62,11 @@ def check_description(found: dict[str, str], model: Any) -> None:
     expected = describe(model)
     if found.get("kind") != KIND:
         raise ValueError("it is not a pool")
-    if found.get("format") != FORMAT or found.get("sources") != expected["sources"]:
+    written = _written(found)
+    if found.get("format") != FORMAT or len(set(written)) < len(written) or set(written) - {s.name for s in stages()}:
         raise ValueError(
-            f"a pool of format {found.get('format')} over {found.get('sources')}; "
-            f"allowed is format {FORMAT} over {expected['sources']}"
+            f"it must be of format {FORMAT} with distinct sources of {expected['sources']}, "
+            f"got format {found.get('format')} with {found.get('sources')}"
         )
     names = [name for name in ("model_type", *SIZES) if found.get(name) != expected[name]]
     if names:
@@ -88,20 +92,17 @@ def pack(contents: Contents) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def unpack(tensors: dict[str, torch.Tensor], model: Any) -> Contents:
+def unpack(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: Any) -> Contents:
     """ValueError, which says what is wrong, where `pack` could not have made these for this model."""
+    written = _written(metadata)
     names = {"young"} | {f"{name}.{length}" for length in LENGTHS for name in _layout(length, 0, 0)}
-    names |= {f"{name}.{stage}" for name in CALIBRATION for stage in range(len(PRIORS))}
+    names |= {f"{name}.{stage}" for name in CALIBRATION for stage in range(len(written))}
     if set(tensors) != names:
         raise ValueError(f"tensors are missing or unknown: {', '.join(sorted(set(tensors) ^ names))}")
     vocabulary = readable(model)
     halves = _halves([_table(tensors, length, vocabulary) for length in LENGTHS], tensors["young"])
-    weights, seen = _stages(tensors, "weights"), _stages(tensors, "seen")
-    if not all(0 <= value <= 1 for stage in weights for value in stage):
-        raise ValueError("a weight is not between 0 and 1")
-    if not all(0 < value < float("inf") for stage in seen for value in stage):
-        raise ValueError("a weight's number of observations is not positive")
-    return Contents(*halves, weights, seen)
+    calibration = _calibration(tensors, written)
+    return Contents(*halves, calibration.weights, calibration.seen)
 
 
 def _padded(rows: list[list[Any]], padding: float) -> list[Any]:
@@ -170,9 +171,25 @@ def _cut(rows: torch.Tensor, known: torch.Tensor) -> list[list[Any]]:
     return lists
 
 
-def _stages(tensors: dict[str, torch.Tensor], name: str) -> list[list[float]]:
-    stages = [tensors[f"{name}.{stage}"] for stage in range(len(PRIORS))]
-    for stage, prior in zip(stages, PRIORS, strict=True):
-        if tuple(stage.shape) != (len(prior),) or stage.dtype != torch.float64:
-            raise ValueError(f"the calibration's {name} have the wrong shapes or dtypes")
-    return [stage.tolist() for stage in stages]
+def _written(metadata: dict[str, str]) -> list[str]:
+    """The stages whose weights a file holds."""
+    return metadata.get("sources", "").split(",")
+
+
+def _calibration(tensors: dict[str, torch.Tensor], written: list[str]) -> Calibration:
+    """The file's weights; priors where it has none."""
+    calibration = prior_calibration()
+    names = [stage.name for stage in stages()]
+    for index, name in enumerate(written):
+        weights, seen = tensors[f"weights.{index}"], tensors[f"seen.{index}"]
+        stage = names.index(name)
+        buckets = len(calibration.weights[stage])
+        for part, values in (("weights", weights), ("seen", seen)):
+            if tuple(values.shape) != (buckets,) or values.dtype != torch.float64:
+                raise ValueError(f"the calibration's {part} have the wrong shapes or dtypes")
+        if not ((weights >= 0) & (weights <= 1)).all():
+            raise ValueError("a weight is not between 0 and 1")
+        if not ((seen > 0) & (seen < float("inf"))).all():
+            raise ValueError("a weight's number of observations is not positive")
+        calibration.weights[stage], calibration.seen[stage] = weights.tolist(), seen.tolist()
+    return calibration

@@ -24,8 +24,8 @@ from lade.files.regularfile import naming
 from lade.files.safefile import read, write
 from lade.memory.calibration import Calibration
 from lade.memory.poolfile import Contents, check_description, describe, pack, unpack
-from lade.memory.recycle import PredictionTable
-from lade.memory.stages import TOP, prior_calibration
+from lade.memory.recycle import TOP, PredictionTable
+from lade.memory.sources import prior_calibration
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +151,7 @@ def _load(path: Path, model: Any) -> Contents:
     with naming(f"path={str(path)!r}"):
         tensors, metadata = read(path)
         check_description(metadata, model)
-        return unpack(tensors, model)
+        return unpack(tensors, metadata, model)
 
 
 def _contents(pool: Pool) -> Contents:

@@ -7,7 +7,6 @@ a moving average. Pure Python; knows no tree and no model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,8 +14,8 @@ from lade.config.settings import CAPACITY
 
 LENGTHS = (4, 3, 2, 1)  # tokens of context, longest first
 CONTEXT = LENGTHS[0]
-INDICES = range(len(LENGTHS))
 NOTHING = -1  # in a context: the text is not that long
+TOP = 8  # predictions kept per context, and children weighed per node
 MIXING = 0.3  # least share of the newest prediction in an average
 
 Context = tuple[int, int, int, int]  # the last tokens, the most recent one last
@@ -56,15 +55,6 @@ class PredictionTable:
             mixed[token] = mixed.get(token, 0.0) + share * probability
         best = sorted(mixed, key=mixed.__getitem__, reverse=True)[: self.top]
         return best, [mixed[token] for token in best], old[2] + 1
-
-    def lookup(self, context: Context) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
-        """What is known after a context: index in `LENGTHS`, tokens, their probabilities; longest context first."""
-        key: tuple[int, ...] = context
-        for index in INDICES:
-            entry = self.young[index].get(key) or self.old[index].get(key)
-            if entry is not None:
-                yield index, entry[0], entry[1]
-            key = key[1:]
 
     def forget(self) -> None:
         """Make room: to be called once in a while, between steps."""

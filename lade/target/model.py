@@ -21,7 +21,7 @@ from lade.core.topk import likeliest
 from lade.core.tree import Draft, ancestor_matrix
 from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
-from lade.memory.stages import TOP
+from lade.memory.recycle import TOP
 from lade.target.cache import TreeCache
 from lade.target.masks import Block, DenseMasks, MaskKind
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -14,21 +13,17 @@ from hypothesis import strategies as st
 from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
-from lade.drafters import blend
-from lade.drafters.blend import HOPE, BlendDrafter
-from lade.memory.mixture import BEGINNING, SHORTEST
+from lade.drafters.blend import POLICY, BlendDrafter, TreePolicy
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.recycle import CONTEXT, NOTHING, Context, PredictionTable
-from lade.memory.stages import (
-    RECYCLED,
-    REFERENCE,
-    SOURCES,
-    SUFFIX,
-    TOP,
-    WARM,
-    depth_bucket,
+from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context, PredictionTable
+from lade.memory.source import depth_bucket
+from lade.memory.sources import (
+    BEGINNING,
+    SHORTEST,
+    FromPredictions,
     match_bucket,
     prior_calibration,
+    stages,
     warm_bucket,
 )
 from lade.memory.suffix import OwnText, ReferenceText
@@ -37,6 +32,8 @@ VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing
 SCORED = ("reference", "suffix", "recycled", "warm")  # all but the window, whose nodes nobody scores
 Expected = dict[int, float]
+REFERENCE, SUFFIX, WINDOW, RECYCLED, *_, WARM = range(len(stages()))
+SOURCES = {stage.name for stage in stages()}
 
 
 class Says:
@@ -79,10 +76,11 @@ def drafter_of(
     references: Sequence[Sequence[int] | None] | None = None,
     pool: Callable[[], Pool] = fresh_pool,
     sources: tuple[str, ...] = SCORED,
+    policy: TreePolicy = POLICY,
     **config: Any,
 ) -> BlendDrafter:
     settings = LookaheadConfig(mode="auto", sources=sources, **config).settled()
-    return BlendDrafter(settings, budget, warm, references, pool)
+    return BlendDrafter(settings, budget, warm, references, pool, policy=policy)
 
 
 def path_of(draft: Draft, node: int) -> tuple[int, ...]:
@@ -143,8 +141,7 @@ def expected(
     for stage, following, length in continuations(text, reference):
         if following[: len(path)] == list(path) and len(following) > len(path):
             said.append((stage, match_bucket(bucket, length + len(path)), [following[len(path)]], [1.0]))
-    for index, tokens, probabilities in pool.table.lookup(context):
-        said.append((RECYCLED + index, bucket, tokens, probabilities))
+    said += FromPredictions(RECYCLED, pool.table).expect(context, bucket)
     if warm is not None:
         length, known, probabilities = warm.entry(context)
         said.append((WARM, warm_bucket(bucket, length), known, probabilities))
@@ -198,9 +195,11 @@ CASES = {
 }
 
 
-def drawn(seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None) -> Drawn:
+def drawn(
+    seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None, policy: TreePolicy
+) -> Drawn:
     noise, pool = random.Random(seed), fresh_pool()
-    drafter = drafter_of(budget, warm, [reference], lambda: pool)
+    drafter = drafter_of(budget, warm, [reference], lambda: pool, policy=policy)
     request = request_of(drafter, noise.choices(VOCABULARY, k=6))
     for _ in range(seed % 7):
         step(drafter, [request], DEEP, Says(seed), noise)
@@ -212,11 +211,10 @@ def drawn(seed: int, budget: int, deepest: int, warm: Table | None, reference: l
 
 @settings(max_examples=60)
 @given(**CASES)
-def test_without_hope_and_slack_the_tree_holds_the_likeliest_paths_in_order(
+def test_without_child_prior_and_floors_the_tree_holds_the_likeliest_paths_in_order(
     seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None
 ) -> None:
-    with mock.patch.multiple(blend, HOPE=1.0, SLACK=0.0):
-        case = drawn(seed, budget, deepest, warm, reference)
+    case = drawn(seed, budget, deepest, warm, reference, TreePolicy(child_prior=1.0, stage_floor=0.0))
     found = case.found()
     assert len(found) == min(budget, len(case.paths))
     assert all(before >= after * (1 - 1e-9) for before, after in pairwise(found))
@@ -228,15 +226,15 @@ def test_without_hope_and_slack_the_tree_holds_the_likeliest_paths_in_order(
 def test_no_path_is_passed_over_that_is_much_likelier(
     seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None
 ) -> None:
-    """`HOPE` spares expansions: a path may stand back, but only behind nodes that are nearly as likely."""
-    with mock.patch.object(blend, "SLACK", 0.0):
-        case = drawn(seed, budget, deepest, warm, reference)
+    """`child_prior` saves expansions: a path may wait, but only behind nodes that are nearly as likely."""
+    policy = TreePolicy(stage_floor=0.0)
+    case = drawn(seed, budget, deepest, warm, reference, policy)
     inside: set[tuple[int, ...]] = set()
     assert len(case.draft) == min(budget, len(case.paths))
     for node, probability in enumerate(case.found()):
         inside.add(path_of(case.draft, node))
         best = max((p for path, p in case.paths.items() if path not in inside and path[:-1] in inside), default=0.0)
-        assert node + 1 == len(case.draft) or best * HOPE <= probability * (1 + 1e-9)
+        assert node + 1 == len(case.draft) or best * policy.child_prior <= probability * (1 + 1e-9)
 
 
 @settings(max_examples=60)
@@ -264,7 +262,7 @@ def test_laws_of_a_draft_at_every_step(
             assert all(parent < node for node, parent in enumerate(draft.parents))
             assert len({path_of(draft, node) for node in range(len(draft))}) == len(draft)
             assert draft.sources[0] == "root"
-            assert set(draft.sources[1:]) <= set(SOURCES)
+            assert set(draft.sources[1:]) <= SOURCES
             windowed = {node for node, source in enumerate(draft.sources) if source == "window"}
             assert set(range(len(draft))) - windowed <= set(draft.queries)
 
@@ -398,8 +396,8 @@ def test_every_node_teaches_what_the_model_said_after_it() -> None:
     assert len(draft) == 12
     for node in range(len(draft)):
         context = (*before, *path_of(draft, node))
-        tokens = Says().after(context)[0]
-        assert [tokens for _, tokens, _ in pool.table.lookup(context_of(context))][:3] == [tokens] * 3
+        tokens, learned = Says().after(context)[0], FromPredictions(0, pool.table)
+        assert [known for _, _, known, _ in learned.expect(context_of(context), 0)][:3] == [tokens] * 3
 
 
 def test_the_accepted_path_is_what_was_seen_last() -> None:

@@ -18,8 +18,8 @@ from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
 from lade.drafters.blend import BlendDrafter
-from lade.memory.mixture import Warm
 from lade.memory.recycle import Context
+from lade.memory.source import Warm
 from lade.pace.pace import Pace
 from lade.pace.timing import TIMING
 
@@ -298,7 +298,7 @@ def test_the_probabilities_of_all_grown_nodes_decide() -> None:
     entry = WrongTable(0.5).entry((0, 0, 0, 0))[2]
     masses = [0.9 * probability for probability in entry]  # 0.9 is the prior of a table
     assert pace.rows[0][0] == pytest.approx([1.0, *masses])
-    assert list(requests[0].state.hopes.values()) == pytest.approx(masses)
+    assert list(requests[0].state.root_children.values()) == pytest.approx(masses)
 
 
 def test_the_window_is_in_proportion_to_the_tree_and_is_left_out_without_one() -> None:

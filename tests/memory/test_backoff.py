@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from lade.memory.backoff import Backoff, backoff, sharpened
-from lade.memory.recycle import NOTHING
-from lade.memory.stages import TOP
+from lade.memory.recycle import NOTHING, TOP
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 

@@ -1,24 +1,40 @@
 """What is expected after a place: shares of one whole, whatever the stages know; places against longer texts."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lade.memory.calibration import ESCAPE
-from lade.memory.mixture import BEGINNING, SHORTEST, Mixture, Place
+from lade.memory.mixture import Mixture, Place
 from lade.memory.ngrams import NgramPool
-from lade.memory.pools import fresh_pool
-from lade.memory.recycle import CONTEXT, NOTHING, Context, Entry
-from lade.memory.stages import RECYCLED, REFERENCE, SUFFIX, TOP, WARM, WINDOW, depth_bucket, match_bucket, warm_bucket
+from lade.memory.pools import Pool, fresh_pool
+from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context, Entry
+from lade.memory.source import Source, depth_bucket
+from lade.memory.sources import (
+    BEGINNING,
+    SHORTEST,
+    SOURCES,
+    FromOwnText,
+    FromPredictions,
+    FromReference,
+    FromWarmTable,
+    FromWindow,
+    match_bucket,
+    stages,
+    warm_bucket,
+)
 from lade.memory.suffix import OwnText, ReferenceText
 
 VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 MIXTURES = {"seed": st.integers(0, 10_000), "text": TEXTS, "path": st.lists(st.integers(0, 2), max_size=4)}
-STAGES = 8  # that may have a say at one place
+STAGES = len(stages())
+REFERENCE, SUFFIX, WINDOW, RECYCLED, *_, WARM = range(STAGES)
+FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, RECYCLED, WARM), strict=True))
 
 
 class Warm:
@@ -48,15 +64,28 @@ def mixture_of(seed: int, text: Sequence[int]) -> Mixture:
     ngrams.add_text(noise.choices(range(3), k=10))
     reference = ReferenceText(noise.choices(range(3), k=10))
     reference.extend(noise.choices(range(3), k=noise.randrange(3)))
-    return Mixture(pool, True, OwnText(text), reference, ngrams, Warm(*prediction(noise)))
+    return Mixture(
+        pool,
+        [
+            FromReference(REFERENCE, reference),
+            FromOwnText(SUFFIX, OwnText(text)),
+            FromWindow(WINDOW, ngrams),
+            FromPredictions(RECYCLED, pool.table),
+            FromWarmTable(WARM, Warm(*prediction(noise))),
+        ],
+    )
 
 
-def bare(**stages: object) -> Mixture:
-    """Only the given stages, each with a weight of one half."""
+def bare(*makers: Callable[[Pool], Source]) -> Mixture:
+    """Only the given sources, each with a weight of one half."""
     pool = fresh_pool()
     pool.calibration.weights = [[0.5] * len(stage) for stage in pool.calibration.weights]
-    nothing = {"recycles": False, "own": None, "reference": None, "ngrams": None, "warm": None}
-    return Mixture(pool, **(nothing | stages))  # type: ignore[arg-type]
+    return Mixture(pool, [make(pool) for make in makers])
+
+
+def of(kind: Any, *what: object) -> Callable[[Pool], Source]:
+    """A source that predicts from this; recycled predictions are the pool's."""
+    return lambda pool: kind(FIRST[kind], *(what or (pool.table,)))
 
 
 # What is expected
@@ -92,7 +121,7 @@ def test_a_floor_removes_and_never_adds(seed: int, text: list[int], path: list[i
 def test_stages_that_agree_add_up() -> None:
     """Weights of one half: the own text takes 1/2, of what is left the table's four lengths 1/4 .. 1/32, and so on."""
     text = [3, 1, 2, 4, 1, 2]  # after 1 2 came 4
-    mixture = bare(own=OwnText(text), recycles=True, warm=Warm([5, 4], [0.5, 0.25]))
+    mixture = bare(of(FromOwnText, OwnText(text)), of(FromPredictions), of(FromWarmTable, Warm([5, 4], [0.5, 0.25])))
     mixture.pool.table.young[2][(1, 2)] = ([4, 5], [0.5, 0.25])
     masses, stages = mixture.expect(mixture.place(text), 0, 0.0)
     assert masses == pytest.approx({4: 1 / 2 + 1 / 8 + 1 / 32, 5: 1 / 16 + 1 / 16})
@@ -104,7 +133,13 @@ def test_every_stage_stands_in_its_order() -> None:
     ngrams.add_text([1, 2, 4])
     reference = ReferenceText([1, 2, 5])
     reference.extend([1, 2])
-    mixture = bare(own=OwnText(text), reference=reference, ngrams=ngrams, recycles=True, warm=Warm([9], [1.0]))
+    mixture = bare(
+        of(FromReference, reference),
+        of(FromOwnText, OwnText(text)),
+        of(FromWindow, ngrams),
+        of(FromPredictions),
+        of(FromWarmTable, Warm([9], [1.0])),
+    )
     mixture.pool.table.learn((2, 3, 1, 2), ([6], [1.0]))
     mixture.pool.table.young[1][(3, 1, 2)] = ([7], [1.0])
     masses, stages = mixture.expect(mixture.place(text), 0, 0.0)
@@ -117,7 +152,7 @@ def test_the_windows_ngrams_are_ranked_by_when_they_were_seen() -> None:
     ngrams = NgramPool(2, -1)
     for token in range(20):
         ngrams.add((9, token))
-    mixture = bare(ngrams=ngrams)
+    mixture = bare(of(FromWindow, ngrams))
     masses, _ = mixture.expect(mixture.place([9]), 0, 0.0)
     assert masses == pytest.approx({19 - rank: 0.5 * 0.5 ** (rank + 1) for rank in range(TOP)})
 
@@ -128,7 +163,7 @@ def test_without_stages_nothing_is_expected() -> None:
 
 
 def test_a_warm_table_is_believed_by_how_much_of_the_context_it_knows() -> None:
-    mixture = bare(warm=Warm([5, 4], [0.5, 0.25]))
+    mixture = bare(of(FromWarmTable, Warm([5, 4], [0.5, 0.25])))
     weights = mixture.pool.calibration.weights[WARM]
     weights[:] = [(bucket + 1) / 100 for bucket in range(len(weights))]
     for depth in (0, 1, 3):
@@ -151,7 +186,7 @@ def test_every_stage_that_had_a_say_learns_from_the_choice(
         place = mixture.follow(place, token)
     seen = [list(stage) for stage in mixture.pool.calibration.seen]
     before, masses = chance(mixture, place, len(path), choice), mixture.expect(place, len(path), 0.0)[0]
-    mixture.learn(place, len(path), choice)
+    mixture.weigh(place, len(path), choice)
     assert mixture.pool.calibration.seen[WARM] != seen[WARM]
     assert chance(mixture, place, len(path), choice) >= before - 1e-12
     if choice not in masses:  # what somebody expects is believed less
@@ -171,7 +206,7 @@ def chance(mixture: Mixture, place: Place, depth: int, token: int) -> float:
 
 @given(text=TEXTS, more=st.lists(st.integers(0, 9), max_size=8))
 def test_a_place_remembers_the_last_tokens_of_the_longer_text(text: list[int], more: list[int]) -> None:
-    mixture = bare(own=OwnText(text))
+    mixture = bare(of(FromOwnText, OwnText(text)))
     place = mixture.place(text)
     for token in more:
         place = mixture.follow(place, token)
@@ -182,43 +217,52 @@ def test_a_place_remembers_the_last_tokens_of_the_longer_text(text: list[int], m
 @given(seed=st.integers(0, 1000), text=TEXTS, right=st.integers(0, 12))
 def test_matches_go_on_token_by_token_and_end_for_good(seed: int, text: list[int], right: int) -> None:
     mixture = mixture_of(seed, text)
-    own, reference = mixture.own, mixture.reference
-    assert own is not None
-    assert reference is not None
-    start = place = mixture.place(text)
+    reference, own = mixture.sources[:2]
+    assert isinstance(own, FromOwnText)
+    assert isinstance(reference, FromReference)
+    place = mixture.place(text)
+    _, begun = parts(place)
     for went in range(right):
-        index, length = place[1] or (0, 0)
-        at = own.at(index) if place[1] else 0
-        place = mixture.follow(place, at)
-        assert place[1] == (start[1] and (index + 1, length + 1))
-        assert place[2] is None or place[2] == (reference.cursor.end + went + 1, start[2][1] + went + 1)
+        _, match = parts(place)
+        index, length = match or (0, 0)
+        place = mixture.follow(place, own.text.at(index) if match else 0)
+        in_reference, in_own = parts(place)
+        assert in_own == (begun and (index + 1, length + 1))
+        if in_reference is not None:
+            end, length = reference.begin() or (0, 0)
+            assert in_reference == (end + went + 1, length + went + 1)
     place = mixture.follow(place, 9)
-    assert place[1:] == (None, None)
-    assert mixture.follow(place, 0)[1:] == (None, None)
+    assert parts(place) == (None, None)
+    assert parts(mixture.follow(place, 0)) == (None, None)
+
+
+def parts(place: Place) -> tuple[Any, Any]:
+    """Of the reference and of the own text."""
+    return (place[1], place[2]) if len(place) > 1 else (None, None)
 
 
 def test_a_match_of_the_own_text_has_a_least_length() -> None:
     for length in range(1, 5):
         text = [*range(length), 7, 8, *range(length)]
-        place = bare(own=OwnText(text)).place(text)
-        assert place[1] == ((length, length) if length >= SHORTEST else None)
+        place = bare(of(FromOwnText, OwnText(text))).place(text)
+        assert place[1:] == (((length, length),) if length >= SHORTEST else ())
 
 
 def test_before_any_output_a_reference_begins() -> None:
-    mixture = bare(reference=ReferenceText([4, 5]))
+    mixture = bare(of(FromReference, ReferenceText([4, 5])))
     place = mixture.place([1])
-    assert place[2] == (0, BEGINNING)
+    assert place[1] == (0, BEGINNING)
     assert mixture.expect(place, 0, 0.0)[0] == {4: 0.5}
     end = mixture.follow(mixture.follow(place, 4), 5)
-    assert end[2] == (2, BEGINNING + 2)
+    assert end[1] == (2, BEGINNING + 2)
     assert mixture.expect(end, 2, 0.0)[0] == {}
     mixture.extend([9])
-    assert mixture.place([1, 9])[2] is None
+    assert len(mixture.place([1, 9])) == 1
 
 
 def test_a_drafted_match_is_believed_by_how_long_it_became() -> None:
     text = [1, 2, 3, 4, 5, 1, 2]
-    mixture = bare(own=OwnText(text))
+    mixture = bare(of(FromOwnText, OwnText(text)))
     weights = mixture.pool.calibration.weights[SUFFIX]
     place = mixture.place(text)
     for depth, length in ((0, 2), (1, 3), (2, 4)):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lade.config.settings import CAPACITY
 from lade.memory.recycle import CONTEXT, LENGTHS, MIXING, NOTHING, Context, Entry, PredictionTable
+from lade.memory.sources import FromPredictions
 
 TOKENS = st.integers(0, 2)
 CONTEXTS = st.tuples(*[TOKENS] * CONTEXT)
@@ -26,7 +27,7 @@ def taught(*lessons: tuple[Context, int], top: int = 4, capacity: int = CAPACITY
 def found(table: PredictionTable, *context: int) -> dict[int, tuple[Any, Any]]:
     """What is known after a context, by how many tokens of it count."""
     padded: Any = (*[NOTHING] * (CONTEXT - len(context)), *context)
-    return {LENGTHS[index]: (tokens, probabilities) for index, tokens, probabilities in table.lookup(padded)}
+    return {LENGTHS[stage]: (tokens, probs) for stage, _, tokens, probs in FromPredictions(0, table).expect(padded, 0)}
 
 
 def after_one(*entries: Entry, top: int = 4) -> tuple[list[int], list[float], int]:

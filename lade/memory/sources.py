@@ -1,0 +1,209 @@
+"""The sources of the scored tree: one class each, and the registry that says their order.
+
+Sources give shares of the next token's probability in this order, the most specific first (`lade.memory.calibration`).
+Priors were chosen on the first 16 story prompts with stories3M, those of the warm table on twenty of the 48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from lade.config.settings import FAMILIES
+from lade.memory.calibration import Calibration
+from lade.memory.ngrams import NgramPool
+from lade.memory.recycle import CONTEXT, LENGTHS, TOP, Context, Entry, PredictionTable
+from lade.memory.source import Share, Source, Stage, Start, Warm, by_depth
+from lade.memory.suffix import OwnText, ReferenceText
+
+GRAMS = 3  # buckets of n-grams: matched by one token, two, more
+MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
+SHORTEST = 2  # tokens that a match in the own text must have
+BEGINNING = 2  # tokens that the beginning of a reference counts as matched, before any output
+CERTAIN = (1.0,)
+RANKED = tuple(0.5 ** (rank + 1) for rank in range(TOP))  # probabilities of n-grams, the most recently seen first
+
+Match = tuple[int, int]  # index in a text where a match goes on, its length in tokens
+
+
+def match_bucket(depth: int, length: int) -> int:
+    """Bucket of a match: `MATCHES` per depth bucket."""
+    return depth * MATCHES + min(length.bit_length(), MATCHES) - 1
+
+
+def gram_bucket(depth: int, length: int) -> int:
+    """Bucket of an n-gram by how many tokens it matched: `GRAMS` per depth bucket."""
+    return depth * GRAMS + min(length, GRAMS) - 1
+
+
+def warm_bucket(depth: int, length: int) -> int:
+    """Bucket of a warm entry by how many tokens of the context it knows: `CONTEXT` + 1 per depth bucket."""
+    return depth * (CONTEXT + 1) + length
+
+
+class FromReference(Source):
+    """The reference text, read on from where the output matches it."""
+
+    setting = "reference"
+    stages = (Stage("reference", by_depth(0.02, 0.06, 0.3, 0.8, 0.95, 0.99)),)
+    tracks = True
+
+    def __init__(self, first: int, text: ReferenceText) -> None:
+        super().__init__(first)
+        self.text = text
+
+    @classmethod
+    def open(cls, start: Start, first: int) -> FromReference | None:
+        if not start.reference:
+            return None
+        text = ReferenceText(start.reference)
+        text.extend(start.tokens[start.prompt_length :])
+        return cls(first, text)
+
+    def begin(self) -> Match | None:
+        cursor = self.text.cursor
+        return (cursor.end, cursor.length or BEGINNING) if cursor.end >= 0 else None
+
+    def follow(self, part: Match, token: int) -> Match | None:
+        end, length = part
+        return (end + 1, length + 1) if self.text.at(end) == token else None
+
+    def expect(self, part: Match, depth: int) -> Iterable[Share]:
+        token = self.text.at(part[0])
+        return () if token is None else ((self.first, match_bucket(depth, part[1]), (token,), CERTAIN),)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self.text.extend(tokens)
+
+
+class FromOwnText(Source):
+    """The request's own text: what followed the earlier occurrence of its longest repeated suffix."""
+
+    setting = "suffix"
+    stages = (Stage("suffix", by_depth(0.02, 0.05, 0.1, 0.2, 0.4, 0.6)),)
+    tracks = True
+
+    def __init__(self, first: int, text: OwnText) -> None:
+        super().__init__(first)
+        self.text = text
+
+    @classmethod
+    def open(cls, start: Start, first: int) -> FromOwnText:
+        return cls(first, OwnText(start.tokens))
+
+    @property
+    def repeats(self) -> bool:
+        return self.text.cursor.length > 0
+
+    def begin(self) -> Match | None:
+        cursor = self.text.cursor
+        return (cursor.end, cursor.length) if cursor.length >= SHORTEST else None
+
+    def follow(self, part: Match, token: int) -> Match | None:
+        end, length = part
+        return (end + 1, length + 1) if self.text.at(end) == token else None
+
+    def expect(self, part: Match, depth: int) -> Iterable[Share]:
+        return ((self.first, match_bucket(depth, part[1]), (self.text.at(part[0]),), CERTAIN),)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self.text.extend(tokens)
+
+
+class FromWindow(Source):
+    """n-grams that the Jacobi window found."""
+
+    setting = "window"
+    stages = (Stage("window", by_depth(0.1, 0.2, 0.3)),)
+
+    def __init__(self, first: int, ngrams: NgramPool) -> None:
+        super().__init__(first)
+        self.ngrams = ngrams
+
+    @classmethod
+    def open(cls, start: Start, first: int) -> FromWindow | None:
+        return None if start.ngrams is None else cls(first, start.ngrams)
+
+    def expect(self, part: Context, depth: int) -> Iterable[Share]:
+        tokens, length = self.ngrams.following(part)
+        return ((self.first, gram_bucket(depth, length), tokens[:TOP], RANKED),) if tokens else ()
+
+
+class FromPredictions(Source):
+    """Recycled predictions of the model, one stage per length of context."""
+
+    setting = "recycled"
+    stages = tuple(
+        Stage(f"recycled-{length}", by_depth(prior))
+        for length, prior in zip(LENGTHS, (0.6, 0.6, 0.6, 0.8), strict=True)
+    )
+    learns = True
+
+    def __init__(self, first: int, table: PredictionTable) -> None:
+        super().__init__(first)
+        self.table = table
+
+    @classmethod
+    def open(cls, start: Start, first: int) -> FromPredictions:
+        return cls(first, start.table)
+
+    def expect(self, part: Context, depth: int) -> Iterator[Share]:
+        stage = self.first
+        key: tuple[int, ...] = part
+        for young, old in zip(self.table.young, self.table.old, strict=True):
+            entry = young.get(key) or old.get(key)
+            if entry is not None:
+                yield stage, depth, entry[0], entry[1]
+            key = key[1:]
+            stage += 1
+
+    def learn(self, predictions: Sequence[tuple[Context, Entry]]) -> None:
+        learn = self.table.learn
+        for context, entry in predictions:
+            learn(context, entry)
+        self.table.forget()
+
+
+class FromWarmTable(Source):
+    """The warm table's prediction for the longest suffix of the context that it knows."""
+
+    setting = "warm"
+    stages = (Stage("warm", by_depth(*[0.9] * (CONTEXT + 1))),)
+
+    def __init__(self, first: int, warm: Warm) -> None:
+        super().__init__(first)
+        self._entry = warm.entry
+
+    @classmethod
+    def open(cls, start: Start, first: int) -> FromWarmTable | None:
+        return None if start.warm is None else cls(first, start.warm)
+
+    def expect(self, part: Context, depth: int) -> Iterable[Share]:
+        length, tokens, probabilities = self._entry(part)
+        return ((self.first, warm_bucket(depth, length), tokens, probabilities),)
+
+
+SOURCES: tuple[type[Source], ...] = (FromReference, FromOwnText, FromWindow, FromPredictions, FromWarmTable)
+
+
+def stages() -> tuple[Stage, ...]:
+    """All stages, in the order of their indices."""
+    return tuple(stage for source in SOURCES for stage in source.stages)
+
+
+def prior_calibration() -> Calibration:
+    """Weights before any observation."""
+    return Calibration([stage.priors for stage in stages()])
+
+
+def opened(start: Start) -> list[Source]:
+    """The sources of a request that starts: those that its settings allow and that have something to predict from.
+
+    All names of the setting, which is its default, allow every source, one that has no name there too.
+    """
+    firsts = accumulate((len(source.stages) for source in SOURCES), initial=0)
+    allowed = set(start.settings.sources)
+    every = allowed.issuperset(FAMILIES)
+    rows = zip(SOURCES, firsts, strict=False)
+    found = [source.open(start, first) for source, first in rows if every or source.setting in allowed]
+    return [source for source in found if source is not None]
