@@ -375,7 +375,7 @@ def test_other_vocabulary_names_both_sizes() -> None:
     refused(tiny("qwen2"), amateur, match)
     with pytest.raises(ValueError, match=match), lade.lookahead(tiny("qwen2"), contrast=lade.Contrast(amateur)):
         pass
-    with pytest.raises(ValueError, match=f"vocabulary=80: allowed are at most the {VOCAB} tokens of the model"):
+    with pytest.raises(ValueError, match=rf"^contrast\.vocabulary must be at most {VOCAB}, .*, got 80$"):
         lade.generate(tiny("qwen2"), **words(9), contrast=lade.Contrast(amateur, vocabulary=80))
 
 

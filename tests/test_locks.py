@@ -293,7 +293,7 @@ def test_skipping_is_sound_in_the_middle_of_a_change(model: PreTrainedModel) -> 
     def left_out() -> None:
         with skipping.Skipping(model, SkipSet((0,), ())).applied():
             assert torch.equal(model(**inputs).logits, without)
-        skipping._left_out.set(frozenset())  # of the scope that was forked in
+        skipping._skipped.set(frozenset())  # of the scope that was forked in
         assert torch.equal(model(**inputs).logits, whole)
         assert "forward" in vars(attention)
 

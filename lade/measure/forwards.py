@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lade.target.skipping import leaving_out
+from lade.target.skipping import is_skipping
 
 COMPILED = "get_compiled_call"  # where transformers' generation takes a compiled forward from
 
@@ -182,13 +182,13 @@ class _Watch:
             hook.remove()
 
     def _starts(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if leaving_out():
+        if is_skipping():
             return
         ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
         self._running = ids.shape[1], self.mark()
 
     def _ends(self, module: Any = None, args: object = None, output: object = None) -> None:
-        if not leaving_out():
+        if not is_skipping():
             self._seen.append(_Forward(*self._running, self.mark(), self))
 
     def _timed(self, compiled_call: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:

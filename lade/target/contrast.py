@@ -1,6 +1,6 @@
-"""Contrastive decoding's settings and its rule (Li et al., arXiv 2210.15097): what an expert says more than an amateur.
+"""Contrastive decoding (Li et al., arXiv 2210.15097): its settings and its scores.
 
-Knows logits and how many there are; nothing of drafts, caches or how either model runs.
+Knows logits; nothing of drafts, caches or forwards.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import torch
 from torch.nn.functional import pad
 
 from lade.base.arguments import check_integer, check_model
-from lade.base.shown import invalid, shown
+from lade.base.shown import invalid
 
-IMPLAUSIBLE = -1000.0  # added to the log-probability of what is no candidate: exp of it is 0 in float32 and in float64
-LEAST = -1e30  # log-probability that stands for none: times a weight of 0 it is 0, where -inf is nan
+IMPLAUSIBLE = -1000.0  # added to log-probabilities below the threshold; its exp is 0 in float32 and in float64
+LEAST = -1e30  # replaces a log-probability of -inf, whose product with a weight of 0 is NaN
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Decode by what the model says more than a weaker one: the target changes, not only the way to it.
+    """Contrastive decoding: prefer tokens to which the model gives more probability than a weaker model does.
 
-    A token's score is `log p(x) - weight * log q(x)`, p of the model and q of the amateur, among the plausible ones:
-    `p(x) >= alpha * max p`. Scores stand where logits do: processors (temperature, top-k, ...) come after them, greedy
-    decoding takes the largest, sampling draws from their softmax, and `output_logits` holds them. Tokens that are not
-    plausible stand 1000 below the plausible ones in the model's own order: their probability is 0, and yet processors
-    that forbid every plausible token leave the model's next one.
+    The score of a plausible token, `p(x) >= alpha * max p`, is `log p(x) - weight * log q(x)`, p of the model and q of
+    the amateur. Scores take the place of logits: processors (temperature, top-k, ...) change them, greedy decoding
+    takes the largest, sampling draws from their softmax, and `output_logits` returns them. Other tokens score
+    `log p(x) - 1000`: their probability is 0, but they stay in the model's order where processors forbid every
+    plausible token.
 
     Attributes:
-        amateur: a causal language model of transformers whose token ids mean the same; on any device.
+        amateur: a causal language model of transformers with the same tokenizer; on any device.
         weight: of the amateur's log-probabilities, at least 0; 1 in the paper.
-        temperature: of the amateur's distribution, above 0; 1 in the paper for OPT, 0.5 for GPT-2.
-        alpha: from 0 (every token is plausible) to 1 (the likeliest alone); 0.1 in the paper.
-        vocabulary: tokens of the shared tokenizer, at least 1, where the two models pad their logits to different
-            sizes; nothing beyond it is ever chosen. `None`: both have as many logits.
+        temperature: of the amateur's distribution, above 0; in the paper 1 for OPT, 0.5 for GPT-2.
+        alpha: plausibility threshold, from 0 (all tokens) to 1 (the most likely one only); 0.1 in the paper.
+        vocabulary: size of the shared tokenizer, at least 1, where the models pad their logits to different sizes; ids
+            from it on are never chosen. `None`: both have the same number of logits.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: a field has a value that is not allowed.
     """
 
     amateur: Any
@@ -59,27 +59,25 @@ class Contrast:
 
 
 def check_contrast(contrast: Any, model: Any) -> None:
-    """An error where this model cannot be contrasted like that, before any work.
+    """Check that this model can be contrasted, before any work.
 
     Raises:
-        ValueError: contrast is none, or the two vocabularies do not go together; names both sizes.
+        ValueError: contrast is not a `Contrast`, or the vocabularies do not match.
     """
     check_kind(contrast)
     own, theirs = vocabulary_size(model), vocabulary_size(contrast.amateur)
     if contrast.vocabulary is None and own != theirs:
         raise ValueError(
-            f"contrast: the amateur has a vocabulary of {theirs} tokens and the model one of {own}: allowed are models "
-            "with one tokenizer; where they pad it to different sizes, Contrast(vocabulary=...) says its own size"
+            f"contrast: the amateur has a vocabulary of {theirs} tokens and the model one of {own}: both must have one "
+            "tokenizer; where they pad its vocabulary to different sizes, give its size as Contrast(vocabulary=...)"
         )
     if contrast.vocabulary is not None and contrast.vocabulary > min(own, theirs):
-        raise ValueError(
-            f"contrast: vocabulary={contrast.vocabulary}: allowed are at most the {own} tokens of the model "
-            f"and the {theirs} of the amateur"
-        )
+        allowed = f"at most {min(own, theirs)}, as the model has {own} tokens and the amateur {theirs}"
+        raise invalid("contrast.vocabulary", allowed, contrast.vocabulary)
 
 
 def check_kind(contrast: Any) -> None:
-    """ValueError where the argument `contrast` is none."""
+    """ValueError if the argument `contrast` is not a `Contrast`."""
     if not isinstance(contrast, Contrast):
         raise invalid("contrast", "a lade.Contrast or None", contrast)
 
@@ -89,25 +87,25 @@ def vocabulary_size(model: Any) -> int:
 
 
 def contrasted(expert: torch.Tensor, amateur: torch.Tensor, contrast: Contrast) -> torch.Tensor:
-    """The contrastive scores, in at least float32.
+    """Contrastive scores, in at least float32.
 
     Args:
         expert: [..., V] logits of the model.
-        amateur: [..., V'] logits of the amateur, on any device; V' is V unless `contrast.vocabulary` is given.
+        amateur: [..., V'] logits of the amateur, on any device; V' = V unless `contrast.vocabulary` is given.
 
     Returns:
-        [..., V] on the expert's device; -inf beyond `contrast.vocabulary`.
+        [..., V] on the expert's device; -inf from `contrast.vocabulary` on.
     """
     size = contrast.vocabulary or expert.shape[-1]
     precision = torch.promote_types(expert.dtype, torch.float32)
-    likely = expert[..., :size].to(precision).log_softmax(-1)
-    known = amateur[..., :size].to(expert.device, precision).div(contrast.temperature).log_softmax(-1).clamp(min=LEAST)
-    least = likely.amax(-1, keepdim=True) + (math.log(contrast.alpha) if contrast.alpha else -math.inf)
-    scores = torch.where(likely >= least, likely - contrast.weight * known, likely + IMPLAUSIBLE)
+    log_p = expert[..., :size].to(precision).log_softmax(-1)
+    log_q = amateur[..., :size].to(expert.device, precision).div(contrast.temperature).log_softmax(-1).clamp(min=LEAST)
+    threshold = log_p.amax(-1, keepdim=True) + (math.log(contrast.alpha) if contrast.alpha else -math.inf)
+    scores = torch.where(log_p >= threshold, log_p - contrast.weight * log_q, log_p + IMPLAUSIBLE)
     return pad(scores, (0, expert.shape[-1] - size), value=-math.inf)
 
 
 def _check_number(name: str, value: Any, allowed: str, holds: Callable[[float], bool]) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if not number or not holds(value):
-        raise ValueError(f"{name}={shown(value)}: allowed is {allowed}")
+        raise invalid(name, allowed, value)

@@ -1,7 +1,6 @@
-"""Contrastive decoding as a target: two models forward the same trees, each with a cache of its own; one set of scores.
+"""The target of contrastive decoding: two models compute the same trees, each with its own KV cache.
 
-Knows how both run beside each other; the rule is in `lade.target.contrast`; drafting and choosing go on as with
-one model.
+Their logits become one set of scores (`lade.target.contrast`), so drafting and choosing are those of one model.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from lade.target.model import HFTarget, Outputs
 
 
 class ContrastiveTarget:
-    """An expert and an amateur that decode one tree together.
+    """An expert and an amateur that compute the same trees.
 
     Args:
-        expert: the user's model; its cache is what is given back.
-        amateur: the other one, prefilled with the whole prompt by each call.
-        call: the amateur's (`amateur_call`).
+        expert: the user's model; its cache is returned to the caller.
+        amateur: prefilled with the whole prompt in each call.
+        call: the amateur's call (`lade.entry.amateur`).
     """
 
     def __init__(self, expert: HFTarget, amateur: HFTarget, call: Call, contrast: Contrast) -> None:
@@ -38,7 +37,7 @@ class ContrastiveTarget:
         return self.expert.order
 
     def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
-        """The scores after the last prompt token, as node 0 (`HFTarget.prefill`)."""
+        """The scores after the last prompt token, as those of node 0 (`HFTarget.prefill`)."""
         expert = self.expert.prefill(input_ids, generation_config, model_kwargs)
         amateur = self.amateur.prefill(self.call.input_ids, generation_config, self.call.model_kwargs)
         return self._outputs(expert, amateur)
@@ -50,7 +49,7 @@ class ContrastiveTarget:
         return min(self.expert.max_nodes(rows), self.amateur.max_nodes(rows))
 
     def forward(self, drafts: Sequence[Draft]) -> Outputs:
-        """One forward of each model for the drafts of the first n rows; it counts as one."""
+        """One forward of each model, for a draft per row of the first n rows; the clock counts one."""
         return self._outputs(self.expert.forward(drafts), self.amateur.forward(drafts))
 
     def discard(self, slots: Sequence[int]) -> None:
@@ -66,7 +65,7 @@ class ContrastiveTarget:
         self.amateur.swap(one, other)
 
     def export(self, stock: DynamicCache) -> None:
-        """The expert's cache; a call that goes on from it prefills the amateur with the whole text again."""
+        """Export the expert's cache; a call that continues from it prefills the amateur with the whole text again."""
         self.expert.export(stock)
 
     def _outputs(self, expert: Outputs, amateur: Outputs) -> Outputs:

@@ -1,7 +1,7 @@
-"""Leaving attention and MLP sub-layers of a model out for a while: one that is left out adds nothing to the stream.
+"""Skipping attention and MLP sub-layers of a model: a skipped one adds zero to the residual stream.
 
-Only forwards of the thread (or task) that asked for it leave anything out; others on the same model are whole. Knows
-what families call their sub-layers; nothing of drafting.
+Only forwards of the thread or task that applies it skip; others on the same model are complete. Knows the names of
+sub-layers in model families; nothing of drafting.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from lade.base.locks import fork_safe_lock
+from lade.base.shown import invalid
 from lade.target.skipset import SkipSet
 
 LAYERS = ("layers", "h")  # names inside the decoder
@@ -23,31 +24,37 @@ ATTENTION = ("self_attn", "attn", "attention", "self_attention")  # names inside
 MLP = ("mlp", "feed_forward", "block_sparse_moe")
 FEED = ("fc1", "fc2")  # in a layer that is its own MLP
 
-StandIn = Callable[[Callable[..., Any], torch.Tensor], Any]  # the module's own forward, hidden states -> its output
+StandIn = Callable[[Callable[..., Any], torch.Tensor], Any]  # the module's forward, hidden states -> its output
 
-_left_out: ContextVar[frozenset[int]] = ContextVar("lade_left_out", default=frozenset())  # ids of modules
+_skipped: ContextVar[frozenset[int]] = ContextVar("lade_skipped", default=frozenset())  # ids of modules
 _lock = fork_safe_lock()
 _replaced: dict[int, _Replaced] = {}  # by the module's id
 
 
 @dataclass(slots=True)
 class _Replaced:
-    """A module whose forward asks whether it is left out."""
+    """A module whose forward checks whether it is skipped.
 
-    own: Any  # the forward that stood on the instance, `None` where it was the class's
+    Attributes:
+        own: the forward in the instance's `__dict__` before, `None` if there was none.
+        ours: the forward there now.
+        users: scopes that need it.
+    """
+
+    own: Any
     ours: Callable[..., Any]
     users: int = 0
 
 
 class Skipping:
-    """The sub-layers of a model that are left out together.
+    """A model's sub-layers that are skipped together.
 
     Args:
-        model: a transformers causal language model.
-        layers: which of its sub-layers.
+        model: a causal language model of transformers.
+        layers: its sub-layers to skip.
 
     Raises:
-        ValueError: names `layers` or the model, where it has no such sub-layers.
+        ValueError: the model has no such sub-layers, or not under a known name.
     """
 
     def __init__(self, model: Any, layers: SkipSet) -> None:
@@ -56,7 +63,7 @@ class Skipping:
         self.modules: list[tuple[Any, StandIn]] = []
         shared = getattr(model.config.get_text_config(decoder=True), "num_kv_shared_layers", 0)
         if shared and layers.attention:
-            raise ValueError(f"layers.attention={layers.attention}: allowed is (), as layers share keys and values")
+            raise invalid("layers.attention", "(), as layers of the model share keys and values", layers.attention)
         for layer in layers.attention:
             self.modules.append((_named(decoder[layer], ATTENTION), _no_attention))
         for layer in layers.mlp:
@@ -65,8 +72,8 @@ class Skipping:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Forwards inside this scope, in this thread or task, leave them out; the model is as it was afterwards."""
-        token = _left_out.set(self._ids)
+        """Skip them in forwards of this thread or task inside the scope, and restore the model at its end."""
+        token = _skipped.set(self._ids)
         done = []
         try:
             for module, stand_in in self.modules:
@@ -76,28 +83,28 @@ class Skipping:
         finally:
             for module in done:
                 _put_back(module)
-            _left_out.reset(token)
+            _skipped.reset(token)
 
 
-def leaving_out() -> bool:
-    """Whether forwards of this thread or task leave sub-layers out now."""
-    return bool(_left_out.get())
+def is_skipping() -> bool:
+    """Whether forwards of this thread or task skip sub-layers now."""
+    return bool(_skipped.get())
 
 
 def decoder_layers(model: Any) -> Any:
-    """The model's decoder layers, first to last. ValueError where they are not named as in known families."""
+    """The model's decoder layers, first to last. ValueError if they have no known name."""
     for decoder in (model.get_decoder(), model.base_model, getattr(model, "model", None)):
         for name in LAYERS:
             if isinstance(found := getattr(decoder, name, None), torch.nn.ModuleList):
                 return found
-    raise ValueError(f"model={type(model).__name__}: allowed are models whose decoder layers are {' or '.join(LAYERS)}")
+    raise invalid("model", f"one whose decoder layers are named {' or '.join(LAYERS)}", model)
 
 
 def _named(layer: Any, names: tuple[str, ...]) -> Any:
     for name in names:
         if isinstance(found := getattr(layer, name, None), torch.nn.Module):
             return found
-    raise ValueError(f"layers of type {type(layer).__name__}: allowed are layers with one of {', '.join(names)}")
+    raise invalid("model", f"one whose decoder layers have one of {', '.join(names)}", layer)
 
 
 def _mlp(layer: Any) -> list[tuple[Any, StandIn]]:
@@ -108,7 +115,7 @@ def _mlp(layer: Any) -> list[tuple[Any, StandIn]]:
 
 
 def _no_attention(own: Callable[..., Any], hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
-    return torch.zeros_like(hidden), None  # and no weights
+    return torch.zeros_like(hidden), None  # no attention weights
 
 
 def _passed_on(own: Callable[..., Any], hidden: torch.Tensor) -> torch.Tensor:
@@ -120,7 +127,7 @@ def _nothing(own: Callable[..., Any], hidden: torch.Tensor) -> torch.Tensor:
 
 
 def _no_mlp() -> StandIn:
-    """Some mixtures of experts return the router's scores too: what this one returns is asked of it once."""
+    """Some mixtures of experts return the router's scores too: the first call runs one token to see the outputs."""
     others: list[int] = []
 
     def stand_in(own: Callable[..., Any], hidden: torch.Tensor) -> Any:
@@ -137,7 +144,7 @@ def _replace(module: Any, stand_in: StandIn) -> None:
     with _lock:
         entry = _replaced.get(id(module))
         if entry is None:
-            entry = _Replaced(module.__dict__.get("forward"), _asking(module, module.forward, stand_in))
+            entry = _Replaced(module.__dict__.get("forward"), _skippable(module, module.forward, stand_in))
             module.__dict__["forward"] = entry.ours
             _replaced[id(module)] = entry
         entry.users += 1
@@ -150,17 +157,17 @@ def _put_back(module: Any) -> None:
         if entry.users:
             return
         del _replaced[id(module)]
-        if module.__dict__.get("forward") is entry.ours:  # else another's patch is on top, which calls ours
+        if module.__dict__.get("forward") is entry.ours:  # else a later patch is on top and calls ours
             if entry.own is None:
                 del module.__dict__["forward"]
             else:
                 module.__dict__["forward"] = entry.own
 
 
-def _asking(module: Any, whole: Callable[..., Any], stand_in: StandIn) -> Callable[..., Any]:
+def _skippable(module: Any, whole: Callable[..., Any], stand_in: StandIn) -> Callable[..., Any]:
     @functools.wraps(whole)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        if id(module) not in _left_out.get():
+        if id(module) not in _skipped.get():
             return whole(*args, **kwargs)
         return stand_in(whole, args[0] if args else kwargs["hidden_states"])
 

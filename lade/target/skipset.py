@@ -1,4 +1,4 @@
-"""Which sub-layers self-speculation leaves out, and the JSON file that `lade skip-search` keeps them in. No model."""
+"""The sub-layers that self-speculation skips, and the JSON file of `lade skip-search`. Knows no model."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from lade.files.regularfile import MEBIBYTE, naming
 
 FORMAT = "lade skip set"
 VERSION = 1
-MOST = MEBIBYTE  # of a file
+MOST = MEBIBYTE  # size of a file
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSet:
-    """Decoder layers whose attention, and whose MLP, is left out; counted from 0.
+    """Decoder layers whose attention or MLP is skipped, counted from 0.
+
+    Attributes:
+        attention, mlp: ascending layer numbers.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: a field is not a tuple of ascending integers of at least 0.
     """
 
     attention: tuple[int, ...] = ()
@@ -35,24 +38,24 @@ class SkipSet:
             value = getattr(self, name)
             right = isinstance(value, tuple) and all(type(layer) is int and layer >= 0 for layer in value)
             if not right or list(value) != sorted(set(value)):
-                raise ValueError(f"layers.{name}={shown(value)}: allowed is a tuple of ascending numbers of layers")
+                raise invalid(f"layers.{name}", "a tuple of ascending layer numbers", value)
 
     def check(self, layers: int) -> None:
-        """ValueError where a model of so many layers has no such layer."""
+        """ValueError if a model with `layers` layers lacks one of these."""
         for name in ("attention", "mlp"):
             beyond = [layer for layer in getattr(self, name) if layer >= layers]
             if beyond:
-                raise ValueError(f"layers.{name} holds layer {beyond[0]}: allowed are 0 to {layers - 1}")
+                raise invalid(f"layers.{name}", f"layers from 0 to {layers - 1}", getattr(self, name))
 
     def __len__(self) -> int:
         return len(self.attention) + len(self.mlp)
 
 
 def skip_set(layers: Any) -> SkipSet:
-    """What a user may give: a `SkipSet`, a file that `lade skip-search` wrote, or (attention layers, MLP layers).
+    """A skip set from what users pass: a `SkipSet`, a file of `lade skip-search`, or (attention layers, MLP layers).
 
     Raises:
-        ValueError: names `layers` or the file, which cannot be read or holds no skip set.
+        ValueError: `layers` is none of these, or the file cannot be read or holds no skip set.
     """
     if isinstance(layers, SkipSet):
         return layers
@@ -64,7 +67,7 @@ def skip_set(layers: Any) -> SkipSet:
 
 
 def read_skip_set(path: Path) -> SkipSet:
-    """ValueError, which begins with the file's name, where it holds no skip set."""
+    """Read a file of `write_skip_set`; a ValueError about it begins with its path."""
     found = read_object(path, MOST, path)
     if found.get("format") != FORMAT or found.get("version") != VERSION:
         raise ValueError(f"{path}: is not a {FORMAT} of version {VERSION}")
@@ -76,6 +79,10 @@ def read_skip_set(path: Path) -> SkipSet:
 
 
 def write_skip_set(path: Path, layers: SkipSet, measured: Mapping[str, Any]) -> None:
-    """Write a file for `read_skip_set`, in one step; `measured` says what it was found on."""
+    """Write a file for `read_skip_set`, atomically.
+
+    Args:
+        measured: how the set was found, for readers of the file.
+    """
     entry = {"format": FORMAT, "version": VERSION, "attention": layers.attention, "mlp": layers.mlp}
     put_in_place(path, (json.dumps(entry | {"measured": dict(measured)}, indent=2) + "\n").encode())

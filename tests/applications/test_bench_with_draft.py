@@ -197,9 +197,15 @@ def test_a_companion_is_copied_once(pair: Companion) -> None:
 
 def test_what_two_models_or_one_cannot_do_is_told(pair: Companion) -> None:
     model = load(STORIES)[0]
-    assert "attention holds layer 9" in str(beside(pair, "self_speculative:skip=9/")[1].refusal(model, 1))
-    assert "alpha=2.0: allowed" in str(beside(pair, "contrastive:contrast_alpha=2")[1].refusal(model, 1))
-    assert "vocabulary=600" in str(beside(pair, "contrastive", vocabulary=600)[1].refusal(model, 1))
+    assert "layers.attention must be layers from 0 to " in str(
+        beside(pair, "self_speculative:skip=9/")[1].refusal(model, 1)
+    )
+    assert "alpha must be a number from 0 to 1, got 2.0" in str(
+        beside(pair, "contrastive:contrast_alpha=2")[1].refusal(model, 1)
+    )
+    assert "contrast.vocabulary must be at most" in str(
+        beside(pair, "contrastive", vocabulary=600)[1].refusal(model, 1)
+    )
 
 
 def test_layers_are_read_from_the_option_or_a_file(tmp_path: Path) -> None:
@@ -276,7 +282,7 @@ def test_a_reference_model_of_its_own_is_asked(prompts: Path, folder: Path, tmp_
         (("--draft", "DRAFT", "--methods", "assisted", "--batch", "2"), "method 'assisted': decodes one prompt"),
         (
             ("--methods", "self_speculative", "--skip", "7/"),
-            "method 'self_speculative': layers.attention holds layer 7",
+            "method 'self_speculative': layers.attention must be layers from 0 to 4, got (7,)",
         ),
         (("--methods", "self_speculative", "--skip", "absent.json"), "absent.json"),
         (("--methods", "self_speculative", "--skip", "BINARY"), "weights: is not JSON"),

@@ -353,8 +353,11 @@ def test_wrong_options_are_named() -> None:
         (lambda: lade.MultiCandidate(draft, widths=(16, 16)), r"widths must be .* at most 256 nodes, got \(16, 16\)"),
         (lambda: lade.MultiCandidate(draft, replacement=3), "replacement must be .*, got 3"),  # type: ignore[arg-type]
         (lambda: lade.SelfSpeculative(3), "layers must be .*, got 3"),
-        (lambda: lade.SelfSpeculative(((1, 0), ())), r"layers.attention=\(1, 0\)"),
-        (lambda: lade.SelfSpeculative(((), (-1,))), r"layers.mlp=\(-1,\)"),
+        (
+            lambda: lade.SelfSpeculative(((1, 0), ())),
+            r"layers\.attention must be a tuple of ascending .*, got \(1, 0\)",
+        ),
+        (lambda: lade.SelfSpeculative(((), (-1,))), r"layers\.mlp must be .*, got \(-1,\)"),
     )
     for make, message in cases:
         with pytest.raises(ValueError, match=message):
@@ -373,7 +376,7 @@ def test_what_does_not_go_together_is_named() -> None:
         lade.generate(model, **prompt, method=method, reference=[1, 2])
     with pytest.raises(ValueError, match=r"method must be a lade\.DraftModel, .* or None, got 'fast'"):
         lade.generate(model, **prompt, method="fast")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"layers.mlp holds layer 2: allowed are 0 to 1"):
+    with pytest.raises(ValueError, match=r"layers\.mlp must be layers from 0 to 1, got \(2,\)"):
         lade.generate(model, **prompt, method=lade.SelfSpeculative(((), (2,))))
     with pytest.raises(ValueError, match="warm"), lade.lookahead(model, method=method, warm=True):
         pass

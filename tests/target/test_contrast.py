@@ -44,7 +44,7 @@ def contrast(**fields: Any) -> lade.Contrast:
     ],
 )
 def test_fields_are_checked(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^{field}(=.*allowed is| must be )"):
+    with pytest.raises(ValueError, match=rf"^{field} must be .*, got "):
         contrast(**{field: value})
 
 
