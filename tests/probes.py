@@ -31,8 +31,8 @@ def assert_goes_with_its_verdict(probed: Callable[[], PreTrainedModel]) -> None:
     """`probed` makes a model, and has it probed; neither model nor verdict outlives its last reference."""
     model = probed()
     gc.collect()  # models of other tests
-    before, trace = len(probe._verdicts), weakref.ref(model)
+    before, trace = len(probe._reasons), weakref.ref(model)
     del model
     gc.collect()
     assert trace() is None
-    assert len(probe._verdicts) == before - 1
+    assert len(probe._reasons) == before - 1

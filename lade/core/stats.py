@@ -1,6 +1,6 @@
-"""What a call did and what it cost: counted while it runs, frozen at its end, kept in a bounded history.
+"""Statistics of calls: tokens, steps, acceptance and seconds.
 
-`last_stats` is per context (thread or task); the history is process-wide. Knows no model.
+`last_stats` is local to the context (thread or task); the history is process-wide and bounded. Knows no model.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from lade.base.locks import fork_safe_lock
 from lade.core.tally import Acceptance, Tally, together
 from lade.files.atomic import put_in_place
 
-HISTORY = 10_000  # calls remembered
+HISTORY = 10_000  # calls
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationStats:
-    """One call of `generate`.
+    """Statistics of one call of `generate`.
 
     Attributes:
-        rows: sequences decoded side by side.
-        new_tokens: tokens emitted over all rows, the first of each included.
-        steps: forwards after the prefill, a forward of n rows counted n times.
-        forward_tokens: draft nodes sent through the model, roots included.
-        proposed, verified, accepted, verified_by_depth, accepted_by_depth, accepted_lengths: what became of drafts,
-            over all rows (`lade.core.tally.Acceptance`); those accepted sum to `accepted_tokens`.
-        by_row: the same for each row of a batch; empty where there is one row.
-        widths: nodes of a row's forward, padding included -> how many forwards had so many.
-        decisions: why they had so many -> how often (`lade.pace.controller`); empty where nothing chose.
+        rows: sequences of the batch.
+        new_tokens: tokens emitted in all rows, the first of each included.
+        steps: forwards after the prefill; a forward of n rows counts n times.
+        forward_tokens: nodes of all forwards, roots included.
+        proposed, verified, accepted, verified_by_depth, accepted_by_depth, accepted_lengths: counts of draft tokens
+            over all rows (`lade.core.tally.Acceptance`); `accepted` sums to `accepted_tokens`.
+        by_row: the same counts per row of a batch; empty for one row.
+        widths: nodes per row in a forward, padding included -> number of forwards.
+        decisions: reason for the size of a tree -> how often (`lade.pace.controller`); empty where sizes are fixed.
         prefill_seconds: the prompt's forward.
-        model_seconds: inside the model's forward after the prefill. On an accelerator this is the time to launch it.
+        model_seconds: forwards after the prefill. On an accelerator this is the time to launch them.
         host_seconds: everything else after the prefill.
-        draft_seconds: the part of it that chose what to draft.
-        fallback: why plain decoding ran instead, or `None`; then only rows and new_tokens are counted.
+        draft_seconds: the part of host_seconds that chose what to draft.
+        fallback: why plain decoding ran instead, or `None`; with a fallback only rows and new_tokens are counted.
     """
 
     rows: int
@@ -64,7 +64,7 @@ class GenerationStats:
 
     @property
     def tokens_per_step(self) -> float:
-        """new_tokens / steps; 0 where there was no step."""
+        """new_tokens / steps; 0 without steps."""
         return self.new_tokens / self.steps if self.steps else 0.0
 
     @property
@@ -78,12 +78,12 @@ class GenerationStats:
 
     @property
     def acceptance_rate(self) -> float:
-        """The share of places with drafts at which one was accepted: α of speculative decoding; 0 without drafts."""
-        places = sum(self.verified_by_depth.values())
-        return self.accepted_tokens / places if places else 0.0
+        """Accepted tokens per verified position, the α of speculative decoding; 0 without drafts."""
+        positions = sum(self.verified_by_depth.values())
+        return self.accepted_tokens / positions if positions else 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """All fields and the derived figures, ready for JSON."""
+        """All fields and derived figures, for JSON."""
         derived = ("tokens_per_step", "mean_forward_tokens", "accepted_tokens", "acceptance_rate")
         return asdict(self) | {name: getattr(self, name) for name in derived}
 
@@ -98,7 +98,7 @@ class GenerationStats:
 
 
 class Timed:
-    """Adds the seconds inside to a field of a clock. Every step enters two: `contextlib` takes three times as long."""
+    """Adds the seconds in its scope to a field of a clock. Two per step: `contextlib` takes three times as long."""
 
     __slots__ = ("_begin", "_clock", "_name")
 
@@ -114,12 +114,12 @@ class Timed:
 
 
 class Clock:
-    """Counts forwards and the time in and outside them."""
+    """Counts forwards, their tokens and seconds."""
 
     def __init__(self) -> None:
         self.steps = self.forward_tokens = 0
         self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
-        self.tallies: defaultdict[int, Tally] = defaultdict(Tally)  # of each row of the user's batch
+        self.tallies: defaultdict[int, Tally] = defaultdict(Tally)  # by row of the user's batch
         self.widths: Counter[int] = Counter()
         self._begin = time.perf_counter()
 
@@ -131,7 +131,12 @@ class Clock:
         self.prefill_seconds = self._begin - start
 
     def forward(self, tokens: int, rows: int, width: int) -> Timed:
-        """Count a forward; the time inside is the model's."""
+        """Count a forward and the seconds in its scope.
+
+        Args:
+            tokens: nodes of all rows.
+            width: nodes per row, padding included.
+        """
         self.steps += rows
         self.forward_tokens += tokens
         self.widths[width] += 1
@@ -139,7 +144,7 @@ class Clock:
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Forwards inside are no steps, as they decode nothing; their time counts."""
+        """Forwards in this scope do not count as steps, since they decode nothing; their time counts."""
         counts = self.steps, self.forward_tokens, self.widths.copy()
         yield
         self.steps, self.forward_tokens, self.widths = counts
@@ -171,7 +176,7 @@ class Clock:
 
 
 class CompanionClock(Clock):
-    """The clock of a model that runs beside another one: its time counts as the other's, its forwards do not count."""
+    """The clock of a second model in the same step: adds its time to the first model's, and counts no forwards."""
 
     def __init__(self, first: Clock) -> None:
         super().__init__()
@@ -194,7 +199,7 @@ _lock = fork_safe_lock()
 
 
 def record(stats: GenerationStats, debug: int = 0) -> None:
-    """Make this the last call of the current context and add it to the history; print it where `debug` is set."""
+    """Set the `last_stats` of this context and append to the history; print them if `debug` is set."""
     _last.set(stats)
     with _lock:
         _history.append(stats)
@@ -203,17 +208,17 @@ def record(stats: GenerationStats, debug: int = 0) -> None:
 
 
 def last_stats() -> GenerationStats | None:
-    """The last call that lade saw in this thread or task; `None` before the first."""
+    """Statistics of the last call in this thread or task; `None` before the first."""
     return _last.get()
 
 
 def log_history() -> list[GenerationStats]:
-    """The calls of this process, oldest first, at most the last 10,000."""
+    """Statistics of the last 10,000 calls of this process, oldest first."""
     with _lock:
         return list(_history)
 
 
 def save_log(path: str | Path) -> None:
-    """Write the history as JSON lines, one object per call; an existing file is replaced at once or not at all."""
+    """Write the history as JSON lines, one object per call; an existing file is replaced atomically."""
     check_path("path", path)
     put_in_place(Path(path), "".join(json.dumps(stats.as_dict()) + "\n" for stats in log_history()).encode())

@@ -1,4 +1,4 @@
-"""What became of the drafts of one request, counted step by step. Knows trees and verdicts; no time and no model."""
+"""Counts of proposed, verified and accepted draft tokens. Knows trees and verdicts; no time and no model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lade.core.tree import Draft
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """A tally at its end, of one request or of several.
+    """Counts over all steps of one request or several.
 
     Attributes:
-        steps: forwards that it took part in.
-        proposed: draft tokens per source, each one token of the budget.
-        verified: those of them whose parent was accepted, so that the model's choice was compared with them.
-        accepted: those that it chose.
-        verified_by_depth: distance from the root -> steps that compared the model's choice there with drafted tokens.
-        accepted_by_depth: those of them where it was one of these tokens.
-        accepted_lengths: tokens emitted by a step, the model's own included -> how many steps.
+        steps: forwards.
+        proposed: source -> draft tokens, each a node of a tree.
+        verified: source -> draft tokens whose parent was accepted, so that the model's choice was compared with them.
+        accepted: source -> draft tokens that the model chose.
+        verified_by_depth: distance from the root -> steps that compared the model's choice there with draft tokens.
+        accepted_by_depth: distance from the root -> steps that accepted a draft token there.
+        accepted_lengths: tokens that a step emitted, the model's own included -> number of steps.
     """
 
     steps: int
@@ -35,18 +35,18 @@ class Acceptance:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts; a step adds to few of them, since it stands between two forwards."""
+    """Counts of one request. A step adds to as few as possible; `acceptance` derives the others."""
 
     proposed: Counter[str] = field(default_factory=Counter)
     verified: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
-    lengths: Counter[int] = field(default_factory=Counter)  # tokens emitted by a step
-    missed: Counter[int] = field(default_factory=Counter)  # depths whose drafted tokens the model did not choose
+    lengths: Counter[int] = field(default_factory=Counter)  # tokens that a step emitted
+    missed: Counter[int] = field(default_factory=Counter)  # depths at which all draft tokens were rejected
 
     def add(self, draft: Draft, verdict: Verdict) -> None:
         path = verdict.path
         self.lengths[len(path)] += 1
-        if len(draft) == 1:  # nothing was drafted: this step is to take no longer than one of plain decoding
+        if len(draft) == 1:  # no draft: a step costs no more than one of plain decoding
             return
         sources, on_path = draft.sources, set(path)
         compared = [node for node, parent in enumerate(draft.parents) if parent in on_path]
@@ -73,7 +73,7 @@ class Tally:
 
 
 def together(tallies: Iterable[Tally]) -> Tally:
-    """The sum of several."""
+    """The sum of several tallies."""
     whole = Tally()
     for tally in tallies:
         for name in Tally.__slots__:

@@ -1,13 +1,12 @@
-"""Emission for drafts that were drawn from a distribution: their rule chooses, and the law is the model's distribution.
+"""Emission for drafts that were drawn from a distribution: an acceptance rule keeps the model's distribution.
 
-Coins, and what is drawn where no candidate is taken, come from the default generator of the device, the one that plain
-sampling uses: the same seed gives the same text again, though not plain decoding's. Knows no drafting.
+Random numbers come from the default generator of the device, which plain sampling uses too: a seed reproduces the text,
+but it is another text than that of plain decoding. Knows no drafting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -31,16 +30,16 @@ class ProposedAtOnce(AtOnce):
         probabilities = scores.softmax(-1)  # [n * Q, V]
         tokens = torch.multinomial(probabilities, 1)[:, 0]
         width = len(outputs.columns)
-        places = [
+        drafted = [
             (slot * width + outputs.columns[node], draft.proposals, node)
             for slot, draft in enumerate(drafts)
             if draft.proposals is not None
             for node in draft.proposals.drawn
         ]
-        if places:
-            index = torch.tensor([place for place, _, _ in places], device=tokens.device)
-            asked = [(proposals, node) for _, proposals, node in places]
-            tokens[index] = _decided(probabilities[index], asked)
+        if drafted:
+            index = torch.tensor([row for row, _, _ in drafted], device=tokens.device)
+            nodes = [(proposals, node) for _, proposals, node in drafted]
+            tokens[index] = _decided(probabilities[index], nodes)
         return tokens.tolist()
 
 
@@ -59,10 +58,10 @@ class ProposedTokenByToken(TokenByToken):
         return int(_decided(probabilities, [(proposals, node)]).item())
 
 
-def _decided(probabilities: torch.Tensor, asked: Sequence[tuple[Proposals, Any]]) -> torch.Tensor:
-    """[M] tokens for [M, V] probabilities after M nodes of drafts that share a rule."""
-    drawn = [proposals.drawn[node] for proposals, node in asked]
+def _decided(probabilities: torch.Tensor, nodes: Sequence[tuple[Proposals, int]]) -> torch.Tensor:
+    """[M] tokens from [M, V] probabilities after M nodes, each with its draft's proposals; all share a rule."""
+    drawn = [proposals.drawn[node] for proposals, node in nodes]
     most = max(map(len, drawn))
     padded = torch.tensor([[*tokens, *[-1] * (most - len(tokens))] for tokens in drawn], device=probabilities.device)
-    laws = torch.stack([proposals.laws[node] for proposals, node in asked]).to(probabilities)
-    return decide(asked[0][0].rule, probabilities, laws, padded)
+    laws = torch.stack([proposals.laws[node] for proposals, node in nodes]).to(probabilities)
+    return decide(nodes[0][0].rule, probabilities, laws, padded)

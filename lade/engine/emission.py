@@ -1,7 +1,7 @@
-"""Choosing and emitting tokens exactly as transformers' own decoding does, once per token.
+"""Choosing and emitting tokens as plain decoding does, once per token.
 
-Two ways with one outcome: `AtOnce` chooses after all nodes of a forward with one small copy to the host, for processors
-that do not look at the text; `TokenByToken` runs every processor once per emitted token. Knows no drafting.
+`AtOnce` chooses after all nodes of a forward together, with one small copy to the host, for processors that do not read
+the text; `TokenByToken` runs every processor once per emitted token. Both emit the same tokens. Knows no drafting.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class AtOnce:
 
     Args:
         requests: all rows of the call.
-        processors: text-blind ones, applied to [n * Q, V] scores.
+        processors: of `purity.TEXT_BLIND`, applied to [n * Q, V] scores.
         ends: the stop rule.
-        noise: for sampling, else `None` for the most likely token.
+        noise: for sampling; `None` chooses the most likely token.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AtOnce:
     def _pick(
         self, scores: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
     ) -> list[int]:
-        """A token for each of [n * Q, V] scores."""
+        """n * Q tokens from [n * Q, V] scores."""
         if self.noise is None:
             return scores.argmax(-1).tolist()
         self.noise.forget(min(request.emitted for request in self.all if not request.finished))
@@ -68,7 +68,7 @@ class AtOnce:
     def _noise_at(
         self, noise: Noise, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
     ) -> torch.Tensor:
-        """[n * Q, V]: a node at depth d chooses the token d places after the root's."""
+        """[n * Q, V]; a node at depth d takes the noise of the d-th index after the root's."""
         vocabulary = outputs.logits.shape[-1]
         rows = []
         for request, draft in zip(requests, drafts, strict=True):
@@ -79,7 +79,7 @@ class AtOnce:
     def choose(self, slot: int, node: int) -> int:
         if self.choices is None:
             return self.outputs.greedy(slot, node)
-        return checked(self.choices[slot][self.outputs.columns[node]])  # nodes that are not visited need no law
+        return checked(self.choices[slot][self.outputs.columns[node]])  # other nodes may have no distribution
 
     def emit(self, slot: int, token: int) -> bool:
         request = self.active[slot]
@@ -90,14 +90,14 @@ class AtOnce:
 
 
 class TokenByToken:
-    """Runs the processors of a call and its stop rule once per emitted token, on that row's text so far.
+    """Runs processors and the stop rule once per emitted token, on the row's text so far.
 
     Args:
         requests: all rows of the call.
         ends: the stop rule.
-        text: their token ids; kept up to date here.
-        noise: for sampling, else `None` for the most likely token.
-        record: where scores and logits go.
+        text: the token ids of all rows; emitted tokens are appended.
+        noise: for sampling; `None` chooses the most likely token.
+        record: scores and logits are appended.
     """
 
     def __init__(
@@ -128,16 +128,17 @@ class TokenByToken:
         return self._pick(request, slot, node, self._scored(request.row, self.outputs.at(slot, node)))
 
     def pad(self, token: int, row: int, logits: torch.Tensor) -> None:
-        """Record what plain decoding computes behind a row's end, where it emits padding whatever the scores are.
+        """Record scores and logits behind a row's end, where plain decoding emits padding.
 
         Args:
-            logits: [1, V] after the row's text so far, to which the token is added.
+            token: the padding token, appended to the row's text.
+            logits: [1, V] after the row's text so far.
         """
         self._scored(row, logits)
         self.text.append(row, token)
 
     def _scored(self, row: int, logits: torch.Tensor) -> torch.Tensor:
-        """[1, V] scores of [1, V] logits after a row's text so far; both are recorded where that is wanted."""
+        """[1, V] scores from [1, V] logits after a row's text so far; both are recorded if asked for."""
         logits = logits.to(copy=True, dtype=torch.float32, device=self.text.device)
         scores: torch.Tensor = self.processors[row](self.text.of(row), logits)
         if self.record.wants_scores:
@@ -147,7 +148,7 @@ class TokenByToken:
         return scores
 
     def _pick(self, request: Request, slot: int, node: int, scores: torch.Tensor) -> int:
-        """A token for [1, V] scores."""
+        """A token from [1, V] scores."""
         if self.noise is None:
             return int(scores.argmax(-1).item())
         noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype).narrow(0, request.row, 1)

@@ -1,4 +1,4 @@
-"""What a call asks of a way of drafting that needs a model (`lade.entry.methods`)."""
+"""The protocol of drafting methods that need a model (`lade.entry.methods`)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from lade.target.model import HFTarget
 
 
 class Method(Protocol):
-    """A way of drafting that needs a model. Its drafts keep greedy text, and the distribution of sampled text."""
+    """Drafts with a model. Greedy text and the distribution of sampled text stay those of plain decoding."""
 
     @property
     def likeliest(self) -> bool:
-        """Whether drafts are certain even where the target samples; its text is then plain decoding's with the seed."""
+        """Whether drafts are not random even where the target samples; a seed then gives plain decoding's text."""
         ...
 
     def check(self, target: Any) -> None:
-        """ValueError, which names the argument, where this target can never be served."""
+        """ValueError about an argument with which this target can never decode."""
         ...
 
     def reason(self, call: Call) -> str | None:
-        """Why this call must decode plainly, or `None`."""
+        """Why this call must fall back to plain decoding, or `None`."""
         ...
 
     def drafter(self, call: Call, target: HFTarget) -> Drafter:

@@ -1,6 +1,6 @@
-"""Which of transformers' processors and criteria may be asked row by row, or for many nodes at once. One table each.
+"""Logits processors and stopping criteria of transformers that may run row by row, or on many nodes at once.
 
-A class that is not named here, unknown user classes included, takes part in batches of one only.
+A class that is not in these tables, such as a user's, runs in batches of one only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ def _classes(module: Any, *names: str) -> frozenset[type]:
     return frozenset(getattr(module, name) for name in names if hasattr(module, name))
 
 
-# Processors whose outcome depends on the scores alone, row by row.
+# Processors that read the scores of a row only.
 TEXT_BLIND = _classes(
     logits_process,
     *("TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper", "TypicalLogitsWarper"),
     *("EpsilonLogitsWarper", "EtaLogitsWarper", "InfNanRemoveLogitsProcessor", "LogitNormalization"),
     "SuppressTokensLogitsProcessor",
 )
-# Processors that treat every row of a batch by itself, from its own tokens and its own length.
+# Processors that read the scores, tokens and length of a row only.
 ROW_PURE = TEXT_BLIND | _classes(
     logits_process,
     *("RepetitionPenaltyLogitsProcessor", "NoRepeatNGramLogitsProcessor", "SequenceBiasLogitsProcessor"),
@@ -32,15 +32,16 @@ ROW_PURE = TEXT_BLIND | _classes(
     *("ForcedBOSTokenLogitsProcessor", "ForcedEOSTokenLogitsProcessor", "ExponentialDecayLengthPenalty"),
     *("SuppressTokensAtBeginLogitsProcessor", "TopHLogitsWarper"),
 )
-# Criteria that look at nothing but token ids and their number, so that the host can decide.
+# Criteria that read token ids and their number only, so that the host can decide.
 HOST_CRITERIA = _classes(stopping_criteria, "MaxLengthCriteria", "EosTokenCriteria")
+# Criteria that read the tokens of a row only, and no scores.
 ROW_PURE_CRITERIA = HOST_CRITERIA | _classes(stopping_criteria, "MaxTimeCriteria", "StopStringCriteria")
-# Settings of a processor that hold one entry per row of the batch.
+# Attributes of processors with one entry per row of the batch.
 PER_ROW = {"RepetitionPenaltyLogitsProcessor": "prompt_ignore_length"}
 
 
 def processors_of_row(processors: LogitsProcessorList, row: int, rows: int) -> LogitsProcessorList:
-    """The processors as one row of a batch sees them; in a batch of one they are used as they are."""
+    """The processors for one row of a batch; in a batch of one these are the processors themselves."""
     if rows == 1:
         return processors
     return LogitsProcessorList(_of_row(processor, row) for processor in processors)

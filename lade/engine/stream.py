@@ -1,4 +1,4 @@
-"""Handing tokens to a streamer as plain decoding does. Knows requests, no model and no choosing."""
+"""Streaming tokens as plain decoding does. Knows requests, no model and no sampling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from lade.core.request import Request
 
 
 class Stream:
-    """Hands tokens to a streamer as plain decoding does: one index at a time, all rows together."""
+    """Sends tokens to a streamer one index at a time, all rows together.
+
+    Args:
+        streamer: of transformers, or `None`.
+        pad: sent for rows that have ended.
+    """
 
     def __init__(self, streamer: Any, requests: Sequence[Request], pad: int) -> None:
         self.streamer, self.requests, self.pad = streamer, requests, pad
@@ -19,6 +24,7 @@ class Stream:
         self.begin_step = getattr(streamer, "begin_step", lambda: None)
 
     def flush(self) -> None:
+        """Send every index that all rows have reached."""
         if self.streamer is None:
             return
         waiting = [request.emitted for request in self.requests if not request.finished]

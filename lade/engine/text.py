@@ -1,4 +1,4 @@
-"""The token ids of a call's rows as processors and criteria want to see them, kept up to date token by token."""
+"""The token ids that processors and criteria read, extended token by token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import torch
 
 
 class Text:
-    """The token ids of all rows, padding included, as processors and criteria want to see them: [B, length]."""
+    """The token ids of all rows, padding included.
+
+    Args:
+        input_ids: [B, P]; copied.
+    """
 
     def __init__(self, input_ids: torch.Tensor) -> None:
         self.device = input_ids.device
@@ -26,7 +30,7 @@ class Text:
 
 
 class UnreadText:
-    """In place of `Text` where no processor and no criterion looks at token ids: nothing is kept up to date."""
+    """Replaces `Text` where no processor and no criterion reads token ids: stores nothing."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

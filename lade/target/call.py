@@ -1,4 +1,4 @@
-"""A call of transformers' decoding method, as its arguments stand when lookahead takes it over."""
+"""The arguments of transformers' decoding method, which lookahead replaces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers.generation import stopping_criteria
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The arguments of transformers' decoding method."""
+    """One call of transformers' decoding method."""
 
     model: Any
     input_ids: torch.Tensor
@@ -43,6 +43,6 @@ class Call:
 
 
 def generated_length(call: Call) -> float:
-    """The most tokens that the sequence may have in the end, as far as the criteria say."""
+    """The most tokens of a sequence, prompt included, by the stopping criteria; infinity if none limits it."""
     lengths = [c.max_length for c in call.criteria if isinstance(c, stopping_criteria.MaxLengthCriteria)]
     return min(lengths, default=math.inf)

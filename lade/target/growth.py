@@ -1,9 +1,9 @@
-"""Trees that grow over several forwards of a step, as a drafting model needs: each one computes the newest nodes.
+"""Trees that a drafting model grows over several forwards of a step, each of which computes the newest nodes.
 
-What was computed stands behind the row's tokens, in the order of the nodes, until the step's path is kept or the next
-forward writes over it. Knows targets and trees, nothing about choosing tokens.
+Keys and values of nodes are stored behind the row's tokens, in node order, until the step keeps a path. Knows targets
+and trees, nothing of choosing tokens.
 
-n rows, T new nodes of a row (padded), C nodes of its tree up to these (padded).
+n rows, T new nodes per row (padded), C nodes per row up to the newest (padded).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from lade.core.tree import TreeBuilder, ancestor_matrix
 from lade.target.masks import Block
 from lade.target.model import HFTarget
 
-Span = tuple[int, int]  # nodes that a forward computes: from the first on, the second one left out
+Span = tuple[int, int]  # nodes that a forward computes: first, end (exclusive)
 
 
 def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
-    """Prefill all but each text's last token, which is the first root; texts may differ in length."""
+    """Prefill all tokens of each text but the last, which is the first root; texts may differ in length."""
     width = max(map(len, texts)) - 1
     device = target.device
     padding = [width - len(text) + 1 for text in texts]
@@ -38,13 +38,12 @@ def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
 
 
 def grow(target: HFTarget, trees: Sequence[TreeBuilder], spans: Sequence[Span], queries: Sequence[int]) -> torch.Tensor:
-    """Compute the newest nodes of the trees in the first n rows.
+    """Compute the newest nodes of trees in the first n rows.
 
     Args:
-        trees: row i's tree; its root's parent is the last token kept.
-        spans: which nodes of each; those before have been computed in this step, those behind are left out. A row whose
-            span is empty goes along without a node.
-        queries: whose logits are wanted, counted from the beginning of the spans.
+        trees: one per row; the root follows the row's last cached token.
+        spans: the nodes to compute per row; earlier ones were computed in this step. A span may be empty.
+        queries: nodes whose logits are returned, as offsets from the start of the spans.
 
     Returns:
         [n, len(queries), V] logits.
@@ -67,7 +66,7 @@ def _inputs(
     tokens, own, depths, visible = [], [], [], []
     for tree, (first, end) in zip(trees, spans, strict=True):
         padding = [0] * (nodes - end + first)
-        root = tree.tokens[0]  # stands for what cannot be read, as it is surely harmless
+        root = tree.tokens[0]  # replaces unreadable tokens and fills up: its keys and values are in use anyway
         readable = [token if token < target.vocabulary else root for token in tree.tokens[first:end]]
         tokens.append(readable + [root] * len(padding))
         own.append(tree.depths[first:end] + padding)
@@ -78,6 +77,6 @@ def _inputs(
     return target.inputs(tokens, positions, block)
 
 
-@lru_cache(maxsize=1024)  # drafts of one method are much alike
+@lru_cache(maxsize=1024)  # trees of one method are often equal
 def _ancestors(parents: tuple[int, ...], size: int) -> torch.Tensor:
     return ancestor_matrix(list(parents), size)

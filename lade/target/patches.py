@@ -1,7 +1,7 @@
-"""What stands on a model besides its classes: hooks, methods replaced on an instance, parts in training mode.
+"""Patches on a model: hooks, methods replaced on an instance, modules in training mode.
 
-Patches of known libraries do the same to every token, or the self-probe finds them out; what a user's own code does to
-a tree of tokens nobody can tell, as it may count calls, look at shapes or be switched on later. Knows no tree.
+Patches of known libraries treat all tokens alike, or the self-probe detects them. What a user's code does to a token
+tree is unknown: it may count calls, read shapes or be switched on later. Knows no tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-# Packages whose patches are left to the self-probe.
+# Packages whose patches the self-probe judges.
 KNOWN = {
     "accelerate",
     "bitsandbytes",
@@ -27,23 +27,23 @@ KNOWN = {
     "torch",
     "transformers",
 }
-HARMLESS = {"lade", "transformers"}  # whose hooks only look on
-OF_ONE_CALL = "peft.tuners."  # whose hooks serve the rows of one call: mixed adapters, activated ones
+HARMLESS = {"lade", "transformers"}  # packages whose hooks change nothing
+OF_ONE_CALL = "peft.tuners."  # modules whose hooks depend on the rows of a call: mixed and activated adapters
 HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 CALLED = {"forward", "__call__", "_call_impl", "_wrapped_call_impl"}  # what runs when a module is called
-# Bases whose methods play no part in a forward.
+# Modules of base classes whose methods no forward runs.
 BASES = ("torch.nn.modules.module", "transformers.modeling_utils", "transformers.generation", "transformers.utils")
 LOOP = ("prepare_inputs_for_generation", "_update_model_kwargs_for_generation", "_prefill", "_has_unfinished_sequences")
 
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """What was found on a model.
+    """The patches on a model.
 
     Attributes:
-        foreign: what code of no known library put there, in words; `None` where there is none.
-        key: differs once anything changes that may change what the model computes.
-        training: whether a part of the model is in training mode.
+        foreign: describes a patch that is of no known library; `None` if there is none.
+        key: changes with every patch that may change what the model computes.
+        training: whether a module is in training mode.
     """
 
     foreign: str | None
@@ -52,7 +52,7 @@ class Patches:
 
 
 class _Same:
-    """Equal while it is about the very same object; keeps none alive, since many hold the model."""
+    """Compares objects by identity, through a weak reference where possible, since many patches hold the model."""
 
     __slots__ = ("_hash", "_thing")
 
@@ -75,7 +75,7 @@ def _reference(thing: Any) -> Callable[[], Any]:
 
 
 def patches_of(model: torch.nn.Module) -> Patches:
-    """Look at every module of a model once; every call does, so it takes a third of a microsecond for each."""
+    """Inspect all modules of a model. Runs in every call: a third of a microsecond per module."""
     patched: list[tuple[int, torch.nn.Module]] = []
     training: list[int] = []
     kinds: dict[Any, frozenset[str]] = {}
@@ -111,7 +111,7 @@ def patches_of(model: torch.nn.Module) -> Patches:
 
 
 def overridden(model: Any) -> str | None:
-    """Which method of plain decoding's loop comes from outside transformers (and PEFT), in words, or `None`."""
+    """Describes a method of plain decoding's loop that is not of transformers or PEFT, or `None`."""
     for name in LOOP:
         for function in _layers(getattr(model, name, None)):
             if _package(function) not in ("transformers", "peft"):
@@ -121,14 +121,14 @@ def overridden(model: Any) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _methods(kind: Any) -> frozenset[str]:
-    """Names that, found on an instance, stand for a method of its class that a forward may run."""
+    """Names that, set on an instance, replace a method of its class that a forward may run."""
     classes = [each for each in kind.__mro__ if not each.__module__.startswith(BASES) and each is not object]
     names = {name for each in classes for name, value in vars(each).items() if callable(value)}
     return frozenset(names | CALLED) - {"prepare_inputs_for_generation"}
 
 
 def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """Hooks and replaced methods of an instance, but for those that change nothing."""
+    """Names and functions of the hooks and replaced methods of a module, without those that change nothing."""
     own = module.__dict__
     for hooks in HOOKS:
         yield from ((hooks, hook) for hook in own[hooks].values() if _package(hook) not in HARMLESS)
@@ -165,7 +165,7 @@ def _foreign(name: str, function: Any, module: torch.nn.Module, model: torch.nn.
 
 
 def _layers(function: Any) -> Iterator[Any]:
-    """A function, and what decorators say that it wraps."""
+    """A function and those that it wraps by `__wrapped__`."""
     for _ in range(16):
         if function is None:
             return
@@ -178,7 +178,7 @@ def _package(function: Any) -> str:
 
 
 def _origin(function: Any) -> str:
-    """The module that a function was written in; of an object that is called, its class's."""
+    """The module that defines a function, or the class of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)

@@ -1,8 +1,8 @@
-"""The self-probe: does this model give a tree the logits that its paths would get alone?
+"""The self-probe: whether a model computes the same logits for a tree as for each of its paths alone.
 
-Once per model, and again once anything changed that may change what it computes. It catches what no configuration
-tells: masks or positions that are ignored, caches that mix rows, forwards of one token that compute something else.
-Tokens are fixed, so no random generator is touched.
+Runs once per model, and again after a change that may change its logits. It detects what the configuration does not
+show: masks or positions that are ignored, caches that mix rows, forwards of one token that compute something else. Its
+tokens are fixed, so no random generator is used.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from lade.target.patches import patches_of
 
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
-LONGEST = 16  # tokens of a text with its draft
+LONGEST = 16  # bound on the tokens of a text with its draft
 ULPS = 4
 STEPS = 3  # one-token forwards of a model in full precision
-REMEMBERED = 64  # verdicts per model
-FLOAT32_SHARE = 1e-3  # of the logits' standard deviation: float32 noise is 1e-5 of it, a wrong mask 0.1 and more
+REMEMBERED = 64  # results stored per model
+FLOAT32_SHARE = 1e-3  # of the logits' standard deviation; rounding in float32 is 1e-5 of it, a wrong mask 0.1 or more
 
-_verdicts: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
+_reasons: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
 _locks = ModelLocks()
 
 
 def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> str | None:
-    """Why trees come out wrong on this model, or `None` where they are right; remembered while it stays as it is."""
+    """Why trees cannot be decoded with this model, or `None`; cached until the model changes."""
     patches = patches_of(model)
     if patches.foreign is not None:
         return f"{patches.foreign}, may do another thing to a tree than to a text"
@@ -52,19 +52,19 @@ def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_li
         patches.key,
     )
     with _locks.of(model):
-        verdicts = _verdicts.setdefault(model, {})
-        if key not in verdicts:
-            if len(verdicts) >= REMEMBERED:
-                verdicts.clear()
-            verdicts[key] = _probe(model, kinds, position_limit, patches.training)
-        return verdicts[key]
+        reasons = _reasons.setdefault(model, {})
+        if key not in reasons:
+            if len(reasons) >= REMEMBERED:
+                reasons.clear()
+            reasons[key] = _probe(model, kinds, position_limit, patches.training)
+        return reasons[key]
 
 
 def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, random: bool) -> str | None:
     try:
-        with torch.no_grad(), _generators_put_back(model.device) if random else contextlib.nullcontext():
+        with torch.no_grad(), _generators_restored(model.device) if random else contextlib.nullcontext():
             error, allowed = _measure(model, kinds, position_limit)
-    except Exception as failure:  # noqa: BLE001 - whatever a model's own code raises, the text must still come out
+    except Exception as failure:  # noqa: BLE001 - a model's code may raise anything; plain decoding must still run
         return f"the self-probe failed with {type(failure).__name__}: {failure}"
     if error <= allowed:
         return None
@@ -76,13 +76,13 @@ def _measure(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: 
     tokens = [(7919 * index + 13) % size for index in range(15)]
     rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
     if changes(model.config.get_text_config(decoder=True), 0, LONGEST):
-        del rows[1]  # rows of one batch would need temperatures of their own
+        del rows[1]  # the rows would need different temperatures
     elif padding_works(model):
         del rows[1][3:]
     target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock())
     prefill_texts(target, rows)
     error, reference = 0.0, torch.zeros(1)
-    for _ in range(2):  # the second time behind a kept path that is not contiguous
+    for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
         target.positions = [len(row) - 1 for row in rows]
         outputs = target.forward(drafts)
@@ -124,7 +124,7 @@ def _path(draft: Draft, node: int) -> list[int]:
 
 
 def _stock_logits(model: Any, tokens: list[int]) -> torch.Tensor:
-    """[len(tokens), V] of a plain causal forward without a cache."""
+    """[len(tokens), V] of a causal forward without a cache."""
     ids = torch.tensor([tokens], device=model.device)
     return model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
 
@@ -135,17 +135,23 @@ def _path_logits(outputs: Outputs, slot: int, path: list[int]) -> torch.Tensor:
 
 
 def distance(found: torch.Tensor, reference: torch.Tensor) -> float:
-    """The largest difference; equal infinities have none, and what is no number is infinitely far."""
+    """The largest absolute difference: 0 between equal infinities, infinity for NaN."""
     reference = reference.to(found.device)
     largest = torch.where(found == reference, 0.0, (found - reference).abs()).max().item()
     return largest if largest == largest else float("inf")
 
 
 def _judged(model: Any, tokens: list[int], logits: torch.Tensor, error: float) -> tuple[float, float]:
-    """The error of trees beside what is allowed: plain decoding's own distance from plain decoding, doubled.
+    """The error, and the error that is allowed.
 
-    One-token forwards, as plain decoding's, are held against one wide forward: where they are no better than a tree,
-    the model does not compute the same for one token and for several, whatever the tree's error.
+    One-token forwards, as plain decoding runs them, are compared with one forward of several tokens. In half precision
+    twice their difference is allowed. In full precision it counts as an error too: such a model does not compute the
+    same for one token as for several.
+
+    Args:
+        tokens: a text.
+        logits: [T, V] reference logits, for their spread.
+        error: of trees.
     """
     computed_in = precision(model)
     exact = computed_in in (torch.float32, torch.float64) and not is_quantised(model)
@@ -154,14 +160,14 @@ def _judged(model: Any, tokens: list[int], logits: torch.Tensor, error: float) -
     own, spread = distance(steps, wide[-len(steps) :]), max(_finite(logits).std().item(), 1e-3)
     if exact:
         return max(error, own), FLOAT32_SHARE * spread
-    if own > spread:  # no rounding
+    if own > spread:  # more than rounding
         return own, spread
     ulp = torch.finfo(computed_in).eps * _finite(wide).abs().max().item()
     return error, max(ULPS * ulp, 2 * own, FLOAT32_SHARE * spread)
 
 
 def _one_by_one(model: Any, tokens: list[int], steps: int) -> torch.Tensor:
-    """[steps, V] of one-token forwards at the end of a text, behind one for what stands before."""
+    """[steps, V] of one-token forwards at the end of a text, after one forward of the tokens before."""
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
     parts = [tokens[:-steps], *([token] for token in tokens[-steps:])]
     logits = [
@@ -176,6 +182,6 @@ def _finite(logits: torch.Tensor) -> torch.Tensor:
     return logits[logits.isfinite()]
 
 
-def _generators_put_back(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """For models that draw in their forward: neither the host's generator nor a CUDA device's is moved inside."""
+def _generators_restored(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """For models that draw random numbers: restores the generators of the host and of a CUDA device afterwards."""
     return torch.random.fork_rng([device] if device.type == "cuda" else [])
