@@ -1,6 +1,6 @@
-"""A warm table's file in the user's cache folder: named by the fingerprint of the model that it was made for.
+"""A warm table's file in the cache folder, named by the fingerprint of its model.
 
-Broken and foreign files are ignored with a warning, and so is a folder that takes none. Remembers no table.
+Broken and foreign files are ignored with a warning, and so is a folder that cannot be written to. Caches no table.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from lade.base.shown import shown
 from lade.base.version import VERSION
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key, fingerprint
@@ -29,17 +30,17 @@ PARTS = ("endings", "tokens", "probabilities")  # of the contexts
 MOST = 2048 * MEBIBYTE  # of a file: 256,000 entries with 900 tokens each
 NAMES = {"tokens", "probabilities"} | {f"contexts.{part}" for part in PARTS}
 
-_ignored: set[tuple[Any, ...]] = set()  # the states of the files that were warned of
+_ignored: set[tuple[Any, ...]] = set()  # states of the files that a warning named
 
 
 def table_file(model: Any) -> Path:
-    """Where this model's table is kept."""
+    """The path of this model's table."""
     model = unwrapped(model)
     return cache_folder() / f"{PREFIX}{configuration_key(model)}-{fingerprint(model)}.safetensors"
 
 
 def find(model: Any) -> Path | None:
-    """Where the model's file would be; the weights are read only where there is a file of this configuration."""
+    """The path of the model's file; `None`, without reading the weights, if no file has this configuration."""
     try:
         folder = cache_folder()
         if not any(folder.glob(f"{PREFIX}*")) or not any(folder.glob(f"{PREFIX}{configuration_key(model)}-*")):
@@ -50,7 +51,7 @@ def find(model: Any) -> Path | None:
 
 
 def load(path: Path, model: Any) -> tuple[WarmTable, str] | None:
-    """The table and its tokenizer's hash, or `None` behind one warning per broken file."""
+    """The table and its tokenizer's hash, or `None`; warns once per broken file."""
     state = _file_state(path)
     if state is None or state in _ignored:
         return None
@@ -63,7 +64,7 @@ def load(path: Path, model: Any) -> tuple[WarmTable, str] | None:
 
 
 def _file_state(path: Path) -> tuple[Any, ...] | None:
-    """Differs once the file was replaced; `None` where there is none."""
+    """A value that changes when the file is replaced; `None` if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -72,11 +73,11 @@ def _file_state(path: Path) -> tuple[Any, ...] | None:
 
 
 def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: Any) -> tuple[WarmTable, str]:
-    """ValueError where this is not the model's table."""
+    """ValueError if this is not the model's table."""
     if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint(model):
         raise ValueError("it is not this model's table")
     if set(tensors) != NAMES:
-        raise ValueError(f"it holds {sorted(tensors)}")
+        raise ValueError(f"its tensors must be {sorted(NAMES)}, got {shown(sorted(tensors))}")
     size = readable(model)
     entries = tensors["tokens"], tensors["probabilities"]
     contexts = WarmContexts(*(tensors[f"contexts.{part}"] for part in PARTS))
@@ -87,20 +88,20 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
         raise ValueError("its contexts have the wrong shape or dtype")
     _check(contexts.tokens, contexts.probabilities, (len(endings), kept), size)
     if not ((endings >= NOTHING) & (endings < size)).all() or not (endings[:, -1] >= 0).all():
-        raise ValueError("a context holds what is no token of the model")
+        raise ValueError("its contexts must hold token ids of the model")
     seconds = float(metadata.get("seconds", "nan"))
     if not math.isfinite(seconds):
-        raise ValueError("it does not say what the table cost")
+        raise ValueError("its seconds must be a finite number")
     return WarmTable(*entries, contexts, seconds), metadata.get("tokenizer", "")
 
 
 def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
-    """ValueError where these are no predictions: `shape` ends with how many there are at one place."""
+    """ValueError if these are no predictions of this shape, whose last size is k."""
     shaped = tuple(tokens.shape) == tuple(probabilities.shape) == shape and shape[-1] > 0
     if not shaped or tokens.dtype != torch.int32 or probabilities.dtype != torch.float32:
         raise ValueError("its tensors have the wrong shapes or dtypes")
     if not ((tokens >= 0) & (tokens < vocabulary)).all() or not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise ValueError("it holds what is no token of the model or no probability")
+        raise ValueError("it must hold token ids of the model and probabilities")
 
 
 def store(path: Path, table: WarmTable, tokenizer: str) -> None:

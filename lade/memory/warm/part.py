@@ -1,7 +1,7 @@
-"""What is computed of a warm table that is not whole, in the cache folder: an interrupted computation goes on there.
+"""The file of a partly computed warm table, in the cache folder: an interrupted computation resumes from it.
 
 One file per configuration of a model. A part of other weights, another plan or version, or a damaged one, is removed.
-Knows no model but by its configuration and fingerprint.
+Knows a model by its configuration and fingerprint alone.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lade.memory.warm.table import Plan, WarmPart, new_part
 from lade.memory.warm.texts import TextsPart, batch_sizes
 
 KIND, FORMAT = "part of a warm table", "1"
-SAVES, PAUSE = 8, 10.0  # at most so many files while it is computed, at least so many seconds apart
+SAVES, PAUSE = 8, 10.0  # most saves of one computation, and the least seconds between them
 WHOLE, STEPS, NEXT = ("whole.0", "whole.1", "whole.2"), ("steps.0", "steps.1", "steps.2"), ("next", "generator")
 
 Tensors = dict[str, torch.Tensor]
 
 
 class PartFile:
-    """Where the part of one computation is kept.
+    """The file of one computation.
 
     Args:
         model: with the weights that the table is for.
@@ -52,12 +52,12 @@ class PartFile:
         self._saves, self._saved = 0, time.perf_counter()
 
     def load(self) -> WarmPart | None:
-        """The part, where there is one of this very computation; another one is removed."""
+        """The part, if the file holds one of this computation; removes any other file."""
         try:
             tensors, metadata = read(self.path, MOST)
             seconds = float(metadata.pop("seconds", "nan"))
             if metadata != self._description or not 0 <= seconds < math.inf:
-                raise ValueError("a part of another computation")
+                raise ValueError("it must be a part of this computation")
             return _part(tensors, seconds, self._plan, self._device)
         except AbsentFileError:
             return None
@@ -66,7 +66,7 @@ class PartFile:
             return None
 
     def save(self, part: WarmPart) -> None:
-        """Put what there is in place; a folder that takes nothing is a warning."""
+        """Write the file; a folder that cannot be written to is a warning."""
         if not part.done:
             return
         try:
@@ -74,8 +74,8 @@ class PartFile:
         except OSError as error:
             warnings.warn(f"lade keeps no part of the warm table: {error}", CacheWarning, stacklevel=2)
 
-    def save_now_and_then(self, part: WarmPart, done: int, total: int) -> None:
-        """A bounded number of times, so that a process that is killed loses a bounded share of the work."""
+    def save_periodically(self, part: WarmPart, done: int, total: int) -> None:
+        """Save a bounded number of times: a killed process loses a bounded share of the work."""
         now = time.perf_counter()
         if done * (SAVES + 1) >= total * (self._saves + 1) and now - self._saved >= PAUSE and done < total:
             self.save(part)
@@ -100,11 +100,11 @@ def _tensors(part: WarmPart, plan: Plan) -> Tensors:
 
 
 def _part(tensors: Tensors, seconds: float, plan: Plan, device: torch.device) -> WarmPart:
-    """ValueError where `_tensors` could not have made these by this plan."""
+    """ValueError if `_tensors` cannot have made these by this plan."""
     part, entries = new_part(plan), _rows(tensors, "tokens")
-    _predictions(tensors, "tokens", "probabilities", (entries, plan.top), plan)
+    _check_predictions(tensors, "tokens", "probabilities", (entries, plan.top), plan)
     if entries > plan.vocabulary or set(tensors) - {"tokens", "probabilities", *WHOLE, *STEPS, *NEXT}:
-        raise ValueError("its entries are not those of the plan")
+        raise ValueError("its entries must be those of the plan")
     part.tokens[:entries], part.probabilities[:entries] = tensors["tokens"], tensors["probabilities"]
     part.entries, part.seconds = entries, seconds
     if entries == plan.vocabulary:
@@ -118,8 +118,8 @@ def _texts(tensors: Tensors, plan: Plan, device: torch.device) -> TextsPart:
         rows = _rows(tensors, WHOLE[0])
         ended = next((count for count in range(1, len(sizes) + 1) if sum(sizes[:count]) == rows), None)
         if ended is None:
-            raise ValueError("its texts are not those of the plan")
-        _written(tensors, WHOLE, (rows, plan.length), plan)
+            raise ValueError("its texts must be those of the plan")
+        _check_written(tensors, WHOLE, (rows, plan.length), plan)
         part.whole = list(zip(*(torch.split(tensors[name], sizes[:ended]) for name in WHOLE), strict=True))
     part.at = (0, None, _state(tensors.get("generator"), device))
     if STEPS[0] in tensors and len(part.whole) < len(sizes):
@@ -132,18 +132,18 @@ def _state(found: torch.Tensor | None, device: torch.device) -> torch.Tensor | N
         if found is not None:
             torch.Generator(device).set_state(found)
     except (RuntimeError, TypeError) as error:
-        raise ValueError("its random generator has no such state") from error
+        raise ValueError("it must hold a state of the random generator") from error
     return found
 
 
 def _resume(part: TextsPart, tensors: Tensors, rows: int, plan: Plan) -> None:
-    """The batch that was being written."""
+    """Restore the batch that was being written."""
     steps = tensors[STEPS[0]].shape[-1] if tensors[STEPS[0]].dim() else 0
-    _written(tensors, STEPS, (rows, steps), plan)
+    _check_written(tensors, STEPS, (rows, steps), plan)
     following = tensors.get("next")
     if following is None or part.at[2] is None or not 0 < steps <= plan.length or following.shape != (rows, 1):
-        raise ValueError("its texts have no end to go on from")
-    _tokens(following, torch.int64, plan)
+        raise ValueError("it must hold the tokens that come next, and the state of the random generator")
+    _check_tokens(following, torch.int64, plan)
     part.steps = list(zip(*(tensors[name].unbind(1) for name in STEPS), strict=True))
     part.at = (steps, following, part.at[2])
 
@@ -154,22 +154,22 @@ def _rows(tensors: Tensors, name: str) -> int:
     return len(tensors[name])
 
 
-def _written(tensors: Tensors, names: tuple[str, ...], shape: tuple[int, int], plan: Plan) -> None:
+def _check_written(tensors: Tensors, names: tuple[str, ...], shape: tuple[int, int], plan: Plan) -> None:
     if set(names) - set(tensors) or tuple(tensors[names[0]].shape) != shape:
         raise ValueError("its texts have the wrong shapes")
-    _tokens(tensors[names[0]], torch.int32, plan)
-    _predictions(tensors, names[1], names[2], (*shape, plan.top), plan)
+    _check_tokens(tensors[names[0]], torch.int32, plan)
+    _check_predictions(tensors, names[1], names[2], (*shape, plan.top), plan)
 
 
-def _predictions(tensors: Tensors, tokens: str, probabilities: str, shape: tuple[int, ...], plan: Plan) -> None:
+def _check_predictions(tensors: Tensors, tokens: str, probabilities: str, shape: tuple[int, ...], plan: Plan) -> None:
     if {tokens, probabilities} - set(tensors) or not tensors[tokens].shape == tensors[probabilities].shape == shape:
         raise ValueError("its predictions have the wrong shapes")
     found = tensors[probabilities]
-    _tokens(tensors[tokens], torch.int32, plan)
+    _check_tokens(tensors[tokens], torch.int32, plan)
     if found.dtype != torch.float32 or not ((found >= 0) & (found <= 1)).all():
-        raise ValueError("it holds what is no probability")
+        raise ValueError("it must hold probabilities")
 
 
-def _tokens(tokens: torch.Tensor, dtype: torch.dtype, plan: Plan) -> None:
+def _check_tokens(tokens: torch.Tensor, dtype: torch.dtype, plan: Plan) -> None:
     if tokens.dtype != dtype or not ((tokens >= 0) & (tokens < plan.vocabulary)).all():
-        raise ValueError("it holds what is no token of the model")
+        raise ValueError("it must hold token ids of the model")

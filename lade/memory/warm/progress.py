@@ -1,4 +1,4 @@
-"""A progress bar on a terminal's stderr. Knows only how much is done, and of how much."""
+"""A progress bar on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """What it yields moves the bar, which is gone at the end; nothing is written where stderr is no terminal."""
+    """Yields a function of how much is done and of how much, which moves the bar; the bar is removed at the end."""
     console = Console(stderr=True)
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)

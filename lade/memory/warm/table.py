@@ -1,7 +1,7 @@
-"""The warm table: the tokens that a model finds most likely after every vocabulary entry alone and along texts of its
-own, and computing it.
+"""The warm table, and computing it: a model's most likely tokens after every vocabulary entry alone and along texts
+that it writes itself.
 
-Knows no file and remembers no model.
+Knows no file and caches no table.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lade.memory.warm.texts import ROWS, TextsPart, length_for, rows_for, write_
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
 Progress = Callable[[int, int], None]
+"""Called with how many tokens went through the model, and of how many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +34,8 @@ class WarmTable:
     Attributes:
         tokens: [V, k] int32, most likely first.
         probabilities: [V, k] float32, descending.
-        contexts: what it expects after endings of texts that it wrote.
-        seconds: what computing it cost.
+        contexts: its predictions after endings of texts that it wrote.
+        seconds: the time that computing it took.
     """
 
     tokens: torch.Tensor
@@ -45,7 +46,7 @@ class WarmTable:
 
     @property
     def kept(self) -> int:
-        """Tokens per entry: a table with more serves whoever asks for fewer."""
+        """Tokens per entry, k; a table with more also serves a request for fewer."""
         return self.tokens.shape[1]
 
     def entry(self, token: int) -> tuple[list[int], list[float]]:
@@ -60,7 +61,7 @@ class WarmTable:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a table is computed: the top k of V entries, `entries` in one forward; some texts side by side."""
+    """How a table is computed: the top k of V entries, `entries` per forward; texts, some side by side."""
 
     vocabulary: int
     top: int
@@ -79,11 +80,11 @@ def plan_of(model: Any, top: int, batch_tokens: int | None = None) -> Plan:
 
 @dataclass(slots=True, eq=False)
 class WarmPart:
-    """A table that is not all computed yet. It is whole at every moment: an interrupt may come anywhere.
+    """A partly computed table, consistent at every moment, as an interrupt may come anywhere.
 
     Attributes:
         tokens, probabilities: [V, k]; the first `entries` rows count.
-        seconds: what it cost before `start`, a moment of the clock.
+        seconds: the time that it took before `start`, of `time.perf_counter`.
     """
 
     tokens: torch.Tensor
@@ -117,12 +118,12 @@ def compute(
     progress: Progress | None = None,
     part: WarmPart | None = None,
 ) -> WarmTable:
-    """Ask the model for the `top` tokens after every vocabulary entry alone, and along texts that it writes.
+    """Compute the `top` tokens after every vocabulary entry alone, and along texts that the model writes.
 
     Args:
         batch_tokens: entries in one forward; default: as many as keep the logits small.
         progress: called with how many tokens went through the model, and of how many.
-        part: what was computed earlier, by the same plan; it is kept up to date.
+        part: what was computed earlier, by the same plan; it is updated in place.
 
     Raises:
         ValueError: names the argument.
@@ -132,17 +133,17 @@ def compute(
         check_integer("batch_tokens", batch_tokens, "an integer of at least 1", lambda value: value >= 1)
     plan = plan_of(model, top, batch_tokens)
     part = part or new_part(plan)
-    told = _Told(progress, plan.vocabulary + plan.rows * plan.length, part.done)
+    report = _Report(progress, plan.vocabulary + plan.rows * plan.length, part.done)
     with _evaluating(model):
-        _entries(model, plan, part, told)
-        texts = write_texts(model, top, plan.rows, plan.length, plan.side_by_side, told.more, part.texts)
+        _entries(model, plan, part, report)
+        texts = write_texts(model, top, plan.rows, plan.length, plan.side_by_side, report.more, part.texts)
     contexts = smoothed(texts, part.tokens, part.probabilities)
     return WarmTable(part.tokens, part.probabilities, contexts, part.cost)
 
 
 @dataclass(slots=True)
-class _Told:
-    """Says how far things are."""
+class _Report:
+    """Counts tokens and passes the count on."""
 
     progress: Progress | None
     total: int
@@ -154,26 +155,26 @@ class _Told:
             self.progress(self.done, self.total)
 
 
-def _entries(model: Any, plan: Plan, part: WarmPart, told: _Told) -> None:
-    """Tokens and probabilities after each vocabulary entry that the part lacks."""
+def _entries(model: Any, plan: Plan, part: WarmPart, report: _Report) -> None:
+    """Compute the vocabulary entries that the part lacks."""
     for first in range(part.entries, plan.vocabulary, plan.entries):
         last = min(first + plan.entries, plan.vocabulary)
         ids = torch.arange(first, last, device=model.device)[:, None]  # [rows, 1]
-        indices, best = _best(model, ids, plan.top)
+        indices, best = _predictions(model, ids, plan.top)
         part.tokens[first:last], part.probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
         part.entries = last
-        told.more(last - first)
+        report.more(last - first)
 
 
-def _best(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, top] tokens and their probabilities after the last of `ids`."""
+def _predictions(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """[rows, top] most likely tokens after `ids`, and their probabilities."""
     outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, return_dict=True)
     return exactly_likeliest(outputs.logits[:, -1, : readable(model)].float(), top)
 
 
 @contextmanager
 def _evaluating(model: Any) -> Iterator[None]:
-    """Without dropout inside; every module's training flag as it was afterwards."""
+    """Evaluation mode inside; afterwards every module's training flag is restored."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

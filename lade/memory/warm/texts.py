@@ -1,9 +1,8 @@
-"""Texts that a model writes to itself, and what it finds most likely after every token of them.
+"""Texts that a model samples, and its most likely tokens after every token of them.
 
-No data and no user's text is needed for what usually follows several tokens: the model says it along its own samples.
-Knows no file and remembers no model.
+They show what usually follows several tokens without any data or user's text. Knows no file and caches nothing.
 
-R texts, L tokens of each, k likeliest tokens.
+R texts, L tokens of each, k most likely tokens.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ import torch
 from lade.core.topk import exactly_likeliest
 from lade.facts.vocabulary import readable, writable
 
-ROWS, LENGTH = 128, 256  # of the texts: about as many tokens as a vocabulary has
-CHOICES = 16  # the next token is drawn from so many: what is rarer leads to texts that hardly anyone asks for
-CACHE = 1 << 31  # bytes of keys and values, at most
-LOGITS = 1 << 25  # of a forward that reads a text again: 128 MiB in float32
+ROWS, LENGTH = 128, 256  # of the texts: about as many tokens in all as a vocabulary has
+CHOICES = 16  # top-k of the sampling: rarer tokens lead to texts that hardly occur
+CACHE = 1 << 31  # bytes of the KV cache, at most
+LOGITS = 1 << 25  # of a forward that fills the cache with a text again: 128 MiB in float32
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarmTexts:
-    """What a model wrote.
+    """Texts with predictions.
 
     Attributes:
         written: [R, L] int32.
-        tokens: [R, L, k] int32, the most likely ones after the text up to here, most likely first.
+        tokens: [R, L, k] int32, predictions after the text up to here, most likely first.
         probabilities: [R, L, k] float32, descending.
     """
 
@@ -40,17 +39,17 @@ class WarmTexts:
 
 
 Step = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""Of texts side by side: the tokens at one place [r], and what comes next [r, k], its probabilities [r, k]."""
+"""One place of r texts: the tokens there [r], the predictions [r, k] of the next ones, their probabilities [r, k]."""
 
 
 @dataclass(slots=True, eq=False)
 class TextsPart:
-    """Texts that are not all written yet. It is whole at every moment: an interrupt may come anywhere.
+    """Partly written texts, consistent at every moment, as an interrupt may come anywhere.
 
     Attributes:
-        whole: what `WarmTexts` holds, of the batches that ended.
-        steps: of the batch that is being written; the first `at[0]` of them count.
-        at: how many steps there are, the tokens [r, 1] that come next, the random generator's state behind them.
+        whole: the arrays of `WarmTexts`, of the finished batches.
+        steps: of the batch that is being written; the first `at[0]` are valid.
+        at: how many steps are valid, the tokens [r, 1] that come next, the random generator's state after them.
     """
 
     whole: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
@@ -59,11 +58,11 @@ class TextsPart:
 
     @property
     def tokens(self) -> int:
-        """How many are written."""
+        """How many tokens are written."""
         return sum(batch[0].numel() for batch in self.whole) + sum(len(step[0]) for step in self.steps[: self.at[0]])
 
     def next_batch(self, batch: tuple[torch.Tensor, ...]) -> None:
-        """`batch` ended; the next one begins where the generator stands."""
+        """Add a finished batch; the next one begins with the generator's state."""
         self.whole, self.at = [*self.whole, batch], (0, None, self.at[2])
         self.steps = []
 
@@ -75,12 +74,12 @@ def no_texts(top: int) -> WarmTexts:
 
 
 def length_for(config: Any) -> int:
-    """Tokens of a text: no more than the model has positions for."""
+    """Tokens of a text, at most the model's positions."""
     return min(LENGTH, getattr(config, "max_position_embeddings", None) or LENGTH)
 
 
 def rows_for(model: Any, length: int) -> int:
-    """How many texts are written side by side: as many as certainly keep the cache of their keys and values small."""
+    """How many texts are written side by side: their KV cache takes at most CACHE bytes."""
     config = model.config.get_text_config(decoder=True)
     most = 2 * config.num_hidden_layers * config.hidden_size * torch.finfo(model.dtype).bits // 8  # bytes of a token
     return max(1, CACHE // (most * length))
@@ -93,26 +92,26 @@ def write_texts(
     rows: int,
     length: int,
     side_by_side: int,
-    written: Callable[[int], object],
+    report: Callable[[int], object],
     part: TextsPart | None = None,
 ) -> WarmTexts:
-    """Let the model write `rows` texts, from a private random generator.
+    """Sample `rows` texts from the model, with a private random generator.
 
-    A text that ends makes room for a new one. A model that remembers nothing between forwards writes none. Where a
-    part is given, it goes on behind it, and is kept up to date.
+    A text that ends is followed by a new one in the same row. A model without a KV cache writes none.
 
     Args:
         model: in evaluation mode.
         top: k.
         side_by_side: texts in one forward.
-        written: told how many tokens one more forward had.
+        report: called after every forward, with its number of tokens.
+        part: what was written earlier, with the same arguments; it is continued, and updated in place.
     """
     part = part or TextsPart()
     generator = torch.Generator(model.device).manual_seed(SEED)
     if part.at[2] is not None:
         generator.set_state(part.at[2])
     for size in batch_sizes(rows, side_by_side)[len(part.whole) :]:
-        batch = _write(model, top, size, length, generator, written, part)
+        batch = _write(model, top, size, length, generator, report, part)
         if batch:
             part.next_batch(batch)
     whole = [torch.cat(parts) for parts in zip(*part.whole, strict=True)]
@@ -129,19 +128,19 @@ def _write(
     rows: int,
     length: int,
     generator: torch.Generator,
-    written: Callable[[int], object],
+    report: Callable[[int], object],
     part: TextsPart,
 ) -> tuple[torch.Tensor, ...]:
-    """What `WarmTexts` holds, of texts written side by side; nothing where the model has no cache."""
-    start, ends = _marks(model)
+    """The arrays of `WarmTexts` for one batch; empty if the model has no KV cache."""
+    start, ends = _special_tokens(model)
     first, ids, _ = part.at
     steps = part.steps = part.steps[:first]
-    seen = torch.ones(rows, length, dtype=torch.long, device=model.device)
-    cache = _read(model, torch.stack([step[0] for step in steps], dim=1), seen) if steps else None
+    mask = torch.ones(rows, length, dtype=torch.long, device=model.device)
+    cache = _prefill(model, torch.stack([step[0] for step in steps], dim=1), mask) if steps else None
     ids = torch.full((rows, 1), start, device=model.device) if ids is None else ids.to(model.device)
     for step in range(first, length):
         outputs = model(
-            input_ids=ids, attention_mask=seen[:, : step + 1], past_key_values=cache, use_cache=True, return_dict=True
+            input_ids=ids, attention_mask=mask[:, : step + 1], past_key_values=cache, use_cache=True, return_dict=True
         )
         cache = getattr(outputs, "past_key_values", None)
         if cache is None:
@@ -152,24 +151,25 @@ def _write(
         ids = tokens.gather(1, torch.multinomial(probabilities[:, :CHOICES], 1, generator=generator))
         ids = torch.where((ids == ends).any(1, keepdim=True), start, ids)
         part.at = (len(steps), ids, generator.get_state())
-        written(rows)
+        report(rows)
     return tuple(torch.stack(part, dim=1) for part in zip(*steps, strict=True))
 
 
-def _read(model: Any, texts: torch.Tensor, seen: torch.Tensor) -> Any:
-    """The cache behind texts [r, s] that were written earlier, a few places in a forward."""
+def _prefill(model: Any, texts: torch.Tensor, mask: torch.Tensor) -> Any:
+    """The KV cache of texts [r, s] that were written earlier, filled chunk by chunk."""
     places = max(1, LOGITS // (len(texts) * writable(model)))
     cache = None
     for ids in torch.split(texts.long().to(model.device), places, dim=1):
-        behind = ids.shape[1] + (0 if cache is None else cache.get_seq_length())
-        mask = seen[:, :behind]
-        outputs = model(input_ids=ids, attention_mask=mask, past_key_values=cache, use_cache=True, return_dict=True)
+        length = ids.shape[1] + (0 if cache is None else cache.get_seq_length())
+        outputs = model(
+            input_ids=ids, attention_mask=mask[:, :length], past_key_values=cache, use_cache=True, return_dict=True
+        )
         cache = outputs.past_key_values
     return cache
 
 
-def _marks(model: Any) -> tuple[int, torch.Tensor]:
-    """The token that begins a text, and those that end one; 0 begins where nothing does."""
+def _special_tokens(model: Any) -> tuple[int, torch.Tensor]:
+    """The token that begins a text, 0 if the model has none, and those that end one."""
     configs = [getattr(model, "generation_config", None), model.config.get_text_config(decoder=True)]
     begins, ends = (
         next((value for config in configs if (value := getattr(config, name, None)) is not None), None)

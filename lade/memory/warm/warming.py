@@ -1,7 +1,7 @@
-"""Where warm tables come from: this process's memory, the user's cache folder, or computing one and keeping it in both.
+"""Warm tables by model: from this process's memory, from the cache folder, or computed and stored in both.
 
-A table holds for the weights whose fingerprint its file is named by. Token ids are what it is about, and the weights
-fix what they mean; a tokenizer counts only where it is handed in. Of all this, `generate` calls `cached` alone.
+A table belongs to the weights whose fingerprint names its file. It holds token ids, whose meaning the weights fix; a
+tokenizer counts only if it is given. `generate` calls `cached` alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A table in memory, and what it was made for."""
+    """A table in memory, the state of the weights and the tokenizer's hash that it was made for."""
 
     state: tuple[Any, ...]
     tokenizer: str
@@ -36,23 +36,23 @@ class _Known:
 
 _known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
 _lock = fork_safe_lock()
-_computing = fork_safe_lock()  # of all models: equal ones are asked in one go, and two at once would take as long
+_computing = fork_safe_lock()  # of all models: two at once would take as long, and equal ones share a file
 
 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:
-    """The model's warm table: from memory or the cache folder, else computed and kept in both.
+    """The model's warm table: from memory or the cache folder, else computed and stored in both.
 
-    Threads that ask at once compute it once. Processes that do may compute it each; they leave one file.
+    Concurrent threads compute it once. Concurrent processes may each compute it; they leave one file.
 
     Args:
-        model: a causal language model of transformers, or a wrapper (PEFT) around it; it is left as it was.
+        model: a causal language model of transformers, or a wrapper (PEFT) around it; it is not changed.
         top: how many tokens to keep per entry, and per place of the texts, at least.
-        tokenizer: where given, a table that was made with another vocabulary does not count.
-        progress: called with how many tokens went through the model, and of how many; `None` shows a bar on a terminal.
+        tokenizer: if given, a table that was made with another vocabulary is computed anew.
+        progress: called with how many tokens went through the model, and of how many; `None`: a bar on a terminal.
 
     Raises:
         ValueError: names the argument.
-        RuntimeError: the weights changed meanwhile; nothing was kept.
+        RuntimeError: the weights changed meanwhile; nothing is stored.
     """
     check_model("model", model)
     check(model, top)
@@ -63,27 +63,27 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     with _computing:
         table = cached(model, tokenizer=tokenizer)
         if table is None or table.kept < top:
-            table = _renewed(model, top, _vocabulary_hash(tokenizer), progress)
+            table = _loaded_or_computed(model, top, _vocabulary_hash(tokenizer), progress)
     return table
 
 
 def cached(model: Any, *, tokenizer: Any = None) -> WarmTable | None:
-    """The table that was made for this very model, if there is one; no forward, and no error for a broken file.
+    """The table of these very weights, if there is one; runs no forward, and a broken file is no error.
 
-    The weights are read only where the cache folder has a table for this configuration, once per state of the weights.
+    Reads the weights only if the cache folder has a table for this configuration, once per state of the weights.
     """
     model = unwrapped(model)
     vocabulary = _vocabulary_hash(tokenizer)
     with _lock:
         known = _known.get(model)
-    if known is not None and _agree(known.tokenizer, vocabulary) and known.state == weights_state(model):
+    if known is not None and _compatible(known.tokenizer, vocabulary) and known.state == weights_state(model):
         return known.table
     filed = _filed(model)
-    return _remembered(model, filed) if filed is not None and _agree(filed.tokenizer, vocabulary) else None
+    return _remembered(model, filed) if filed is not None and _compatible(filed.tokenizer, vocabulary) else None
 
 
 def _filed(model: Any) -> _Known | None:
-    """What the cache folder has for this very model."""
+    """The table of these very weights in the cache folder."""
     path = find(model)
     if path is None:
         return None
@@ -92,58 +92,58 @@ def _filed(model: Any) -> _Known | None:
     return None if loaded is None else _Known(state, loaded[1], loaded[0])
 
 
-def _renewed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
-    """The file's table, where another process left one with as many tokens; else a new one, never smaller than it."""
+def _loaded_or_computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
+    """The file's table if it has enough tokens, else a new one with at least as many as the file's."""
     filed = _filed(model)
-    if filed is not None and filed.table.kept >= top and _agree(filed.tokenizer, tokenizer):
+    if filed is not None and filed.table.kept >= top and _compatible(filed.tokenizer, tokenizer):
         return _remembered(model, filed)
     return _computed(model, top if filed is None else max(top, filed.table.kept), tokenizer, progress)
 
 
 def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
-    """A new table, kept in memory and on disk."""
+    """A new table, stored in memory and on disk."""
     path, plan = table_file(model), plan_of(model, top)
-    kept = PartFile(model, plan)
-    with contextlib.nullcontext(progress) if progress is not None else progress_bar("warm table") as told:
-        table = _gone_on(model, plan, kept, told)
+    part_file = PartFile(model, plan)
+    with contextlib.nullcontext(progress) if progress is not None else progress_bar("warm table") as report:
+        table = _resumed(model, plan, part_file, report)
     state = weights_state(model)
     if table_file(model) != path:
         raise RuntimeError("model: its weights changed while the warm table was computed, so it was not kept")
     filed = _filed(model)  # another process may have been faster
-    if filed is not None and filed.table.kept > table.kept and _agree(filed.tokenizer, tokenizer):
+    if filed is not None and filed.table.kept > table.kept and _compatible(filed.tokenizer, tokenizer):
         return _remembered(model, filed)
     store(path, table, tokenizer)
     return _remembered(model, _Known(state, tokenizer, table))
 
 
-def _gone_on(model: Any, plan: Plan, kept: PartFile, told: Progress) -> WarmTable:
-    """Computed from where an interrupted computation ended; an interrupt of this one keeps what there is."""
-    part, state = kept.load() or new_part(plan), weights_state(model)
+def _resumed(model: Any, plan: Plan, part_file: PartFile, report: Progress) -> WarmTable:
+    """The table, computed from where an interrupted computation ended; an interrupt of this one saves its part."""
+    part, state = part_file.load() or new_part(plan), weights_state(model)
 
     def progress(done: int, total: int) -> None:
-        kept.save_now_and_then(part, done, total)
-        told(done, total)
+        part_file.save_periodically(part, done, total)
+        report(done, total)
 
     try:
         table = compute(model, plan.top, progress=progress, part=part)
     except BaseException:
         if weights_state(model) == state:
-            kept.save(part)
+            part_file.save(part)
         raise
-    kept.remove()
+    part_file.remove()
     return table
 
 
 def _vocabulary_hash(tokenizer: Any) -> str:
-    """Of which token has which id; empty without a tokenizer."""
+    """A hash of the tokens and their ids; empty without a tokenizer."""
     if tokenizer is None:
         return ""
     entries = sorted(tokenizer.get_vocab().items(), key=lambda entry: (entry[1], entry[0]))
     return hashlib.blake2b(repr(entries).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
-def _agree(one: str, other: str) -> bool:
-    """Whether two hashes of vocabularies do not speak against each other."""
+def _compatible(one: str, other: str) -> bool:
+    """Whether two hashes of vocabularies are equal, or one is empty."""
     return not one or not other or one == other
 
 

@@ -1,4 +1,4 @@
-"""What a model expects after contexts: averages over all places with one ending, smoothed by shorter endings."""
+"""Predictions after contexts: averages over all places with one ending, smoothed by shorter endings."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lade.memory.recycle import CONTEXT, NOTHING
-from lade.memory.warm.contexts import DOUBT, WarmContexts, smoothed
+from lade.memory.warm.contexts import PRIOR_COUNT, WarmContexts, smoothed
 from lade.memory.warm.texts import WarmTexts, no_texts
 
 VOCABULARY, TOP = 6, 3
@@ -49,16 +49,16 @@ def rows_of(contexts: WarmContexts) -> dict[tuple[int, ...], tuple[list[int], li
 
 
 def by_definition(texts: WarmTexts, table: Table, ending: Sequence[int]) -> dict[int, float]:
-    def said(tokens: torch.Tensor, probabilities: torch.Tensor) -> dict[int, float]:
+    def by_token(tokens: torch.Tensor, probabilities: torch.Tensor) -> dict[int, float]:
         return dict(zip(tokens.tolist(), probabilities.tolist(), strict=True))
 
-    expected = said(table[0][ending[-1]], table[1][ending[-1]])
+    expected = by_token(table[0][ending[-1]], table[1][ending[-1]])
     for length in range(1, len(ending) + 1):
         places = endings_of(texts)[tuple(ending[-length:])]
-        all_said = [said(texts.tokens[place], texts.probabilities[place]) for place in places]
-        share = len(places) / (len(places) + DOUBT)
+        predicted = [by_token(texts.tokens[place], texts.probabilities[place]) for place in places]
+        share = len(places) / (len(places) + PRIOR_COUNT)
         expected = {
-            token: share * sum(each.get(token, 0.0) for each in all_said) / len(places)
+            token: share * sum(each.get(token, 0.0) for each in predicted) / len(places)
             + (1 - share) * expected.get(token, 0.0)
             for token in range(VOCABULARY)
         }
@@ -66,7 +66,7 @@ def by_definition(texts: WarmTexts, table: Table, ending: Sequence[int]) -> dict
 
 
 @given(**SHAPES)
-def test_expectations_are_those_of_the_definition(seed: int, rows: int, length: int) -> None:
+def test_predictions_are_those_of_the_definition(seed: int, rows: int, length: int) -> None:
     """Where all tokens are kept, so that none is lost on the way to longer endings."""
     texts, table = made(seed, rows, length)
     found = rows_of(contexts := smoothed(texts, *table))

@@ -104,7 +104,7 @@ def test_the_cost_of_both_is_told(table_folder: Path) -> None:
     assert 1000 < table.seconds < 1900
 
 
-@pytest.mark.parametrize(("place", "name", "last"), [(torch, "multinomial", 12), (warmtexts, "_marks", 2)])
+@pytest.mark.parametrize(("place", "name", "last"), [(torch, "multinomial", 12), (warmtexts, "_special_tokens", 2)])
 def test_an_interrupt_anywhere_leaves_a_sound_part(
     place: Any, name: str, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +245,7 @@ def test_a_folder_that_takes_nothing_costs_a_warning(table_folder: Path) -> None
 
 
 def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, steps = warmtexts._marks, []
+    real, steps = warmtexts._special_tokens, []
 
     def cut(*arguments: Any) -> Any:
         steps.append(1)
@@ -254,7 +254,7 @@ def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pyte
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(warmtexts, "_marks", cut)
+        patch.setattr(warmtexts, "_special_tokens", cut)
         stopped = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu"])
     assert stopped.exit_code == 130
     assert "interrupted; what was computed is kept; the same command goes on from there" in stopped.stderr

@@ -39,13 +39,13 @@ def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that are computed inside the test."""
     seen: list[int] = []
-    best = warmtable._best
+    best = warmtable._predictions
 
     def counts(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(len(ids))
         return best(model, ids, top)
 
-    monkeypatch.setattr(warmtable, "_best", counts)
+    monkeypatch.setattr(warmtable, "_predictions", counts)
     return seen
 
 
