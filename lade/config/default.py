@@ -1,4 +1,4 @@
-"""The process-wide settings, which calls take that are given none: `config_lade` changes them.
+"""The process-wide settings, used by calls without settings of their own; `config_lade` changes them.
 
 Knows the upper-case names of settings. Knows no model and no environment.
 """
@@ -15,7 +15,7 @@ from lade.base.shown import invalid, shown
 from lade.config import preset
 from lade.config.settings import FIELDS, IN_PRESETS, SETTINGS, LookaheadConfig
 
-# Settings of the original code whose parts do not exist here: name -> the values that ask for nothing.
+# Settings of the original code that are not implemented: name -> the values that are accepted, and do nothing.
 UNAVAILABLE = {"USE_FLASH": (0, False, None), "DIST_WORKERS": (0, 1, None)}
 PRESET = "PRESET"
 
@@ -28,7 +28,7 @@ NOTICE = (
 _log = logging.getLogger(__name__)
 _lock = fork_safe_lock()
 _default = LookaheadConfig()
-_noticed = False  # whether the notice was given
+_noticed = False  # whether the notice was logged
 
 
 def config_lade(**settings: Any) -> LookaheadConfig:
@@ -65,14 +65,14 @@ def default_config() -> LookaheadConfig:
 
 
 def forget_settings() -> None:
-    """Take the defaults again; calls and scopes that began keep their settings."""
+    """Restore the defaults; calls and scopes that have begun keep their settings."""
     global _default
     with _lock:
         _default = LookaheadConfig()
 
 
 def _check_name(name: str, value: Any) -> None:
-    """Names of settings pass; those of parts that do not exist only with values that ask for nothing."""
+    """Names of settings pass; those that are not implemented only with values that do nothing."""
     if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
         allowed = " or ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
         raise invalid(name, f"{allowed} in this version", value)
@@ -82,7 +82,7 @@ def _check_name(name: str, value: Any) -> None:
 
 
 def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, over those of the preset that they name."""
+    """The settings, and behind them those of the preset that they name."""
     given = {name: value for name, value in settings.items() if name in FIELDS}
     _replace(LookaheadConfig(), given)  # errors of these come before those of the file
     path = preset.preset_file(settings[PRESET])
@@ -95,7 +95,7 @@ def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _replace(config: LookaheadConfig, settings: dict[str, Any]) -> LookaheadConfig:
-    """`dataclasses.replace` by upper-case names, which errors carry too; `None` is the default."""
+    """`dataclasses.replace` by upper-case names, which errors use too; `None` restores a default."""
     changes = {FIELDS[name]: value for name, value in settings.items() if name in FIELDS}
     defaults = {name: SETTINGS[name].default for name, value in changes.items() if value is None}
     try:

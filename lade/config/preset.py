@@ -2,7 +2,7 @@
 
     {"kind": "preset", "format": 1, "mode": "auto", "settings": {"auto": {"BUDGET": 16}, "lookahead": {"LEVEL": 5}}}
 
-Further entries say where the settings come from; nobody reads them here. Knows no range of any setting.
+Further entries say where the settings come from; they are not read here. Knows no range of any setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of one setting, in the row that declares it, and the checks that rows use. Knows no setting itself."""
+"""A setting as one row: its name, check, default and place in presets; and checks for rows. Knows no setting itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Setting:
         public: its name in `config_lade`; `None` where it has none there.
         check: of its values; `None` passes unchecked where it is the default.
         default: before a call begins.
-        settled: what a call takes for `None`: a value, or a function of the settings before this one, by field.
+        settled: what a call uses for `None`: a value, or a function of the settings before this one, by field.
         in_presets: whether a preset decides it.
     """
 
@@ -36,7 +36,7 @@ class Setting:
             self.check(name, value)
 
     def settle(self, value: Any, before: dict[str, Any]) -> Any:
-        """What a call takes for this value."""
+        """What a call uses for this value."""
         if value is None:
             return self.settled(before) if callable(self.settled) else self.settled
         return bool(value) if self.check is check_switch else value
@@ -59,7 +59,7 @@ def integer(allowed: str, holds: Callable[[int], bool]) -> Check:
 
 
 def within(least: int, most: int, everything: int | None = None) -> Check:
-    """Integers from `least` to `most`, and the one that stands for all there are."""
+    """Integers from `least` to `most`, and `everything`, which stands for no limit."""
     allowed = f"an integer of at least {least} and at most {most}"
     allowed = allowed if everything is None else f"{everything} or {allowed}"
     return integer(allowed, lambda value: least <= value <= most or value == everything)

@@ -1,4 +1,4 @@
-"""The settings of one decoding call: one frozen object, checked when it is made, and what a call makes of it.
+"""The settings of one decoding call: one frozen object, checked when it is made.
 
 A setting is one row: a field of `LookaheadConfig`, whose checks, defaults and names in `config_lade` follow from it.
 Knows no model, no file and no environment.
@@ -17,8 +17,7 @@ MODES = ("auto", "lookahead")
 FAMILIES = ("reference", "suffix", "window", "recycled", "warm")  # sources of drafts
 NGRAM = 5  # N, where none is given
 CAPACITY = 100_000  # contexts remembered per length, where no pool_size is given
-# Of a row's forward, whose mask grows with the square: 64 MiB in float32 here, at 17 times what 7/20/20 carries.
-MOST_TOKENS = 4096
+MOST_TOKENS = 4096  # of a row in a forward: its mask, which grows with the square, has 64 MiB in float32
 
 
 def _check_mode(name: str, value: Any) -> None:
@@ -46,15 +45,15 @@ class LookaheadConfig:
             its window, whose n-grams have 5 tokens at most and which takes at most a quarter of the budget.
             `"lookahead"` is the paper's algorithm (arXiv 2402.02057) with exactly these.
         window: W, columns of the Jacobi window, 1 to 4,096. Default 7.
-        ngram: N, tokens of an n-gram, 2 to 256, far behind what a window can foresee. Default 5.
+        ngram: N, tokens of an n-gram, 2 to 256. Default 5.
         guesses: G, n-grams verified per step and kept per key; 1 to 4,096, or -1 for all. Default W.
-        budget: the most tokens that a row's forward may carry, the root included; 1 to 4,096, since its mask grows with
-            the square: 64 MiB there in float32. For the same reason (W + G)(N - 1) is at most 4,096 in `"lookahead"`,
+        budget: the most tokens of a row in a forward, the root included; 1 to 4,096, since the mask grows with the
+            square: 64 MiB there in float32. For the same reason (W + G)(N - 1) is at most 4,096 in `"lookahead"`,
             17 times that of 7/20/20. Default in `"auto"`: 48 on a CPU, 128 on an accelerator; in `"lookahead"`: 4,096.
-        adapt: whether `"auto"` chooses before every step how much of the budget it takes, by what steps cost on this
-            machine and what drafts bring in this text; else every step takes all of it.
-        tenant: what drafting learns is kept for the later requests of this tenant on the same model, and read by
-            nobody else. Default: nothing outlives a request.
+        adapt: whether `"auto"` chooses before every step how much of the budget it uses, from the cost of steps on this
+            machine and the acceptance rate in this text; otherwise every step uses all of it.
+        tenant: a name; what drafting learns is kept for later requests of this tenant on the same model, and never
+            read by another. Default: it is dropped with the request.
         pool_size: contexts of each length that drafting remembers, for one request or for a tenant; 1 to 10,000,000,
             which are tens of gigabytes when full. Default 100,000.
         sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"window"`,
@@ -65,7 +64,7 @@ class LookaheadConfig:
         debug: 1 prints a summary after every call.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: names the field, what is allowed and the value.
     """
 
     mode: str | None = setting("MODE", _check_mode, settled="auto")
@@ -104,7 +103,7 @@ class LookaheadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(LookaheadConfig):
-    """What one call works with: a `LookaheadConfig` with its defaults; budget and tenant may stay open."""
+    """The settings of one call: a `LookaheadConfig` with defaults filled in; budget and tenant may be `None`."""
 
     mode: str
     window: int
@@ -120,12 +119,12 @@ class Settings(LookaheadConfig):
 
 SETTINGS = settings_of(LookaheadConfig)
 FIELDS = {row.public: name for name, row in SETTINGS.items() if row.public}  # by the name in `config_lade`
-# What a preset decides, beside MODE; one that it does not name takes its default.
+# The settings of a preset, beside MODE; those that it does not name take their defaults.
 IN_PRESETS = tuple(row.public for row in SETTINGS.values() if row.public and row.in_presets)
 
 
 def check_size(name: str, value: Any, field: str) -> None:
-    """What the field takes passes, under another name."""
+    """Values that are allowed for `field` pass; errors use `name`."""
     SETTINGS[field].check(name, value)
 
 
@@ -136,7 +135,7 @@ def check_config(config: Any) -> None:
 
 
 def _check_tokens(settings: Settings) -> None:
-    """ValueError where a forward of the paper's mode could carry too much."""
+    """ValueError if a forward of mode "lookahead" could have too many tokens."""
     window, ngram, guesses = settings.window, settings.ngram, max(0, settings.guesses)
     tokens = (window + guesses) * (ngram - 1)
     if tokens > MOST_TOKENS:
