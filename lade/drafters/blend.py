@@ -47,7 +47,7 @@ class TreePolicy:
     decay: float = 0.95
 
 
-POLICY = TreePolicy()
+TREE = TreePolicy()
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class BlendDrafter:
         references: Sequence[Sequence[int] | None] | None = None,
         pool: Callable[[], Pool] = fresh_pool,
         pace: WholeBudget | None = None,
-        policy: TreePolicy = POLICY,
+        policy: TreePolicy = TREE,
     ) -> None:
         self.settings, self.budget, self.warm, self.references, self.pool = settings, budget, warm, references, pool
         self.pace, self.policy = pace or WholeBudget(budget), policy

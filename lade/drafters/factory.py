@@ -1,4 +1,4 @@
-"""From settings to a drafter: one row per mode. Knows models only as what warm tables and pools belong to."""
+"""From settings to a drafter: one row per mode. Knows models only as keys of warm tables and pools."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lade.pace.shared import shared_cost
 
 References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
 
-HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # nodes of a tree, at most, where no budget is given
+HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # most nodes of a tree if no budget is given
 
 
 def pace_for(model: Any, settings: Settings, companion: Any = None) -> WholeBudget:
-    """What chooses the sizes of trees, where there is something to choose, up to the budget."""
+    """The object that chooses the sizes of trees, up to the budget; all of it if the settings do not adapt."""
     budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
     return Pace(shared_cost(model, companion), budget) if settings.adapt and budget > 1 else WholeBudget(budget)
 
@@ -41,7 +41,7 @@ def auto(model: Any, settings: Settings, references: References | None, sharpnes
         settings,
         pace.limit,
         warm=None if table is None else backoff(table, sharpness),
-        references=references if "reference" in settings.sources else None,
+        references=references,
         pool=partial(fresh_pool, settings.pool_size)
         if tenant is None
         else partial(shared_pool, model, tenant, settings.pool_size),
@@ -63,6 +63,6 @@ def drafter_for(
     Args:
         references: per row a text that the output may repeat, or `None`; used in mode "auto".
         sharpness: inverse temperature at which tokens are chosen; above 1 for greedy decoding.
-        companion: a second model that runs in every step, so that steps cost what both do.
+        companion: a second model that runs in every step; costs are of both.
     """
     return MODES[settings.mode](model, settings, references, sharpness, companion)

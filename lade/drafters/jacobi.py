@@ -1,4 +1,4 @@
-"""The paper's algorithm, exactly (arXiv 2402.02057): the window, its pool of n-grams, both in one tree."""
+"""Lookahead decoding exactly as in the paper (arXiv 2402.02057): window and n-gram pool in one draft tree."""
 
 from __future__ import annotations
 

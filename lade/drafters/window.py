@@ -5,8 +5,8 @@
     level 1     '-- d  '- e  '- f  '- g              column i yields the n-gram  level0[i] level1[i] level2[i] new[i]
     level 2         '-- h  '- i  '- j  '- k          and every level then moves up by one, one column to the left.
 
-A token hangs from its left neighbour on level 0 and from the token above it on the others, so the window is a tree
-under the root like any n-gram, and what hangs from the root is a candidate too. Knows tokens and trees, no model.
+The parent of a token is its left neighbour on level 0 and the token above it on the others, so the window is a tree
+under the root like any n-gram, and children of the root are candidates too. Knows tokens and trees, no model.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Window:
     """The window of one request.
 
     Args:
-        prompt: the tokens that fill the window at the start, and what falls open later.
-        width: W, columns at the most.
+        prompt: tokens that fill the window at the start and empty columns later.
+        width: W, most columns.
         ngram: N.
         seed: of the private generator that draws from the prompt.
     """
@@ -35,11 +35,11 @@ class Window:
         self.outputs: list[int] = []  # this step's last-level nodes, one per column
 
     def nodes(self, columns: int) -> int:
-        """Nodes of so many columns, the root not counted."""
+        """Number of nodes of these columns, without the root."""
         return max(0, columns * (self.ngram - 1) - 1)
 
     def add(self, builder: TreeBuilder, columns: int) -> None:
-        """Hang the first columns under the root, and ask for the logits of their outputs and candidates."""
+        """Add the first columns under the root, and query the logits of their outputs and candidates."""
         self.outputs = []
         if columns < 1:
             return
@@ -54,15 +54,15 @@ class Window:
         self.outputs = nodes
 
     def grams(self, root: int, new: Sequence[int]) -> Iterable[tuple[int, ...]]:
-        """The n-grams that this step yielded, one per column."""
+        """The n-grams of this step, one per column."""
         return zip([root, *self.levels[0]], *self.levels[1:], new, strict=False)
 
     def shift(self, new: list[int], columns: int, width: int | None = None) -> None:
-        """Move every level up, and all of them `columns` to the left in total; the prompt fills what falls open.
+        """Move every level up and `columns` to the left in total; tokens of the prompt fill empty columns.
 
         Args:
-            new: what the model says after `outputs`; nothing moves where it is empty.
-            width: columns from here on, at least 1 (0 ends the window); `None` keeps them.
+            new: the model's greedy tokens after `outputs`; nothing moves if it is empty.
+            width: new number of columns, at least 1 (0 ends the window); `None` keeps it.
         """
         self.width = self.width if width is None else width
         if not new or self.width < 1:

@@ -1,4 +1,4 @@
-"""What a warm table expects after a context: its prediction for the longest ending that it knows. Knows no tree."""
+"""Backoff in a warm table: the prediction for the longest known suffix of a context. Knows no tree."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context
 from lade.memory.warm.table import WarmTable
 
-REMEMBERED = 1 << 15  # contexts whose expectation is kept
-TABLES = 8  # tables and temperatures prepared at once
+CACHED = 1 << 15  # contexts whose entry is kept
+TABLES = 8  # pairs of table and sharpness whose `Backoff` is kept
 
 
 def backoff(table: WarmTable, sharpness: float) -> Backoff:
-    """The one that calls with this table and about this sharpness share."""
+    """The `Backoff` of a table, one for all calls whose sharpness is equal when rounded to a tenth."""
     return _prepared(table, max(round(sharpness, 1), 0.1))
 
 
@@ -24,7 +24,7 @@ def _prepared(table: WarmTable, sharpness: float) -> Backoff:
 
 
 class Backoff:
-    """Expectations by context.
+    """Predictions of a warm table by context.
 
     Args:
         sharpness: inverse temperature at which tokens are chosen; above 1 for greedy decoding.
@@ -36,10 +36,10 @@ class Backoff:
         self._after, self._alone = contexts.tokens[:, :TOP].numpy(), table.tokens[:, :TOP].numpy()
         self._after_likely = sharpened(contexts.probabilities[:, :TOP].numpy(), sharpness)
         self._alone_likely = sharpened(table.probabilities[:, :TOP].numpy(), sharpness)
-        self.entry = lru_cache(REMEMBERED)(self._entry)
+        self.entry = lru_cache(CACHED)(self._entry)
 
     def _entry(self, context: Context) -> tuple[int, list[int], list[float]]:
-        """How many of the last tokens are known together, and what to expect after them; not to be changed."""
+        """The length of the longest known suffix, likely next tokens, their probabilities; do not change the lists."""
         for length in range(CONTEXT, 0, -1):
             row = self._rows.get(context[CONTEXT - length :])
             if row is not None:
@@ -51,7 +51,7 @@ class Backoff:
 
 
 def _by_ending(endings: np.ndarray) -> dict[tuple[int, ...], int]:
-    """Ending, without what stands for nothing -> its row."""
+    """Suffix, without padding -> its row."""
     lengths = (endings != NOTHING).sum(axis=1)
     rows: dict[tuple[int, ...], int] = {}
     for length in range(1, CONTEXT + 1):
@@ -62,8 +62,8 @@ def _by_ending(endings: np.ndarray) -> dict[tuple[int, ...], int]:
 
 
 def sharpened(probabilities: np.ndarray, sharpness: float) -> np.ndarray:
-    """[n, k] probabilities of being chosen, at this inverse temperature; the sum of each row stays what it is."""
+    """[n, k] probabilities at this inverse temperature; the sum of each row does not change."""
     largest = probabilities.max(axis=1, keepdims=True, initial=1e-30)
     powers = (probabilities / largest) ** sharpness
-    whole: np.ndarray = probabilities.sum(axis=1, keepdims=True) / np.maximum(powers.sum(axis=1, keepdims=True), 1e-30)
-    return powers * whole
+    scale: np.ndarray = probabilities.sum(axis=1, keepdims=True) / np.maximum(powers.sum(axis=1, keepdims=True), 1e-30)
+    return powers * scale

@@ -1,6 +1,6 @@
 """The pool of n-grams that the window has seen: the first token is the key, the other N-1 are a guess.
 
-Bounded per key, the least recently seen guess leaving first. Pure Python; knows nothing about trees or models.
+Bounded per key; the least recently seen guess is dropped first. Pure Python; knows nothing about trees or models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NgramPool:
         self._values: dict[int, dict[tuple[int, ...], None]] = {}
 
     def add(self, gram: Sequence[int]) -> None:
-        """Remember one n-gram as the most recently seen of its key."""
+        """Add one n-gram as the most recently seen of its key."""
         key, value = gram[0], tuple(gram[1:])
         values = self._values.setdefault(key, {})
         values.pop(value, None)
@@ -31,7 +31,7 @@ class NgramPool:
             del values[next(iter(values))]
 
     def add_text(self, tokens: Sequence[int], start: int = 0) -> None:
-        """Remember every n-gram of a text that ends at or after index `start`."""
+        """Add every n-gram of a text that ends at or after index `start`."""
         for first in range(max(0, start - self.ngram + 1), len(tokens) - self.ngram + 1):
             self.add(tokens[first : first + self.ngram])
 
@@ -40,7 +40,7 @@ class NgramPool:
         return reversed(self._values.get(key, {}))
 
     def following(self, context: Sequence[int]) -> tuple[list[int], int]:
-        """What followed the longest end of a context that begins a known n-gram, and how many tokens that end has.
+        """The tokens that followed the longest suffix of a context that starts a known n-gram, and its length.
 
         Tokens are distinct, the most recently seen first; none and 0 where nothing matches.
         """

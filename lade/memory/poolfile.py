@@ -1,7 +1,7 @@
-"""What a pool holds as tensors, and back again with every value checked.
+"""A pool as tensors, and back with every value checked.
 
-    keys.L [n, L], -1 before a text's first token   tokens.L [n, k], -1 behind the last   probabilities.L [n, k]
-    counts.1 [n]: predictions behind an average   young [lengths]: how many contexts, the last ones, are the young half
+    keys.L [n, L], -1 before a text's first token   tokens.L [n, k], -1 after the last   probabilities.L [n, k]
+    counts.1 [n]: predictions per average   young [lengths]: contexts, each table's last, in the young generation
     weights.S, seen.S   one value per bucket; S is the stage's index in the metadata's `sources`. A stage that the file
                         lacks, of a source added since, starts from its priors
 
@@ -22,9 +22,9 @@ from lade.memory.recycle import LENGTHS, NOTHING, TOP, Average, Entry
 from lade.memory.sources import prior_calibration, stages
 
 KIND, FORMAT = "pool", "2"
-ROUNDING = 1e-9  # how far above 1 an average may get
+ROUNDING = 1e-9  # how far an average may exceed 1
 MOST_SEEN = 2**31 - 1  # what a count's int32 holds
-AVERAGED = LENGTHS[-1]  # what follows these contexts are averages: counted, and no single-precision numbers
+AVERAGED = LENGTHS[-1]  # contexts with moving averages: counted, in double precision
 CALIBRATION = ("weights", "seen")
 SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
@@ -37,10 +37,10 @@ class Contents:
     """A pool at one moment.
 
     Attributes:
-        old: the predictions of the older half, in the order of `LENGTHS`.
-        young: those of the younger half, which speaks first.
-        weights: of the calibration, per stage and bucket.
-        seen: the observations behind each weight.
+        old: predictions of the old generation, in the order of `LENGTHS`.
+        young: predictions of the young generation, which is read first.
+        weights: of the calibration, by stage and bucket.
+        seen: observations per weight.
     """
 
     old: list[Table]
@@ -50,7 +50,7 @@ class Contents:
 
 
 def describe(model: Any) -> dict[str, str]:
-    """The file's metadata: what it is, and for which kind of model. Models of one type and size look alike."""
+    """The file's metadata: its kind, and the type and size of its model."""
     config = model.config.get_text_config(decoder=True)
     sizes = {name: str(getattr(config, name, None)) for name in SIZES}
     sources = ",".join(stage.name for stage in stages())
@@ -58,7 +58,7 @@ def describe(model: Any) -> dict[str, str]:
 
 
 def check_description(found: dict[str, str], model: Any) -> None:
-    """ValueError where a file with this metadata is not a pool, not of this format or not of this model."""
+    """Raise ValueError if a file with this metadata is not a pool of this format for this model."""
     expected = describe(model)
     if found.get("kind") != KIND:
         raise ValueError("it is not a pool")
@@ -71,7 +71,7 @@ def check_description(found: dict[str, str], model: Any) -> None:
     names = [name for name in ("model_type", *SIZES) if found.get(name) != expected[name]]
     if names:
         theirs, ours = (", ".join(f"{name}={values.get(name)}" for name in names) for values in (found, expected))
-        raise ValueError(f"a pool of another model: it has {theirs}; this model has {ours}")
+        raise ValueError(f"it must be of a model with {ours}, got one with {theirs}")
 
 
 def pack(contents: Contents) -> dict[str, torch.Tensor]:
@@ -93,7 +93,7 @@ def pack(contents: Contents) -> dict[str, torch.Tensor]:
 
 
 def unpack(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: Any) -> Contents:
-    """ValueError, which says what is wrong, where `pack` could not have made these for this model."""
+    """What `pack` was given; ValueError, which says what is wrong, if it cannot have made these for this model."""
     written = _written(metadata)
     names = {"young"} | {f"{name}.{length}" for length in LENGTHS for name in _layout(length, 0, 0)}
     names |= {f"{name}.{stage}" for name in CALIBRATION for stage in range(len(written))}
@@ -106,7 +106,7 @@ def unpack(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: An
 
 
 def _padded(rows: list[list[Any]], padding: float) -> list[Any]:
-    """All rows in one list, each padded to `TOP`. Lists inside lists would keep the garbage collector busy."""
+    """All rows in one list, each padded to `TOP`. Nested lists would cost garbage collection time."""
     flat: list[Any] = []
     for row in rows:
         flat += row
@@ -115,7 +115,7 @@ def _padded(rows: list[list[Any]], padding: float) -> list[Any]:
 
 
 def _layout(length: int, size: int, top: int) -> Layout:
-    """Of one table."""
+    """Shapes and dtypes of one table."""
     layout: Layout = {"keys": ((size, length), torch.int32), "tokens": ((size, top), torch.int32)}
     if length == AVERAGED:
         return layout | {"probabilities": ((size, top), torch.float64), "counts": ((size,), torch.int32)}
@@ -124,12 +124,12 @@ def _layout(length: int, size: int, top: int) -> Layout:
 
 def _halves(tables: list[Table], young: torch.Tensor) -> tuple[list[Table], list[Table]]:
     if tuple(young.shape) != (len(tables),) or young.dtype != torch.int64:
-        raise ValueError("the sizes of the young halves have the wrong shape or dtype")
+        raise ValueError("the sizes of the young generations have the wrong shape or dtype")
     old: list[Table] = []
     new: list[Table] = []
     for size, table in zip(young.tolist(), tables, strict=True):
         if not 0 <= size <= len(table):
-            raise ValueError("a young half has another size than it can have")
+            raise ValueError("a young generation is larger than its table")
         entries = iter(table.items())
         old.append(dict(islice(entries, len(table) - size)))
         new.append(dict(entries))
@@ -143,23 +143,23 @@ def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Ta
     if [(tuple(part.shape), part.dtype) for part in parts] != list(layout.values()):
         raise ValueError(f"the table of {length}-token contexts has the wrong shapes or dtypes")
     probabilities = tensors[f"probabilities.{length}"]
-    known, said = tokens >= 0, keys != NOTHING
+    known, present = tokens >= 0, keys != NOTHING
     if not ((keys >= NOTHING) & (keys < vocabulary)).all() or not ((tokens >= -1) & (tokens < vocabulary)).all():
         raise ValueError(f"a token is outside the vocabulary of {vocabulary}")
-    if (known[:, 1:] & ~known[:, :-1]).any() or (said[:, :-1] & ~said[:, 1:]).any() or not said[:, -1].all():
-        raise ValueError("padding stands where a token should")
+    if (known[:, 1:] & ~known[:, :-1]).any() or (present[:, :-1] & ~present[:, 1:]).any() or not present[:, -1].all():
+        raise ValueError("there is padding where a token must be")
     if not ((probabilities >= 0) & (probabilities <= 1 + ROUNDING)).all():
         raise ValueError("a probability is not between 0 and 1")
     columns = [_cut(tokens, known), _cut(probabilities, known)]
     if length == AVERAGED:
         counts = tensors[f"counts.{length}"]
         if not (counts >= 1).all():
-            raise ValueError("a context was not seen even once")
+            raise ValueError("a count is not positive")
         columns.append(counts.tolist())
-    contexts = zip(*keys.t().tolist(), strict=True)  # rows as tuples at once: few objects for the garbage collector
+    contexts = zip(*keys.t().tolist(), strict=True)  # tuples, made at once: few objects for the garbage collector
     table: Table = dict(zip(contexts, zip(*columns, strict=True), strict=True))
     if len(table) != len(keys):
-        raise ValueError("a context stands there twice")
+        raise ValueError("a context occurs twice")
     return table
 
 

@@ -1,10 +1,9 @@
-"""What drafting learned, and who shares it: nobody by default, else the requests of one tenant on one model.
+"""Pools of what drafting learned, and who shares them: nobody by default, else the requests of one tenant and model.
 
-The boundary: a request reads and teaches one pool alone, the fresh one that its call was given or the shared one of its
-own model and its own tenant; no function here joins two. Tenants are whoever may read each other's texts: drafts, and
-with them speed and statistics, show what a pool was taught. A pool holds token ids of prompts and outputs, and so does
-its file: keep it as those texts are kept. Pools change how many forwards a text takes, never the text.
-Knows no request and no drafter at work.
+Isolation: a request reads and updates one pool only, the fresh one of its call or the shared one of its own model and
+tenant; no function here merges two. A tenant stands for users who may read each other's texts: drafts, and with them
+speed and statistics, show what is in a pool. A pool and its file hold token ids of prompts and outputs: protect them as
+those texts. Pools change the number of forwards of a text, never the text. Knows no request and no drafter.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from lade.base.arguments import check_model, check_path
 from lade.base.locks import Lock, fork_safe_lock
-from lade.base.shown import shown
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.config.settings import CAPACITY, check_size
 from lade.files.regularfile import naming
@@ -30,7 +29,7 @@ from lade.memory.sources import prior_calibration
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """What drafting learned. Whoever reads or changes a part holds the lock."""
+    """What drafting learned. Hold the lock to read or change a part."""
 
     table: PredictionTable
     calibration: Calibration
@@ -38,28 +37,28 @@ class Pool:
 
 
 _pools: WeakKeyDictionary[Any, dict[str, Pool]] = WeakKeyDictionary()  # by model, then by tenant
-_lock = fork_safe_lock()  # never held together with a pool's
+_lock = fork_safe_lock()  # never held together with a pool's lock
 
 
 def fresh_pool(capacity: int = CAPACITY) -> Pool:
     """An empty pool, for a call that shares with nobody.
 
     Args:
-        capacity: contexts kept per length of context, 1 to 10,000,000. Where that many are known the half that was
-            learned first is forgotten (`PredictionTable`).
+        capacity: contexts kept per length of context, 1 to 10,000,000. When it is full, the half that was learned first
+            is dropped (`PredictionTable`).
     """
     _check_capacity(capacity)
     return Pool(PredictionTable(TOP, capacity), prior_calibration())
 
 
 def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
-    """The pool that the tenant's requests on this model share, made where there is none; gone with the model.
+    """The pool that the tenant's requests on this model share, made if there is none; it lives as long as the model.
 
     Args:
         model: the model, or a wrapper (PEFT, torch.compile) around it.
-        tenant: a name for those who may read each other's texts, not empty.
-        capacity: as in `fresh_pool`, from now on; `None` leaves it. Every tenant takes room of its own, some hundred
-            megabytes when full at the default: forget those who left (`drop_pools`).
+        tenant: a name for users who may read each other's texts, not empty.
+        capacity: as in `fresh_pool`, from now on; `None` keeps the current one. Every tenant takes its own memory, some
+            hundred megabytes when full at the default: drop unused ones (`drop_pools`).
 
     Raises:
         ValueError: names the argument.
@@ -79,7 +78,7 @@ def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
 
 
 def drop_pools(model: Any = None, tenant: str | None = None) -> None:
-    """Forget shared pools; calls that run keep theirs until they end.
+    """Drop shared pools; running calls keep theirs until they end.
 
     Args:
         model: whose pools; every model's where `None`.
@@ -102,7 +101,7 @@ def drop_pools(model: Any = None, tenant: str | None = None) -> None:
 
 
 def save_pool(model: Any, path: str | os.PathLike[str], *, tenant: str = "default") -> None:
-    """Write the tenant's pool to a safetensors file, in one step: who reads it meanwhile gets the old one.
+    """Write the tenant's pool to a safetensors file, atomically: concurrent readers get the old file.
 
     The file holds token ids of the tenant's texts.
 
@@ -116,23 +115,23 @@ def save_pool(model: Any, path: str | os.PathLike[str], *, tenant: str = "defaul
     with _lock:
         pool = _pools.get(unwrapped(model), {}).get(tenant)
     if pool is None:
-        raise ValueError(f"tenant={tenant!r}: allowed is a tenant that has a pool on this model")
+        raise invalid("tenant", "a tenant that has a pool on this model", tenant)
     write(Path(path), pack(_contents(pool)), describe(model))
 
 
 def load_pool(
     model: Any, path: str | os.PathLike[str], *, tenant: str = "default", capacity: int | None = None
 ) -> None:
-    """Let the tenant's pool hold what `save_pool` wrote, in place of what it held; nothing changes where this fails.
+    """Replace the content of the tenant's pool by what `save_pool` wrote; nothing changes on an error.
 
-    A file is accepted for any model of the same type, vocabulary and size. Another one's predictions cost speed alone.
+    A file is accepted for any model of the same type, vocabulary and size. Predictions of another one cost speed only.
 
     Args:
-        capacity: as in `shared_pool`; of more contexts than it allows, those that came first are left out.
+        capacity: as in `shared_pool`; the oldest contexts beyond it are left out.
 
     Raises:
-        ValueError: names the argument; names the file that is not a pool, damaged, of another format or of another
-            model, is no regular file, or cannot be read (`OSError` too; `FileNotFoundError` where it is not there).
+        ValueError: names the argument; names the file if it is not a pool, is damaged, of another format or another
+            model, is no regular file, or cannot be read (`OSError` too; `FileNotFoundError` if it does not exist).
     """
     check_model("model", model)
     check_path("path", path)
@@ -155,7 +154,7 @@ def _load(path: Path, model: Any) -> Contents:
 
 
 def _contents(pool: Pool) -> Contents:
-    """A copy that stays as it is; predictions are replaced, never changed."""
+    """A copy; predictions are replaced, never changed, so the tables' values are shared."""
     with pool.lock:
         old, young = ([dict(table) for table in half] for half in (pool.table.old, pool.table.young))
         return Contents(old, young, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration.seen)))
@@ -163,7 +162,7 @@ def _contents(pool: Pool) -> Contents:
 
 def _check_tenant(tenant: str) -> None:
     if not isinstance(tenant, str) or not tenant:
-        raise ValueError(f"tenant={shown(tenant)}: allowed is a name, a string that is not empty")
+        raise invalid("tenant", "a string that is not empty", tenant)
 
 
 def _check_capacity(capacity: int | None) -> None:

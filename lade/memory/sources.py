@@ -14,12 +14,10 @@ from lade.memory.calibration import Calibration
 from lade.memory.ngrams import NgramPool
 from lade.memory.recycle import CONTEXT, LENGTHS, TOP, Context, Entry, PredictionTable
 from lade.memory.source import Share, Source, Stage, Start, Warm, by_depth
-from lade.memory.suffix import OwnText, ReferenceText
+from lade.memory.suffix import MATCHING, OwnText, ReferenceText
 
 GRAMS = 3  # buckets of n-grams: matched by one token, two, more
 MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
-SHORTEST = 2  # tokens that a match in the own text must have
-BEGINNING = 2  # tokens that the beginning of a reference counts as matched, before any output
 CERTAIN = (1.0,)
 RANKED = tuple(0.5 ** (rank + 1) for rank in range(TOP))  # probabilities of n-grams, the most recently seen first
 
@@ -62,7 +60,7 @@ class FromReference(Source):
 
     def begin(self) -> Match | None:
         cursor = self.text.cursor
-        return (cursor.end, cursor.length or BEGINNING) if cursor.end >= 0 else None
+        return (cursor.end, cursor.length or MATCHING.beginning) if cursor.end >= 0 else None
 
     def follow(self, part: Match, token: int) -> Match | None:
         end, length = part
@@ -97,7 +95,7 @@ class FromOwnText(Source):
 
     def begin(self) -> Match | None:
         cursor = self.text.cursor
-        return (cursor.end, cursor.length) if cursor.length >= SHORTEST else None
+        return (cursor.end, cursor.length) if cursor.length >= MATCHING.shortest else None
 
     def follow(self, part: Match, token: int) -> Match | None:
         end, length = part

@@ -1,4 +1,4 @@
-"""Where the end of a text occurred before, and what followed: in the request's own text, or in a reference text.
+"""Longest suffix of a text that occurred before, and what followed it: in the request's own text or in a reference.
 
 All matches come from an online suffix automaton: amortised O(1) per token, whatever the length of the text.
 Pure Python; knows tokens, no trees, no requests and no model.
@@ -8,15 +8,34 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
-RENEWED = 4  # states per token, longest first, whose last occurrence is renewed: on real texts as good as all of them
-SURE = 8  # tokens in a row that show where in a reference the output is, and not just that a phrase recurs
-TRIED = 8  # occurrences of a token that are looked at for the one nearest to the last sure place
+
+@dataclass(frozen=True, slots=True)
+class MatchPolicy:
+    """What counts as a match. Chosen for the fewest steps with stories3M on the first 16 story prompts.
+
+    Attributes:
+        updated: states per token, longest first, whose last occurrence is updated; on real texts as good as all.
+        anchor: length of a match in a reference that fixes the position; a shorter one may be a phrase that recurs.
+        candidates: occurrences of a token after the last anchor that are compared with the match.
+        shortest: least length of a match in the own text that is drafted from.
+        beginning: length that the beginning of a reference counts as, before any output.
+    """
+
+    updated: int = 4
+    anchor: int = 8
+    candidates: int = 8
+    shortest: int = 2
+    beginning: int = 2
+
+
+MATCHING = MatchPolicy()
 
 
 class Cursor(NamedTuple):
-    """A match. One of an `OwnText` or an automaton is good until that text grows.
+    """A match. One of an `OwnText` or an automaton is valid until that text grows.
 
     Attributes:
         state: of the automaton.
@@ -35,8 +54,8 @@ NOWHERE = Cursor(0, 0, -1)
 class SuffixAutomaton:
     """Online suffix automaton (Blumer et al. 1985) of one token text: at most 2 states and 3 transitions per token.
 
-    A state stands for the substrings that end at the same places; its link leads to the longest suffix of them that
-    ends at more places.
+    A state is a set of substrings that end at the same positions; its suffix link leads to the longest suffix of them
+    that ends at more positions.
     """
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
@@ -85,14 +104,14 @@ class SuffixAutomaton:
             ends[state] = end
             state = links[state]
         links[self._last] = self._exact(state, token) if state >= 0 else 0
-        for _ in range(RENEWED):
+        for _ in range(MATCHING.updated):
             if state <= 0:
                 break
             ends[state] = end
             state = links[state]
 
     def _exact(self, state: int, token: int) -> int:
-        """The state whose longest string is that of `state` and `token`: split off from a longer one where need be."""
+        """The state whose longest string is that of `state` and `token`; split off from a longer one if needed."""
         following, links = self._next, self._links
         target, length = following[state][token], self._lengths[state] + 1
         if self._lengths[target] == length:
@@ -124,15 +143,15 @@ class OwnText:
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Take in what the request goes on with; cursors from before are void."""
+        """Append tokens; cursors from before are invalid."""
         self._automaton.extend(tokens)
         self.cursor = self._automaton.repeated()
 
     def at(self, index: int) -> int:
-        """The token there; behind the end the text is taken to repeat what followed the cursor, again and again.
+        """The token there; past the end, the text repeats what followed the cursor.
 
         Args:
-            index: not before the cursor's end, which must be one.
+            index: at least the cursor's end; the cursor must be a match.
         """
         text = self._automaton.text
         behind = index - len(text)
@@ -142,8 +161,8 @@ class OwnText:
 class ReferenceText:
     """A fixed text that the output may repeat: a predicted output, the old version of a file that is being edited.
 
-    Of several places that match, the one is taken where the output already is; after a divergence it is the first one
-    behind the last sure place, so that what was inserted, deleted or replaced is passed over.
+    Of several occurrences, the one is used that continues the current position. After a divergence it is the first one
+    after the last anchor (`MatchPolicy.anchor`), which skips insertions, deletions and replacements.
 
     Attributes:
         cursor: the longest suffix of the output that occurs in the reference; before any output, its beginning.
@@ -152,14 +171,14 @@ class ReferenceText:
     def __init__(self, tokens: Iterable[int]) -> None:
         self.text = list(tokens)
         self._automaton = SuffixAutomaton(self.text)
-        self._occurrences: dict[int, list[int]] = {}  # token -> the indices behind it, ascending
+        self._occurrences: dict[int, list[int]] = {}  # token -> indices after it, ascending
         for index, token in enumerate(self.text):
             self._occurrences.setdefault(token, []).append(index + 1)
-        self._sure = 0  # where the last match of SURE tokens ended
+        self._anchor = 0  # where the last match of at least `anchor` tokens ended
         self.cursor = Cursor(0, 0, 0)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Take in what was emitted."""
+        """Follow the emitted tokens."""
         for token in tokens:
             expected = self.at(self.cursor.end) == token
             state, length, end = self._automaton.follow(self.cursor, token)
@@ -168,23 +187,23 @@ class ReferenceText:
             elif length:
                 end = self._nearest(token, length, end)
             self.cursor = Cursor(state, length, end)
-            if length >= SURE:
-                self._sure = end
+            if length >= MATCHING.anchor:
+                self._anchor = end
 
     def at(self, index: int) -> int | None:
-        """The token there; None before the beginning and behind the end."""
+        """The token there; None before the beginning and past the end."""
         return self.text[index] if 0 <= index < len(self.text) else None
 
     def _nearest(self, token: int, length: int, end: int) -> int:
-        """Behind which occurrence of a match to go on: the first one after a sure place, else the one before `end`.
+        """The end of the occurrence of a match to continue from: the first after the anchor, else the one at `end`.
 
-        Only the last SURE tokens of the match are compared.
+        Only the last `MatchPolicy.anchor` tokens of the match are compared.
         """
         occurrences = self._occurrences[token]
-        first = bisect_right(occurrences, self._sure)
-        known = min(length, SURE)
+        first = bisect_right(occurrences, self._anchor)
+        known = min(length, MATCHING.anchor)
         tail = self.text[end - known : end]
-        for other in occurrences[first : first + TRIED]:
+        for other in occurrences[first : first + MATCHING.candidates]:
             if self.text[other - known : other] == tail:  # a slice from before the beginning is shorter than the tail
                 return other
         return end

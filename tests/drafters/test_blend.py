@@ -13,20 +13,18 @@ from hypothesis import strategies as st
 from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
-from lade.drafters.blend import POLICY, BlendDrafter, TreePolicy
+from lade.drafters.blend import TREE, BlendDrafter, TreePolicy
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context, PredictionTable
 from lade.memory.source import depth_bucket
 from lade.memory.sources import (
-    BEGINNING,
-    SHORTEST,
     FromPredictions,
     match_bucket,
     prior_calibration,
     stages,
     warm_bucket,
 )
-from lade.memory.suffix import OwnText, ReferenceText
+from lade.memory.suffix import MATCHING, OwnText, ReferenceText
 
 VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing
@@ -76,7 +74,7 @@ def drafter_of(
     references: Sequence[Sequence[int] | None] | None = None,
     pool: Callable[[], Pool] = fresh_pool,
     sources: tuple[str, ...] = SCORED,
-    policy: TreePolicy = POLICY,
+    policy: TreePolicy = TREE,
     **config: Any,
 ) -> BlendDrafter:
     settings = LookaheadConfig(mode="auto", sources=sources, **config).settled()
@@ -127,8 +125,8 @@ def continuations(text: Sequence[int], reference: ReferenceText | None) -> Itera
     """Stage, what goes on behind a match, and the length of the match: of the own text round and round."""
     own = OwnText(text).cursor
     if reference is not None and reference.cursor.end >= 0:
-        yield REFERENCE, reference.text[reference.cursor.end :], reference.cursor.length or BEGINNING
-    if own.length >= SHORTEST:
+        yield REFERENCE, reference.text[reference.cursor.end :], reference.cursor.length or MATCHING.beginning
+    if own.length >= MATCHING.shortest:
         yield SUFFIX, list(text[own.end :]) * 9, own.length
 
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.memory.calibration import ESCAPE, STRENGTH, Calibration
+from lade.memory.calibration import CALIBRATION, Calibration
+
+ESCAPE, STRENGTH = CALIBRATION.escape, CALIBRATION.prior_strength
 
 SHARES = st.floats(0, 1)
 MIXTURES = st.lists(st.tuples(SHARES, SHARES), min_size=1, max_size=6)  # per stage: weight, probability of the choice

@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.memory.calibration import ESCAPE
+from lade.memory.calibration import CALIBRATION
 from lade.memory.mixture import Mixture, Place
 from lade.memory.ngrams import NgramPool
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context, Entry
 from lade.memory.source import Source, depth_bucket
 from lade.memory.sources import (
-    BEGINNING,
-    SHORTEST,
     SOURCES,
     FromOwnText,
     FromPredictions,
@@ -27,7 +25,7 @@ from lade.memory.sources import (
     stages,
     warm_bucket,
 )
-from lade.memory.suffix import OwnText, ReferenceText
+from lade.memory.suffix import MATCHING, OwnText, ReferenceText
 
 VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
@@ -198,7 +196,7 @@ def chance(mixture: Mixture, place: Place, depth: int, token: int) -> float:
     weights, left = mixture.pool.calibration.weights, 1.0
     for stage, bucket, _, _ in mixture._shares(place, depth_bucket(depth)):
         left *= 1 - weights[stage][bucket]
-    return mixture.expect(place, depth, 0.0)[0].get(token, 0.0) + ESCAPE * left
+    return mixture.expect(place, depth, 0.0)[0].get(token, 0.0) + CALIBRATION.escape * left
 
 
 # Places
@@ -245,16 +243,16 @@ def test_a_match_of_the_own_text_has_a_least_length() -> None:
     for length in range(1, 5):
         text = [*range(length), 7, 8, *range(length)]
         place = bare(of(FromOwnText, OwnText(text))).place(text)
-        assert place[1:] == (((length, length),) if length >= SHORTEST else ())
+        assert place[1:] == (((length, length),) if length >= MATCHING.shortest else ())
 
 
 def test_before_any_output_a_reference_begins() -> None:
     mixture = bare(of(FromReference, ReferenceText([4, 5])))
     place = mixture.place([1])
-    assert place[1] == (0, BEGINNING)
+    assert place[1] == (0, MATCHING.beginning)
     assert mixture.expect(place, 0, 0.0)[0] == {4: 0.5}
     end = mixture.follow(mixture.follow(place, 4), 5)
-    assert end[1] == (2, BEGINNING + 2)
+    assert end[1] == (2, MATCHING.beginning + 2)
     assert mixture.expect(end, 2, 0.0)[0] == {}
     mixture.extend([9])
     assert len(mixture.place([1, 9])) == 1

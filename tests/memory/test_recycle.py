@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lade.config.settings import CAPACITY
-from lade.memory.recycle import CONTEXT, LENGTHS, MIXING, NOTHING, Context, Entry, PredictionTable
+from lade.memory.recycle import CONTEXT, LENGTHS, NOTHING, RECYCLING, Context, Entry, PredictionTable
 from lade.memory.sources import FromPredictions
 
 TOKENS = st.integers(0, 2)
@@ -77,10 +77,10 @@ def test_the_average_keeps_its_likeliest_tokens() -> None:
 
 
 def test_the_average_follows_what_is_new() -> None:
-    """The second of two predictions counts one half, the fiftieth still as much as `MIXING`."""
+    """The second of two predictions counts one half, the fiftieth still as much as `RecyclingPolicy.newest`."""
     tokens, probabilities, times = after_one(*[([7], [0.5])] * 49, ([8], [0.5]))
     assert (tokens, times) == ([7, 8], 50)
-    assert probabilities == pytest.approx([0.5 * (1 - MIXING), 0.5 * MIXING])
+    assert probabilities == pytest.approx([0.5 * (1 - RECYCLING.newest), 0.5 * RECYCLING.newest])
 
 
 def test_the_average_survives_that_its_half_grows_old() -> None:

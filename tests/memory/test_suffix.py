@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_own_cursor_is_the_longest_suffix_that_occurs_earlier(pieces: list[list[
 def test_the_last_occurrence_speaks(text: list[int]) -> None:
     """Exactly so where no bound cuts the renewal short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(suffix, "RENEWED", 100)
+        patch.setattr(suffix, "MATCHING", replace(suffix.MATCHING, updated=100))
         own = OwnText(text)
     match = longest_suffix(text, text, continuations)
     assert own.cursor.end == (occurrences(text, match)[-2] if match else -1)
@@ -135,7 +136,7 @@ def test_reference_cursor_is_the_longest_suffix_in_it(text: list[int], output: l
         reference.extend([token])
         match = longest_suffix(output[: index + 1], text, occurrences)
         assert reference.cursor.length == len(match)
-        assert reference.cursor.end in (occurrences(text, match[-suffix.SURE :]) if match else [-1])
+        assert reference.cursor.end in (occurrences(text, match[-suffix.MATCHING.anchor :]) if match else [-1])
 
 
 @given(TEXTS, PIECES)
