@@ -1,6 +1,6 @@
-"""The smallest use of lade: `python minimal.py` decodes plainly; with USE_LADE=1 LOAD_LADE=1 it decodes both ways.
+"""The smallest use of lade: `python minimal.py` runs plain decoding; with USE_LADE=1 LOAD_LADE=1 also lookahead.
 
-Both ways run in turn in one process, so that their times can be compared. The models that ship need no download.
+The two alternate in one process, so that their times can be compared. The models that ship need no download.
 """
 
 import time
@@ -18,18 +18,18 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.applications.exits import Command, switch
-from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, configure_lade, default_device, load_model
+from lade.applications.options import MODEL, configure_lade, device_option, dtype_option, load_model, window_options
 from lade.measure.audit import parting
 from lade.models.pretrained.figures import repeated_share
 from lade.models.shipped import TARGET, prompt_for
 
-WIDE = 120  # columns of a table that is no terminal's
+WIDE = 120  # columns of a table without a terminal
 SWITCHES = ("USE_LADE", "LOAD_LADE")  # environment variables
-COMPARE = "with USE_LADE=1 and LOAD_LADE=1 both ways are run and compared"
+COMPARE = f"with {'=1 and '.join(SWITCHES)}=1 both methods run and are compared"
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedCall:
     """One call of `generate`: the new token ids and the seconds it took."""
 
     tokens: list[int]
@@ -42,7 +42,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """What is decoded: the same seed gives every run the same random numbers."""
+    """What is decoded; every run uses the same seed."""
 
     model: PreTrainedModel
     inputs: BatchEncoding
@@ -50,28 +50,28 @@ class Job:
     settings: dict[str, Any]
     drafting: dict[str, Any] = field(default_factory=dict)  # for config_lade
 
-    def plain(self) -> Run:
+    def plain(self) -> TimedCall:
         lade.restore_all()
         return self._timed()
 
-    def lookahead(self) -> Run:
+    def lookahead(self) -> TimedCall:
         lade.augment_all()
         lade.config_lade(**self.drafting)
         return self._timed()
 
-    def _timed(self) -> Run:
+    def _timed(self) -> TimedCall:
         torch.manual_seed(self.seed)
         start = time.perf_counter()
         output = self.model.generate(**self.inputs, **self.settings)
         tokens = output[0, self.inputs["input_ids"].shape[1] :].tolist()  # waits for the device
-        return Run(tokens, time.perf_counter() - start)
+        return TimedCall(tokens, time.perf_counter() - start)
 
 
-def measure(ways: Sequence[Callable[[], Run]], repeats: int) -> list[list[Run]]:
-    """The runs of each way, taken in turn after a warm-up of each; who goes first alternates."""
+def measure(ways: Sequence[Callable[[], TimedCall]], repeats: int) -> list[list[TimedCall]]:
+    """The runs of each way, after a warm-up of each; the order alternates."""
     for way in ways:
         way()
-    runs: list[list[Run]] = [[] for _ in ways]
+    runs: list[list[TimedCall]] = [[] for _ in ways]
     for repeat in range(repeats):
         pairs = list(zip(ways, runs, strict=True))
         for way, kept in pairs if repeat % 2 == 0 else reversed(pairs):
@@ -80,7 +80,7 @@ def measure(ways: Sequence[Callable[[], Run]], repeats: int) -> list[list[Run]]:
 
 
 def show(texts: dict[str, str]) -> None:
-    """The texts beside each other, as wide as the terminal, or as a file can be read."""
+    """Print the texts side by side, as wide as the terminal, or `WIDE`."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDE
@@ -89,7 +89,7 @@ def show(texts: dict[str, str]) -> None:
     console.print(table)
 
 
-def report(job: Job, runs: list[list[Run]], stats: lade.GenerationStats) -> None:
+def report(job: Job, runs: list[list[TimedCall]], stats: lade.GenerationStats) -> None:
     plain, ahead = runs
     ratios = [b.speed / a.speed for a, b in zip(plain, ahead, strict=True)]
     if stats.fallback:
@@ -101,21 +101,21 @@ def report(job: Job, runs: list[list[Run]], stats: lade.GenerationStats) -> None
         f"ratio:            {median(ratios):.2f}, median of {len(ratios)}: {min(ratios):.2f} to {max(ratios):.2f}"
     )
     click.echo(f"tokens per step:  {stats.tokens_per_step:.2f}, {stats.new_tokens} tokens in {stats.steps} steps")
-    click.echo(f"repetition:       {repeated_share(ahead[0].tokens):.0%} of the 4-grams stood in the text before")
+    click.echo(f"repetition:       {repeated_share(ahead[0].tokens):.0%} of the 4-grams occur earlier in the text")
 
 
-def speed(runs: list[Run]) -> str:
+def speed(runs: list[TimedCall]) -> str:
     return f"{median(run.speed for run in runs):.1f} tokens per second"
 
 
-def difference(job: Job, plain: Run, ahead: Run) -> str:
-    """Greedy texts in half precision may part where the two best tokens are as good as tied."""
+def difference(job: Job, plain: TimedCall, ahead: TimedCall) -> str:
+    """Greedy texts in half precision may differ where the two best tokens are nearly tied."""
     if plain.tokens == ahead.tokens:
         return "yes"
     pairs = zip(plain.tokens, ahead.tokens, strict=False)
     shorter = min(len(plain.tokens), len(ahead.tokens))
     first = next((at for at, (a, b) in enumerate(pairs) if a != b), shorter)
-    where = f"no, they part at new token {first}"
+    where = f"no, they differ from new token {first} on"
     if job.settings["do_sample"] or first == shorter:
         return where
     prompt = job.inputs["input_ids"][0].tolist()
@@ -125,13 +125,13 @@ def difference(job: Job, plain: Run, ahead: Run) -> str:
 
 
 def encode(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str, new_tokens: int) -> BatchEncoding:
-    """The prompt's tensors; an error where prompt and new tokens do not fit into the model's positions."""
+    """The prompt's tensors; an error if prompt and new tokens exceed the model's positions."""
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     length = inputs["input_ids"].shape[1]
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if limit is not None and length + new_tokens > limit:
         raise click.BadParameter(
-            f"{new_tokens} is too many: the prompt has {length} tokens and the model {limit} positions",
+            f"must fit the model's {limit} positions with a prompt of {length} tokens, got {new_tokens}",
             param_hint="--max-new-tokens",
         )
     return inputs
@@ -145,20 +145,17 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
 
 @click.command(cls=Command)
 @click.option("--model", callback=MODEL, help=f"A model that ships, a folder or a hub name.  [default: {TARGET}]")
-@click.option("--prompt", help="Text to go on from.  [default: one that suits the model]")
+@click.option("--prompt", help="Text to continue.  [default: one for the model]")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=256, show_default=True)
-@click.option("--sample", is_flag=True, help="Sample; greedy without.")
+@click.option("--sample", is_flag=True, help="Sample instead of greedy decoding.")
 @click.option("--temperature", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
 @click.option("--top-k", type=click.IntRange(min=0), default=50, show_default=True, help="0 keeps every token.")
 @click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
-@click.option("--mode", type=MODE, help="auto: sizes are limits; lookahead: exactly these.  [default: auto]")
-@click.option("--level", type=int, help="N, tokens of an n-gram.  [default: 5]")
-@click.option("--window-size", type=int, help="W, columns of the window.  [default: 7]")
-@click.option("--guess-set-size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
-@click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
-@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
-@click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True, help="Timed runs of each way.")
+@window_options
+@dtype_option
+@device_option
+@click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True, help="Timed runs of each method.")
 def main(
     *,
     model: str | None,
@@ -174,9 +171,9 @@ def main(
     guess_set_size: int | None,
     **sampler: Any,
 ) -> None:
-    """Go on from a prompt; with USE_LADE=1 LOAD_LADE=1 both plainly and with lookahead, and compare the two."""
+    """Continue a prompt; with USE_LADE=1 LOAD_LADE=1 compare plain decoding with lookahead."""
     if prompt == "":
-        raise click.BadParameter("the prompt is empty: at least one character is needed", param_hint="--prompt")
+        raise click.BadParameter("must have at least one character, got ''", param_hint="--prompt")
     both = both_asked_for()
     drafting = {"MODE": mode, "LEVEL": level, "WINDOW_SIZE": window_size, "GUESS_SET_SIZE": guess_set_size}
     configure_lade(**drafting)
@@ -198,17 +195,15 @@ def main(
 
 
 def both_asked_for() -> bool:
-    """Whether both ways are to be run; where not all is said that this needs, it is told."""
+    """Whether to compare; a line on stderr if one of the two variables is missing."""
     missing = [name for name in SWITCHES if not switch(name)]
     if len(missing) == 1:
-        click.echo(
-            f"{missing[0]}=1 is missing: with {'=1 and '.join(SWITCHES)}=1 both ways are run and compared", err=True
-        )
+        click.echo(f"{missing[0]}=1 is missing: {COMPARE}", err=True)
     return not missing
 
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The table that MODE=auto drafts from; computed once per model, with a progress bar, and kept."""
+    """Compute the warm table of MODE=auto once per model, with a progress bar, and store it."""
     try:
         lade.warm_up(model, tokenizer=tokenizer)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Options that older spellings still name, though no help shows them. One setting has one name in all commands."""
+"""Options with hidden older spellings, so that one setting has one name in all commands."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 
-class Option(click.Option):
+class AliasedOption(click.Option):
     """An option with hidden spellings.
 
     Args:
@@ -27,5 +27,5 @@ class Option(click.Option):
 
 
 def renamed(option: str, *aliases: str, name: str | None = None, **attributes: Any) -> Callable[..., Any]:
-    """A decorator for an option that once had other spellings; `name` is the parameter's, where the option's is not."""
-    return click.option(option, *filter(None, [name]), cls=Option, aliases=aliases, **attributes)
+    """A decorator for an option with older spellings; `name`: the parameter's, if it differs from the option's."""
+    return click.option(option, *filter(None, [name]), cls=AliasedOption, aliases=aliases, **attributes)

@@ -1,6 +1,6 @@
-"""`lade bench-diff`: paired differences between two runs of a bench, with intervals. Runs no model.
+"""`lade bench-diff`: paired differences between two runs of a bench, with confidence intervals. Runs no model.
 
-Knows the terminal; what is compared, and how, stands in `lade.applications.bench.report.difference`.
+Knows the terminal; the comparison is in `lade.applications.bench.report.difference`.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ import click
 from rich.table import Table
 
 from lade.applications.bench.records import RESULTS
-from lade.applications.bench.report.difference import Change, changes, only_in, trials_of
+from lade.applications.bench.report.difference import Difference, differences, only_in, trials_of
 from lade.applications.bench.report.document import facts
-from lade.applications.bench.report.grid import NO_INTERVAL, between, versus
 from lade.applications.bench.report.results import some_records
+from lade.applications.bench.report.texttable import NO_INTERVAL, between, versus
 from lade.applications.bench.runfile import RUN, read_run
 from lade.applications.exits import Command, usage
 from lade.applications.output import JSON, show
 
 SLOWER = 3  # the exit status of --fail-if-slower
-PASSING = ("date", "machine.date", "harness.", "fingerprint", "tasks.")  # differ, or are told in other words
+IGNORED = ("date", "machine.date", "harness.", "fingerprint", "tasks.")  # always differ, or are reported elsewhere
 CAPTION = (
     "B / A: medians of the prompts' ratios and their 95% intervals; S: new tokens / forwards after the prefill; "
     f"texts: changed of all; scores: gained, lost; {NO_INTERVAL}"
@@ -30,7 +30,7 @@ CAPTION = (
 @click.command("bench-diff", cls=Command)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("--fail-if-slower", is_flag=True, help=f"Exit with {SLOWER} where a method is surely slower in B.")
+@click.option("--fail-if-slower", is_flag=True, help=f"Exit with status {SLOWER} if a method is surely slower in B.")
 @JSON
 def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
     """Compare the results A and B of two runs of a bench, prompt by prompt. Each is a results.jsonl or its folder."""
@@ -38,7 +38,7 @@ def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
     with usage("A B"):
         one, other = (trials_of(some_records(path)) for path in paths)
         notes = differing(*(path.with_name(RUN) for path in paths))
-    found = changes(one, other)
+    found = differences(one, other)
     absent = {"only in A": only_in(one, other), "only in B": only_in(other, one)}
     lines = [*notes, *(f"{name}: {what}" for name, missing in absent.items() for what in missing), verdict(found)]
     show(
@@ -59,34 +59,34 @@ def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
 
 
 def differing(one: Path, other: Path) -> list[str]:
-    """How the runs were made differently, where both tell."""
+    """Different settings of the two runs, if both have a run.json."""
     if not (one.is_file() and other.is_file()):
         return []
     a, b = (dict(facts(read_run(path))) for path in (one, other))
     return [
         f"{name} is {a.get(name, 'not set')} in A, {b.get(name, 'not set')} in B"
         for name in dict.fromkeys([*a, *b])
-        if a.get(name) != b.get(name) and not name.startswith(PASSING)
+        if a.get(name) != b.get(name) and not name.startswith(IGNORED)
     ]
 
 
-def last_word(found: Sequence[Change]) -> list[Change]:
-    """All tasks together where there are several: many rows alone make one of them look sure by chance."""
+def last_word(found: Sequence[Difference]) -> list[Difference]:
+    """All tasks together if there are several: among many rows one can look significant by chance."""
     return [change for change in found if change.task is None] or list(found)
 
 
-def verdict(found: Sequence[Change]) -> str:
-    """One line about the whole."""
+def verdict(found: Sequence[Difference]) -> str:
+    """One line for all rows."""
     if not found:
-        return "nothing in common: no method, task, prompt and condition is in both"
+        return "nothing to compare: no method, task, prompt and condition is in both"
     told = [f"{change.method}: {change.verdict}" for change in last_word(found) if change.verdict != "no difference"]
     texts = sum(change.texts_changed for change in last_word(found))
     scores = sum(change.scores_gained + change.scores_lost for change in last_word(found))
     return f"{'; '.join(told) or 'no difference'}; {texts} texts and {scores} scores changed"
 
 
-def table_of(found: Sequence[Change]) -> Table:
-    """Temperature, batch and context are shown where the rows differ in them."""
+def table_of(found: Sequence[Difference]) -> Table:
+    """Temperature, batch and context are columns if the rows differ in them."""
     varied = [name for name in ("temperature", "batch", "context") if len({getattr(c, name) for c in found}) > 1]
     table = Table(title="B over A", caption=CAPTION)
     for name in ("task", *varied, "method"):
@@ -99,7 +99,7 @@ def table_of(found: Sequence[Change]) -> Table:
     return table
 
 
-def cells(change: Change, varied: Sequence[str]) -> list[str]:
+def cells(change: Difference, varied: Sequence[str]) -> list[str]:
     return [
         change.task or "all",
         *(str(getattr(change, name)) for name in varied),

@@ -1,6 +1,6 @@
 """The settings that `lade tune` tries, from labels such as `lookahead:level=5:window=15` and `auto:budget=16`.
 
-Knows what a preset calls them and how large their forwards are; knows no model and no search.
+Knows their names in a preset and the size of their forwards; knows no model and no search.
 """
 
 import sys
@@ -10,6 +10,7 @@ from typing import Any
 from lade.applications.bench.contenders import Contender, contenders, parsed
 from lade.applications.bench.methods import PLAIN, MethodOptions
 from lade.applications.search.autotune import Candidate
+from lade.base.shown import invalid, shown
 
 LOOKAHEAD, AUTO = "lookahead", "auto"
 LEVELS, SIZES = (3, 5, 7), (3, 7, 15)  # N; W and G
@@ -18,26 +19,26 @@ DEFAULT = ",".join(
     [f"{LOOKAHEAD}:level={n}:window={w}:guesses={g}" for n in LEVELS for w in SIZES for g in SIZES]
     + [f"{AUTO}:budget={budget}" for budget in BUDGETS]
 )
-SIZES_OF = {"LEVEL": "level", "WINDOW_SIZE": "window", "GUESS_SET_SIZE": "guesses"}  # a preset's name: the option's
-FIXED = {"ADAPT": 0}  # budgets are tried, and kept, without a controller over them
-PLAINLY = {AUTO: {"BUDGET": 1}}  # the settings of a preset where nothing is faster: one token per forward
+SIZES_OF = {"LEVEL": "level", "WINDOW_SIZE": "window", "GUESS_SET_SIZE": "guesses"}  # name in a preset: option
+FIXED = {"ADAPT": 0}  # budgets are fixed, without the controller
+PLAIN_SETTINGS = {AUTO: {"BUDGET": 1}}  # where nothing is faster than plain decoding: one token per forward
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One candidate: as the search, the harness and a preset know it."""
+    """One candidate, in the forms of the search, the benchmark and a preset."""
 
     candidate: Candidate
     contender: Contender
     mode: str
-    preset: dict[str, Any]  # by `config_lade`'s names
+    preset: dict[str, Any]  # by names of `config_lade`
 
 
 def settings_of(specs: str, options: MethodOptions) -> tuple[Contender, list[Setting]]:
-    """Plain decoding, and what the labels with commas between them ask for. ValueError names a wrong one."""
+    """Plain decoding, and the settings of comma-separated labels. ValueError names an invalid label."""
     plain, *others = contenders(specs, options)
     if not others:
-        raise ValueError(f"candidates {specs!r}: at least one besides {PLAIN} is needed")
+        raise ValueError(f"must have at least one label besides {PLAIN}, got {shown(specs)}")
     return plain, [_setting(contender, options) for contender in others]
 
 
@@ -48,13 +49,13 @@ def _setting(contender: Contender, options: MethodOptions) -> Setting:
     elif method.name == AUTO and own.budget is not None:
         size, preset = own.budget, _limits(own) | {"BUDGET": own.budget} | FIXED
     else:
-        allowed = f"{LOOKAHEAD}:level=N:window=W:guesses=G and {AUTO}:budget=B"
-        raise ValueError(f"candidate {contender.label!r}: allowed are {allowed}")
+        allowed = f"{LOOKAHEAD}:level=N:window=W:guesses=G or {AUTO}:budget=B"
+        raise invalid("a candidate", allowed, contender.label)
     return Setting(Candidate(size, contender.label), contender, method.name, preset)
 
 
 def _limits(options: MethodOptions) -> dict[str, Any]:
-    """The sizes of auto's window that were asked for."""
+    """The given sizes of auto's window."""
     given = {name: getattr(options, option) for name, option in SIZES_OF.items()}
     return {name: value for name, value in given.items() if value != getattr(MethodOptions(), SIZES_OF[name])}
 

@@ -1,6 +1,6 @@
-"""`lade chat`: the flags of the original chatbot, the environment, and the loop over messages.
+"""`lade chat`: the options of the original chatbot, the environment, and the loop over messages.
 
-Knows the terminal; the conversation itself is in chatbot.py.
+Knows the terminal; the conversation is in chatbot.py.
 """
 
 import io
@@ -14,29 +14,37 @@ import lade
 from lade.applications.aliases import renamed
 from lade.applications.chatbot import Chatbot, MessageTooLongError, prompt_format
 from lade.applications.exits import Command, switch
-from lade.applications.options import DEVICE, DTYPE, MODE, MODEL, QUANT, configure_lade, default_device, load_model
+from lade.applications.options import (
+    MODEL,
+    QUANT,
+    configure_lade,
+    device_option,
+    dtype_option,
+    load_model,
+    window_options,
+)
 
 Callback = Callable[..., Any]
 QUESTION = "Which methods did Socrates employ to challenge the prevailing thoughts of his time?"
 
 
 def kept_for_compatibility(name: str, told: str, reason: str, **attributes: Any) -> Callable[[Callback], Callback]:
-    """A flag of the original that only takes its default."""
+    """An option of the original that only accepts its default."""
 
     def check(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value != param.default:
-            raise click.BadParameter(f"{value!r}: allowed is {param.default!r}, {reason}", ctx, param)
+            raise click.BadParameter(f"must be {param.default!r}, got {value!r}: {reason}", ctx, param)
 
     return renamed(name, spelt_before(name), help=told, expose_value=False, callback=check, **attributes)
 
 
 def spelt_before(name: str) -> str:
-    """As the original spelt it: `--use_ds` for `--use-ds`."""
+    """The original's spelling: `--use_ds` for `--use-ds`."""
     return f"--{name.removeprefix('--').replace('-', '_')}"
 
 
 def messages(chat: bool) -> Iterator[str]:
-    """The built-in question, or one message per line until the end of the input; blank lines are skipped."""
+    """The built-in question, or one message per input line; blank lines are skipped."""
     if not chat:
         click.echo(f"User: {QUESTION}")
         yield QUESTION
@@ -47,14 +55,14 @@ def messages(chat: bool) -> Iterator[str]:
         except EOFError:
             click.echo()
             return
-        if not sys.stdin.isatty():  # a pipe does not show what was typed
+        if not sys.stdin.isatty():  # a pipe does not echo its input
             click.echo(line)
         if line.strip():
             yield line.strip()
 
 
 def write(text: str) -> None:
-    """Straight to stdout: click.echo would take the colours out of a pipe, though COLOR_PRINT=1 asked for them."""
+    """Directly to stdout: click.echo removes colours from a pipe, even with COLOR_PRINT=1."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -72,7 +80,7 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
             continue
         click.echo()
         if reply.dropped:
-            click.echo(f"(the model's positions are full: turns forgotten, oldest first: {reply.dropped})", err=True)
+            click.echo(f"(the model's positions are full: {reply.dropped} of the oldest turns dropped)", err=True)
         if debug:
             click.echo(reply.summary())
 
@@ -83,7 +91,7 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
     "--model_path",
     name="model_path",
     callback=MODEL,
-    help="Folder or hub name.  [default: the small story model that ships]",
+    help="Folder or hub name.  [default: a small story model that ships with lade]",
 )
 @renamed(
     "--model-type",
@@ -91,30 +99,27 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
     type=click.Choice(["auto", "llama"]),
     default="auto",
     show_default=True,
-    help="Prompt format: the tokenizer's chat template (plain text where it has none), or Llama 2's.",
+    help="Prompt format: the tokenizer's chat template (plain text without one), or Llama 2's.",
 )
-@click.option("--chat", is_flag=True, help="Read messages from the input; without, answer one built-in question.")
-@click.option("--debug", is_flag=True, help="After each reply: tokens, steps, tokens per step, tokens/s.")
-@click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
-@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
+@click.option("--chat", is_flag=True, help="Read messages from the input; without it, answer one built-in question.")
+@click.option("--debug", is_flag=True, help="Print tokens, steps, tokens per step and tokens/s after each reply.")
+@dtype_option
+@device_option
 @renamed(
     "--max-new-tokens",
     "--max_new_tokens",
     type=click.IntRange(min=1),
     default=128,
     show_default=True,
-    help="Per reply.",
+    help="New tokens per reply, at most.",
 )
-@renamed("--cache-dir", "--cache_dir", default="", help="Where downloads from the hub are kept.")
-@click.option("--mode", type=MODE, help="auto: sizes are limits; lookahead: exactly these.  [default: auto]")
-@click.option("--level", type=int, help="N, tokens of an n-gram.  [default: 5]")
-@renamed("--window-size", "--window_size", type=int, help="W, columns of the window.  [default: 7]")
-@renamed("--guess-set-size", "--guess_set_size", type=int, help="G, n-grams per key, -1 for all.  [default: W]")
-@click.option("--quant", type=QUANT, help="Hold the weights in few bits.  [default: the checkpoint's own]")
+@renamed("--cache-dir", "--cache_dir", default="", help="Folder for downloads from the hub.")
+@window_options
+@click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 @kept_for_compatibility(
-    "--use-ds", "Refused: there is no DeepSpeed here.", "DeepSpeed is not supported", is_flag=True, default=False
+    "--use-ds", "Rejected: DeepSpeed is not supported.", "DeepSpeed is not supported", is_flag=True, default=False
 )
-@kept_for_compatibility("--local-rank", "Only 0: one process decodes.", "one process decodes", type=int, default=0)
+@kept_for_compatibility("--local-rank", "Only 0: there is one process.", "there is one process", type=int, default=0)
 def command(
     *,
     model_path: str | None,
@@ -131,9 +136,9 @@ def command(
     guess_set_size: int | None,
     quant: str | None,
 ) -> None:
-    """Chat with a model; USE_LADE=1 decodes with lookahead, COLOR_PRINT=1 colours the tokens that it won."""
+    """Chat with a model; USE_LADE=1 decodes with lookahead, COLOR_PRINT=1 colours the accepted draft tokens."""
     for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):  # bytes or characters that the terminal cannot take end no chat
+        if isinstance(stream, io.TextIOWrapper):  # invalid characters do not end the chat
             stream.reconfigure(errors="replace")
     configure_lade(MODE=mode, LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
     lookahead, color = switch("USE_LADE"), switch("COLOR_PRINT")

@@ -1,7 +1,7 @@
-"""A conversation with a causal language model: its prompt, its turns, one reply after the other, what each cost.
+"""A conversation with a causal language model: its prompt, its turns, and the cost of each reply.
 
-Knows models, tokenizers and the statistics of lade; knows no flag and no environment variable, which are in chat.py.
-Started as a script it is `lade chat`.
+Knows models, tokenizers and lade's statistics; options and environment variables are in chat.py. Run as a script, it
+is `lade chat`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GREEDY = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
 
 
 class MessageTooLongError(ValueError):
-    """A message that alone leaves no position for a reply."""
+    """A message that leaves no position for a reply, even alone."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How turns become a prompt: a Jinja chat template (`None`: the tokenizer's own), and text that ends a reply."""
+    """A prompt format: a Jinja chat template (`None`: the tokenizer's own), and the text that ends a reply."""
 
     template: str | None
     stop: str | None = None
@@ -38,14 +38,14 @@ LLAMA = Format(
     "{% for m in messages %}{% if m.role == 'user' %}{{ bos_token }}[INST] {{ m.content }} [/INST]"
     "{% else %} {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}"
 )
-PLAIN = Format(  # for tokenizers without a template: models that only know running text
+PLAIN = Format(  # for tokenizers without a template
     "{{ bos_token }}{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n{% endfor %}Assistant:",
     stop="\nUser:",
 )
 
 
 def prompt_format(model_type: str, tokenizer: PreTrainedTokenizerBase) -> Format:
-    """`llama` is Llama 2's format; `auto` the tokenizer's own, or plain text where it has none."""
+    """`llama`: Llama 2's format; `auto`: the tokenizer's own, or plain text without one."""
     if model_type == "llama":
         return LLAMA
     return Format(template=None) if tokenizer.chat_template else PLAIN
@@ -53,7 +53,7 @@ def prompt_format(model_type: str, tokenizer: PreTrainedTokenizerBase) -> Format
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer, the turns that were dropped to make room for it, and its cost (`stats` where lade decoded)."""
+    """One reply, the number of turns dropped to make room for it, and its cost (`stats` if lade decoded)."""
 
     text: str
     prompt_tokens: int
@@ -63,7 +63,7 @@ class Reply:
     stats: lade.GenerationStats | None
 
     def summary(self) -> str:
-        """Tokens, steps, tokens per step, tokens per second: steps are forwards after the prefill."""
+        """Tokens, steps (forwards after the prefill), tokens per step, tokens per second."""
         plain = self.stats is None or self.stats.fallback is not None
         steps = self.new_tokens - 1 if self.stats is None or plain else self.stats.steps
         rows = [
@@ -80,7 +80,7 @@ class Reply:
 
 @dataclass
 class Chatbot:
-    """Answers messages in turn, remembering those before as far as the model's positions reach."""
+    """Answers messages; keeps as many earlier turns as the model's positions allow."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -88,11 +88,11 @@ class Chatbot:
     max_new_tokens: int
     write: Callable[[str], object]
     color: bool = False
-    lookahead: bool = False  # lade decodes, so its statistics are this reply's
+    lookahead: bool = False  # lade decodes and has statistics
     turns: list[Message] = field(default_factory=list)
 
     def answer(self, message: str) -> Reply:
-        """Writes the reply while it is decoded; MessageTooLongError leaves the conversation as it was."""
+        """Write the reply while it is decoded. After MessageTooLongError the conversation is unchanged."""
         turns, inputs = self._fit([*self.turns, {"role": "user", "content": message}])
         prompt_tokens = inputs["input_ids"].shape[1]
         start = time.perf_counter()
@@ -124,7 +124,7 @@ class Chatbot:
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
 
     def _fit(self, turns: list[Message]) -> tuple[list[Message], BatchEncoding]:
-        """The newest turns whose prompt leaves room for a whole reply, or the last message and room for one token."""
+        """The newest turns that leave room for a whole reply, or the last message with room for one token."""
         inputs = self._encode(turns)
         while len(turns) > 1 and inputs["input_ids"].shape[1] + self.max_new_tokens > self._positions:
             turns = turns[2:]

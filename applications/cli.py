@@ -1,6 +1,6 @@
-"""The `lade` command: a group that imports a command's file only when that command runs.
+"""The `lade` command: a group that imports a command's module when the command runs.
 
-Knows where each command is and one line about it; knows no more.
+Knows each command's module and its one-line help.
 """
 
 from importlib import import_module
@@ -10,23 +10,23 @@ import click
 from lade.applications.exits import Group
 
 COMMANDS = {  # name: (module that holds it as `command`, what it does)
-    "bench": ("lade.applications.bench.command", "Measure ways of decoding side by side."),
+    "bench": ("lade.applications.bench.command", "Compare decoding methods with plain decoding."),
     "bench-diff": ("lade.applications.bench_diff", "Compare two runs of a bench, prompt by prompt."),
-    "bench-report": ("lade.applications.bench_report", "Make the report of a bench anew from its files."),
+    "bench-report": ("lade.applications.bench_report", "Make the report of a bench again from its files."),
     "chat": ("lade.applications.chat", "Chat with a model."),
-    "likelihood": ("lade.applications.likelihood_command", "How likely a model finds what a draft model writes."),
-    "skip-search": ("lade.applications.skip_search", "Find what a model leaves out to draft for itself."),
-    "tune": ("lade.applications.tune", "Find the fastest fixed settings for a model on your prompts."),
-    "warm": ("lade.applications.warm", "Compute a model's warm table once and keep it."),
-    "widen": ("lade.applications.widen", "Widen a small trained model to the shape of a large one."),
+    "likelihood": (
+        "lade.applications.likelihood_command",
+        "Compare texts and cost of a model, a draft model and both.",
+    ),
+    "skip-search": ("lade.applications.skip_search", "Find the sub-layers to skip for self-speculative drafts."),
+    "tune": ("lade.applications.tune", "Find the fastest fixed settings for a model and prompts."),
+    "warm": ("lade.applications.warm", "Compute a model's warm table and store it."),
+    "widen": ("lade.applications.widen", "Widen a small trained model to a larger shape."),
 }
 
 
 class LazyGroup(Group):
-    """Lists its commands from the table, so that `lade --help` loads no model library.
-
-    How they all end stands in `lade.applications.exits`.
-    """
+    """Lists the commands from the table, so that `lade --help` loads no model library."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

@@ -1,6 +1,6 @@
-"""A streamer that writes a reply token by token and can colour the tokens that lookahead won.
+"""A streamer that writes a reply token by token and can colour the accepted draft tokens.
 
-Knows the protocol of transformers' streamers plus `begin_step`, which lade calls before the tokens of one forward.
+Knows the protocol of transformers' streamers plus `begin_step`, which lade calls before the tokens of a forward.
 Knows no model.
 """
 
@@ -11,14 +11,14 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
-COLORS = ("green", "cyan")  # neighbouring steps differ, so that their border is seen
+COLORS = ("green", "cyan")  # alternate from step to step
 
 
 class StepStreamer(BaseStreamer):
-    """Writes text as soon as it is certain: whole characters, and nothing that may be the beginning of `stop`.
+    """Writes text as soon as it is final: whole characters, and nothing that may be the beginning of `stop`.
 
-    With `color`, the first token of a step stays plain, as plain decoding would have had it from the same forward;
-    the further ones, which the step won, are coloured. Without `begin_step` calls nothing is.
+    With `color`, the first token of a step has no colour, because plain decoding gets it from the same forward; the
+    other tokens of the step are coloured. Without `begin_step` calls nothing is coloured.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class StepStreamer(BaseStreamer):
         self._color = color
         self._stop = stop
         self._tokens: list[int] = []
-        self._read = 0  # tokens before this one are decoded ...
-        self._context = 0  # ... and those from this one on are decoded again: what a token spells depends on them
+        self._read = 0  # tokens before this index are decoded ...
+        self._context = 0  # ... and those from this index on are decoded again: a token's text depends on them
         self._held: list[tuple[str, str | None]] = []
         self._saw_prompt = False
         self._steps = 0
@@ -62,7 +62,7 @@ class StepStreamer(BaseStreamer):
         self._release(text.split(self._stop)[0] if self._stop else text)
 
     def _new_text(self, final: bool) -> str:
-        """The text of the tokens not yet decoded, or nothing while it ends within a character."""
+        """The text of the tokens not yet decoded; empty while it ends inside a character."""
         known = self._decode(self._tokens[self._context : self._read])
         text = self._decode(self._tokens[self._context :])
         if len(text) <= len(known) or (text.endswith("\ufffd") and not final):
@@ -74,8 +74,8 @@ class StepStreamer(BaseStreamer):
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _hold(self, text: str) -> None:
-        won = self._color and self._steps > 0 and self._in_step > 1
-        self._held.append((text, COLORS[self._steps % len(COLORS)] if won else None))
+        drafted = self._color and self._steps > 0 and self._in_step > 1
+        self._held.append((text, COLORS[self._steps % len(COLORS)] if drafted else None))
 
     def _may_stop(self) -> bool:
         text = "".join(text for text, _ in self._held)
@@ -83,7 +83,7 @@ class StepStreamer(BaseStreamer):
         return stop in text or any(text.endswith(stop[:size]) for size in range(1, len(stop))) if stop else False
 
     def _release(self, text: str) -> None:
-        """Writes the held pieces as far as `text` goes, which is a beginning of theirs."""
+        """Write the held pieces up to the length of `text`, a prefix of them."""
         for piece, color in self._held:
             shown, text = piece[: len(text)], text[len(piece) :]
             if shown:

@@ -1,4 +1,4 @@
-"""How every command ends: 0 done, 1 failed while it ran, 2 used wrongly, 130 interrupted. Knows no command."""
+"""Exit statuses of commands: 0 done, 1 failed while running, 2 wrong usage, 130 interrupted. Knows no command."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ import click
 
 from lade.base import environment
 
-INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
+INTERRUPTED = 130  # the shells' status after SIGINT
 AGAIN = "run the same command again"
 
 
 @contextmanager
 def interruptible(kept: Callable[[], str] = lambda: AGAIN) -> Iterator[None]:
-    """Ctrl-C inside ends the command with one line, which says what is kept and how to go on."""
+    """Ctrl-C inside ends the command with one line: what is kept and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
@@ -23,7 +23,7 @@ def interruptible(kept: Callable[[], str] = lambda: AGAIN) -> Iterator[None]:
 
 
 class _Interruptible(click.Command):
-    """Where click alone would say "Aborted!" and end with 1, as if something had failed."""
+    """Ends with 130 on Ctrl-C; click alone prints "Aborted!" and ends with 1."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with interruptible():
@@ -35,20 +35,20 @@ class _Interruptible(click.Command):
 
 
 class Command(_Interruptible):
-    """A command that is started by itself."""
+    """A single command."""
 
 
 class Group(_Interruptible, click.Group):
-    """Commands that are started through it."""
+    """A group of commands."""
 
 
 @contextmanager
 def usage(option: str | None = None, *kinds: type[Exception]) -> Iterator[None]:
-    """What is found wrong inside is the user's to change: status 2.
+    """Errors inside are errors of usage: status 2.
 
     Args:
-        option: whose value it is, where the error's own text does not name it.
-        kinds: of errors; default: OSError and ValueError.
+        option: the option to name, if the error does not.
+        kinds: types of errors; default: OSError and ValueError.
     """
     errors = kinds or (OSError, ValueError)
     try:
@@ -61,7 +61,7 @@ def usage(option: str | None = None, *kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def failing(*kinds: type[Exception]) -> Iterator[None]:
-    """What goes wrong inside is told in one line, without a traceback: status 1."""
+    """Errors inside end the command with one line and no traceback: status 1."""
     errors = kinds or (OSError, ValueError)
     try:
         yield
@@ -70,6 +70,6 @@ def failing(*kinds: type[Exception]) -> Iterator[None]:
 
 
 def switch(name: str) -> bool:
-    """A switch in the environment, off where it is not set; status 2 for a value that says neither."""
+    """A switch in the environment, off by default; status 2 for an invalid value."""
     with usage():
         return environment.switch(name, default=False)

@@ -1,6 +1,6 @@
-"""How likely a model finds what a draft model writes alone, and what both cost: the single-draft report.
+"""The likelihood of a draft model's own texts under the target, and the cost of both: the single-draft report.
 
-Knows models and clocks; nothing of the terminal.
+Knows models and clocks; does not know the terminal.
 """
 
 import time
@@ -19,18 +19,16 @@ from lade.measure.likelihood import mean_log_likelihood
 Write = Callable[[Tensor], Tensor]
 """[1, prompt] token ids to [1, prompt + new]."""
 
-MEBIBYTE = 1024 * 1024
-
 
 @dataclass(frozen=True)
-class Run:
+class Continuation:
     """One continuation of one prompt.
 
     Attributes:
-        way: who wrote it.
-        log_likelihood: the target's mean over the new tokens, in nats; `None` where there are none.
+        way: "draft", "target" or "speculative".
+        log_likelihood: mean over the new tokens under the target, in nats; `None` without new tokens.
         seconds: latency of the call.
-        peak_bytes: the most memory held in it: resident on a CPU, with both models loaded; allocated on CUDA.
+        peak_bytes: peak memory of the call: resident on a CPU, with both models loaded; allocated on CUDA.
     """
 
     way: str
@@ -42,7 +40,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Standing:
+class WaySummary:
     """One way over all prompts: the mean over all new tokens, the mean latency, all tokens over all seconds."""
 
     way: str
@@ -57,7 +55,7 @@ class Standing:
 def ways(
     target: PreTrainedModel, draft: PreTrainedModel, tokens: int, arguments: Mapping[str, Any]
 ) -> dict[str, Write]:
-    """The draft alone, the target alone, and the target with the draft writing ahead."""
+    """The draft alone, the target alone, and speculative decoding with both."""
     method = lade.DraftModel(draft, tokens=tokens)
     method.check(target)
     return {
@@ -74,11 +72,11 @@ def compare(
     seed: int,
     progress: Callable[[int, int], object],
     now: Callable[[], float] = time.perf_counter,
-) -> list[Run]:
-    """Every way on every prompt, in turn; each one is warmed up on the first prompt."""
+) -> list[Continuation]:
+    """Run every way on every prompt, in turn, after a warm-up of each on the first prompt."""
     for write in ways.values():
         write(prompts[0][1])
-    runs: list[Run] = []
+    runs: list[Continuation] = []
     for name, ids in prompts:
         for way, write in ways.items():
             torch.manual_seed(seed)
@@ -89,7 +87,7 @@ def compare(
 
 def _run(
     target: PreTrainedModel, way: str, name: str | int, ids: Tensor, write: Write, now: Callable[[], float]
-) -> Run:
+) -> Continuation:
     reset_peak(target.device)
     began = now()
     text = write(ids)
@@ -98,18 +96,18 @@ def _run(
     seconds = now() - began
     held, new = peak(target.device), text.shape[1] - ids.shape[1]
     likelihood = mean_log_likelihood(target, ids[0], text[0, ids.shape[1] :]) if new else None
-    return Run(way, name, likelihood, new, seconds, held)
+    return Continuation(way, name, likelihood, new, seconds, held)
 
 
-def standings(runs: Sequence[Run]) -> list[Standing]:
+def summaries(runs: Sequence[Continuation]) -> list[WaySummary]:
     """One per way, in the order of the runs."""
-    return [_standing(way, [run for run in runs if run.way == way]) for way in dict.fromkeys(run.way for run in runs)]
+    return [_summary(way, [run for run in runs if run.way == way]) for way in dict.fromkeys(run.way for run in runs)]
 
 
-def _standing(way: str, runs: Sequence[Run]) -> Standing:
+def _summary(way: str, runs: Sequence[Continuation]) -> WaySummary:
     tokens, seconds = sum(run.new_tokens for run in runs), sum(run.seconds for run in runs)
     total = sum(run.new_tokens * run.log_likelihood for run in runs if run.log_likelihood is not None)
-    return Standing(
+    return WaySummary(
         way=way,
         prompts=len(runs),
         new_tokens=tokens,
@@ -120,10 +118,10 @@ def _standing(way: str, runs: Sequence[Run]) -> Standing:
     )
 
 
-def report(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
+def report(runs: Sequence[Continuation], about: Mapping[str, Any]) -> dict[str, Any]:
     """Ready for JSON."""
     return {
         "about": dict(about),
-        "ways": [asdict(way) for way in standings(runs)],
+        "ways": [asdict(way) for way in summaries(runs)],
         "runs": [asdict(run) for run in runs],
     }

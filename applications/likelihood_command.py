@@ -1,4 +1,4 @@
-"""`lade likelihood`: the single-draft report on the terminal and as JSON.
+"""`lade likelihood`: the single-draft report, on the terminal and as JSON.
 
 Knows the terminal; what is measured is `lade.applications.likelihood`'s.
 """
@@ -14,21 +14,33 @@ from rich.console import Console
 from rich.table import Table
 
 from lade.applications.aliases import renamed
-from lade.applications.bench.machine import available_cores, describe
+from lade.applications.bench.machine import describe
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, usage
-from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
+from lade.applications.options import (
+    MODEL,
+    device_option,
+    dtype_option,
+    limit_option,
+    load_model,
+    prompts_option,
+    seed_option,
+    temperature_option,
+    threads_option,
+)
+from lade.applications.outputs import check_folder_of
 from lade.files.atomic import put_in_place
+from lade.files.regularfile import MEBIBYTE
 from lade.memory.warm.progress import progress_bar
 
 if TYPE_CHECKING:
-    from lade.applications.likelihood import Standing
+    from lade.applications.likelihood import WaySummary
 
 
 @click.command("likelihood", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.option("--draft", required=True, callback=MODEL, help="A smaller model with MODEL's tokenizer.")
-@click.option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`.")
+@prompts_option
 @click.option("--max-new-tokens", default=64, show_default=True, type=click.IntRange(min=1))
 @renamed(
     "--draft-tokens",
@@ -37,15 +49,15 @@ if TYPE_CHECKING:
     default=5,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Drafted per step.",
+    help="Tokens drafted per step.",
 )
-@click.option("--n", "limit", type=click.IntRange(min=1), help="Only so many prompts.")
-@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
-@click.option("--seed", default=0, show_default=True, type=int)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Every run, as JSON.")
-@click.option("--dtype", type=DTYPE, help="Default: the models' own.")
-@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
-@click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
+@limit_option()
+@temperature_option
+@seed_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="JSON file for all runs.")
+@dtype_option
+@device_option
+@threads_option
 def command(
     model: str,
     draft: str,
@@ -57,18 +69,18 @@ def command(
     threads: int,
     **given: Any,
 ) -> None:
-    """How likely MODEL finds what --draft writes alone, and what that, MODEL alone and both together cost.
+    """Compare MODEL, --draft, and both together: the likelihood of their texts under MODEL, and their cost.
 
-    Each way continues every prompt, in turn. Log-likelihoods are MODEL's, per new token, in nats.
+    Each of the three continues every prompt, in turn. Log-likelihoods are means per new token, in nats.
     """
     import torch
 
-    from lade.applications.likelihood import compare, report, standings, ways
+    from lade.applications.likelihood import compare, report, summaries, ways
 
     with usage("--prompts"):
         texts = read_prompts(prompts, limit)
-    with usage("--out"):
-        check_folder(out)
+    with usage():
+        check_folder_of("--out", out)
     torch.set_num_threads(threads)
     target, tokenizer = load_model(model, dtype=dtype, device=device)
     writer, _ = load_model(draft, dtype=dtype, device=device)
@@ -78,31 +90,23 @@ def command(
     with progress_bar("runs") as progress:
         runs = compare(target, ids, writers, given["seed"], progress)
     console = Console()
-    console.print(table(standings(runs)))
+    console.print(table(summaries(runs)))
     if out is not None:
         about = given | {"model": model, "draft": draft, "threads": threads, "machine": describe(target.device)}
         put_in_place(out, (json.dumps(report(runs, about), indent=2) + "\n").encode())
         console.print(str(out))
 
 
-def check_folder(out: Path | None) -> None:
-    """ValueError where the report could not be written."""
-    if out is not None and not out.resolve().parent.is_dir():
-        raise ValueError(f"there is no folder {out.resolve().parent}")
-
-
 def arguments(given: dict[str, Any]) -> dict[str, Any]:
-    """What every way's `generate` is told."""
+    """The arguments of `generate`, the same for all three."""
     sampling: dict[str, Any] = {"do_sample": False}
     if given["temperature"]:
         sampling = {"do_sample": True, "temperature": given["temperature"], "top_k": 0, "top_p": 1.0}
     return {"max_new_tokens": given["max_new_tokens"]} | sampling
 
 
-def table(found: list[Standing]) -> Table:
-    from lade.applications.likelihood import MEBIBYTE
-
-    shown = Table(caption="peak: of the process, both models loaded (on CUDA: what is allocated)")
+def table(found: list[WaySummary]) -> Table:
+    shown = Table(caption="peak: resident memory with both models loaded (on CUDA: allocated memory)")
     shown.add_column("written by")
     for column in ("log-likelihood", "new tokens", "latency s", "tokens/s", "peak MiB"):
         shown.add_column(column, justify="right")

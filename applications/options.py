@@ -1,4 +1,4 @@
-"""What the commands share: options that check a model's name, dtype and device as they are read, and loading.
+"""Options that several commands share: a model's name, dtype and device are checked as they are read; and loading.
 
 Knows `lade.models.load` and `config_lade`; knows no command.
 """
@@ -6,11 +6,14 @@ Knows `lade.models.load` and `config_lade`; knows no command.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import lade
+from lade.applications.aliases import renamed
+from lade.applications.bench.machine import available_cores
 from lade.config.settings import MODES
 from lade.models.load import DTYPES, as_device, load, model_source
 from lade.models.quant import QUANTS
@@ -18,13 +21,9 @@ from lade.models.quant import QUANTS
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-DTYPE = click.Choice(DTYPES)
-MODE = click.Choice(MODES)
-QUANT = click.Choice(("", *QUANTS))  # empty: as the checkpoint is
-
 
 def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """A callback for an option: what `check` raises about the value becomes the option's error."""
+    """A callback for an option: an error of `check` about the value becomes the option's error."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
         try:
@@ -37,8 +36,15 @@ def checked(check: Callable[[str], object]) -> Callable[[click.Context, click.Pa
     return callback
 
 
-MODEL = checked(model_source)
-DEVICE = checked(as_device)
+def together(*options: Callable[..., Any]) -> Callable[..., Any]:
+    """One decorator for several options, shown in this order."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def default_device() -> str:
@@ -47,18 +53,50 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+MODEL = checked(model_source)
+DTYPE = click.Choice(DTYPES)
+QUANT = click.Choice(("", *QUANTS))  # empty: as in the checkpoint
+
+dtype_option = click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
+device_option = click.option(
+    "--device", callback=checked(as_device), default=default_device, help="[default: cuda if available, else cpu]"
+)
+threads_option = click.option(
+    "--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]"
+)
+seed_option = click.option("--seed", default=0, show_default=True, type=int)
+prompts_option = click.option(
+    "--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`."
+)
+temperature_option = click.option(
+    "--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy."
+)
+window_options = together(
+    click.option(
+        "--mode", type=click.Choice(MODES), help="auto: sizes are limits; lookahead: exactly these.  [default: auto]"
+    ),
+    click.option("--level", type=int, help="N, tokens of an n-gram.  [default: 5]"),
+    renamed("--window-size", "--window_size", type=int, help="W, columns of the window.  [default: 7]"),
+    renamed("--guess-set-size", "--guess_set_size", type=int, help="G, n-grams per key, -1 for all.  [default: W]"),
+)
+
+
+def limit_option(**attributes: Any) -> Callable[..., Any]:
+    return click.option("--n", "limit", type=click.IntRange(min=1), help="Use only the first N prompts.", **attributes)
+
+
 def load_model(
     name: str | None, *, dtype: str | None, device: str, cache_dir: str | None = None, quant: str | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """`lade.models.load` for a command: what fails is told in one line, without a traceback."""
+    """`lade.models.load` for a command: an error is one line without a traceback."""
     try:
         return load(name, dtype=dtype, device=device, cache_dir=cache_dir, quant=quant)
     except (OSError, ValueError, ImportError) as error:
-        raise click.ClickException(f"{name or 'the model that ships'} does not load: {error}") from error
+        raise click.ClickException(f"{name or 'the default model'} does not load: {error}") from error
 
 
 def configure_lade(**settings: int | str | None) -> None:
-    """`lade.config_lade` for a command: what it refuses is an error of the command line."""
+    """`lade.config_lade` for a command: an invalid setting is an error of the command line."""
     try:
         lade.config_lade(**settings)
     except ValueError as error:

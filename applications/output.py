@@ -1,6 +1,6 @@
-"""Where a command's findings go: to stdout, or with --json to stderr, so that stdout holds one JSON object alone.
+"""Output of commands: tables and lines on stdout; with --json on stderr, and one JSON object on stdout.
 
-Knows the terminal; knows no command and nothing of what is shown.
+Knows the terminal; knows no command.
 """
 
 import json
@@ -13,15 +13,15 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-PIPED_WIDTH = 120  # at least, where there is no terminal to ask
+PIPED_WIDTH = 120  # least columns without a terminal
 UNBOUNDED = 10_000  # columns
 JSON = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object, alone on stdout; all else goes to stderr."
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout, everything else on stderr."
 )
 
 
 def show(*parts: Table | str, found: Mapping[str, Any], as_json: bool) -> None:
-    """Tables and lines, and what was found as JSON where it was asked for."""
+    """Print tables and lines; with `as_json` also `found`, as JSON."""
     for part in parts:
         if isinstance(part, Table):
             _console(part, sys.stderr if as_json else sys.stdout).print(part)
@@ -32,7 +32,7 @@ def show(*parts: Table | str, found: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _console(table: Table, stream: TextIO) -> Console:
-    """As wide as the terminal; where there is none, as the table."""
+    """As wide as the terminal, or as the table without one."""
     if stream.isatty():
         return Console(file=stream)
     width = Measurement.get(Console(width=UNBOUNDED), Console(width=UNBOUNDED).options, table).maximum

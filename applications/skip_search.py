@@ -1,11 +1,10 @@
-"""`lade skip-search`: which sub-layers a model should leave out where it drafts for itself.
+"""`lade skip-search`: which sub-layers a model should skip for self-speculative drafts.
 
 Knows the terminal and runs the model; the search is `lade.applications.search.skipsearch`'s.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,10 +15,21 @@ import click
 
 import lade
 from lade.applications.aliases import renamed
-from lade.applications.bench.machine import available_cores, describe
+from lade.applications.bench.machine import describe
 from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import DEVICE, DTYPE, MODEL, default_device, load_model
+from lade.applications.options import (
+    MODEL,
+    device_option,
+    dtype_option,
+    limit_option,
+    load_model,
+    prompts_option,
+    seed_option,
+    temperature_option,
+    threads_option,
+)
+from lade.applications.outputs import check_suffix, make_room, taken
 from lade.applications.search.skipsearch import Measure, Outcome, first_sets, open_study, require_optuna, search
 from lade.drafters.lengths import LENGTHS
 from lade.memory.warm.progress import progress_bar
@@ -53,11 +63,11 @@ class Drafting:
 
 @click.command("skip-search", cls=Command)
 @click.argument("model", callback=MODEL)
-@click.option("--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The set found, as JSON.")
+@prompts_option
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="File for the set found, as JSON.")
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Sets to try.")
 @click.option("--max-new-tokens", default=64, show_default=True, type=click.IntRange(min=2))
-@click.option("--n", "limit", default=4, show_default=True, type=click.IntRange(min=1), help="Only so many prompts.")
+@limit_option(default=4, show_default=True)
 @renamed(
     "--draft-tokens",
     "--tokens",
@@ -65,7 +75,7 @@ class Drafting:
     default=8,
     show_default=True,
     type=click.IntRange(min=1),
-    help="The most drafted per step.",
+    help="Tokens drafted per step, at most.",
 )
 @renamed(
     "--draft-adapt",
@@ -74,15 +84,21 @@ class Drafting:
     default="confidence",
     show_default=True,
     type=click.Choice(list(LENGTHS)),
-    help="How that number adapts.",
+    help="How the draft length adapts.",
 )
-@click.option("--threshold", default=0.6, show_default=True, type=click.FloatRange(0, 1))
-@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
-@click.option("--seed", default=0, show_default=True, type=int)
-@click.option("--overwrite", is_flag=True, help="Begin anew, in place of what is there.")
-@click.option("--dtype", type=DTYPE, help="Default: the model's own.")
-@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
-@click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
+@click.option(
+    "--threshold",
+    default=0.6,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Confidence below which drafting stops.",
+)
+@temperature_option
+@seed_option
+@click.option("--overwrite", is_flag=True, help="Start again and replace the set.")
+@dtype_option
+@device_option
+@threads_option
 def command(
     model: str,
     prompts: Path,
@@ -95,9 +111,9 @@ def command(
     threads: int,
     **given: Any,
 ) -> None:
-    """Find the sub-layers that MODEL should leave out where it drafts for itself.
+    """Find the sub-layers that MODEL should skip for self-speculative drafts.
 
-    Trials are kept in a journal beside --out: after Ctrl-C the same command goes on where it stopped.
+    Trials are kept in a journal beside --out; after Ctrl-C, run the same command again to continue.
     `lade.SelfSpeculative(OUT)` takes the set.
     """
     import torch
@@ -123,28 +139,22 @@ def command(
     }
     with usage():
         study = open_study(journal, head, drafting.seed)
-    with interruptible(lambda: f"{journal} holds {len(study.trials)} trials; the same command goes on from there"):
+    with interruptible(lambda: f"{journal} holds {len(study.trials)} trials; the same command continues"):
         with progress_bar("trials") as progress:
             outcome = run(study, loaded, ids, drafting, trials, progress)
         tell(outcome, loaded, ids, drafting, out, model)
 
 
 def prepare(out: Path, journal: Path, overwrite: bool) -> None:
-    """Make the folder; ValueError where the set cannot be written, or would replace one."""
-    if out.suffix != ".json":
-        raise ValueError(f"--out {out}: allowed are files that end in .json")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {out}: its folder cannot be made ({error.strerror})") from error
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
-        raise ValueError(f"--out {out}: cannot be written to")
+    """Make the folder. ValueError where the set cannot be written, or would replace one."""
+    check_suffix("--out", out, [".json"])
+    make_room("--out", out)
     if overwrite:
         journal.unlink(missing_ok=True)
-    elif journal.exists() and not journal.is_file():  # optuna would wait for a pipe's other end
+    elif journal.exists() and not journal.is_file():  # optuna would block on a pipe
         raise ValueError(f"{journal}: must be a regular file")
     elif out.exists() and not journal.exists():
-        raise ValueError(f"--out {out}: is there already; give another file or --overwrite")
+        raise taken("--out", out)
 
 
 def run(
@@ -156,12 +166,12 @@ def run(
     progress: Callable[[int, int], object],
     now: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
-    """Search, beginning with sets of sub-layers that matter little by themselves."""
+    """Search, starting from the sub-layers with the least effect on the output."""
     from lade.applications.search.effects import effects, sub_layers
 
     measure, start = measured(model, prompts, drafting, now), []
     if not study.trials:
-        texts = [generated(model, ids, drafting) for ids in prompts]  # a warm-up too
+        texts = [generated(model, ids, drafting) for ids in prompts]  # also the warm-up
         start = first_sets(effects(model, texts))
     return search(study, sub_layers(model), len(prompts), measure, trials, start, progress)
 
@@ -169,7 +179,7 @@ def run(
 def measured(
     model: PreTrainedModel, prompts: Sequence[Tensor], drafting: Drafting, now: Callable[[], float]
 ) -> Measure:
-    """Tokens and seconds of a call that drafts with sub-layers left out."""
+    """Measures new tokens and seconds of a call that drafts without some sub-layers."""
 
     def measure(layers: SkipSet, prompt: int) -> tuple[int, float]:
         ids, began = prompts[prompt], now()
@@ -180,7 +190,7 @@ def measured(
 
 
 def generated(model: PreTrainedModel, ids: Tensor, drafting: Drafting, layers: SkipSet | None = None) -> Tensor:
-    """[1, length] the prompt and its text; plainly where there are no layers to leave out."""
+    """[1, length] prompt and text; plain decoding without `layers`."""
     import torch
 
     torch.manual_seed(drafting.seed)
@@ -204,7 +214,7 @@ def plain_speed(model: PreTrainedModel, prompts: Sequence[Tensor], drafting: Dra
 def tell(
     outcome: Outcome, model: PreTrainedModel, prompts: Sequence[Tensor], drafting: Drafting, out: Path, name: str
 ) -> None:
-    """Write the set, and say what it brings."""
+    """Write the set, and print its speed."""
     plain = plain_speed(model, prompts, drafting)
     figures = {
         "tokens_per_second": outcome.speed,

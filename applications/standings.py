@@ -1,4 +1,4 @@
-"""What a tuning found: its table, the preset's file, the picture. Knows nothing of models but what describes them."""
+"""Results of a tuning: the table, the preset file, the plot. Runs no model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from lade.applications.bench.machine import describe
-from lade.applications.bench.report.grid import NO_INTERVAL, interval
+from lade.applications.bench.report.texttable import NO_INTERVAL, interval
 from lade.applications.bench.task import Task
-from lade.applications.candidates import PLAINLY
+from lade.applications.candidates import PLAIN_SETTINGS
 from lade.applications.output import show
 from lade.applications.search.autotune import Standing
 from lade.applications.surface import draw
@@ -23,13 +23,13 @@ from lade.facts.fingerprint import fingerprint
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CAPTION = f"chosen: the smallest of those that the fastest does not surely beat; {NO_INTERVAL}"
+CAPTION = f"chosen: the smallest candidate that is not surely slower than the fastest; {NO_INTERVAL}"
 
 
 def finish(
     tuning: Tuning, result: Result, model: PreTrainedModel, task: Task, picture: Path | None, as_json: bool
 ) -> None:
-    """The preset, the picture, and the table with a line that takes the preset."""
+    """Write the preset and the plot, and print the table."""
     of_candidate = {setting.candidate: setting for setting in tuning.settings}
     name = f"{tuning.model} · {task.name}, {len(task.prompts)} prompts × {tuning.run.repeats}"
     found = {mode: outcome.best for mode, outcome in result.outcomes.items() if outcome.best is not None}
@@ -41,8 +41,8 @@ def finish(
         "run": asdict(tuning.run),
         "machine": describe(model.device),
     }
-    settings = {mode: of_candidate[best.candidate].preset for mode, best in found.items()} or PLAINLY
-    fastest = of_candidate[result.best.candidate].mode if result.best is not None else next(iter(PLAINLY))
+    settings = {mode: of_candidate[best.candidate].preset for mode, best in found.items()} or PLAIN_SETTINGS
+    fastest = of_candidate[result.best.candidate].mode if result.best is not None else next(iter(PLAIN_SETTINGS))
     written = preset.write(tuning.out, fastest, settings, origin)
     if picture is not None:
         draw([(of_candidate[standing.candidate], standing) for standing in result.standings], name, picture)
@@ -50,11 +50,11 @@ def finish(
 
 
 def _remarks(tuning: Tuning, result: Result, task: Task, picture: Path | None) -> list[str]:
-    """What stands below the table; the last line is how the preset is used."""
-    nothing = "nothing is surely faster than plain decoding: the preset keeps to one token per forward"
+    """Lines below the table; the last one shows how to use the preset."""
+    nothing = "nothing is surely faster than plain decoding: the preset uses one token per forward"
     return [
         *([nothing] if result.best is None else []),
-        *([f"{task.skipped} prompts did not fit the model"] if task.skipped else []),
+        *([f"{task.skipped} prompts do not fit the model"] if task.skipped else []),
         *([f"picture: {picture}"] if picture is not None else []),
         f"lade.config_lade(PRESET={str(tuning.out)!r})",
     ]

@@ -1,4 +1,4 @@
-"""Draws what `lade tune` measured: speed by W and N at the best G, and speed against budget. Needs matplotlib."""
+"""Plots of `lade tune`: speed by W and N at the best G, and speed against budget. Needs matplotlib."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 from lade.applications.bench.report.style import few, whiskers
 from lade.applications.candidates import AUTO, LOOKAHEAD, Setting
 from lade.applications.interval import Estimate
+from lade.applications.outputs import check_folder_of, check_suffix
 from lade.applications.search.autotune import Standing
 
 SUFFIXES = (".pdf", ".png", ".svg")
@@ -16,8 +17,8 @@ Measured = Sequence[tuple[Setting, Standing]]
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Medians at one G: a row for each N, a column for each W, `nan` where nothing was measured."""
+class SpeedGrid:
+    """Medians at one G: a row for each N, a column for each W, `nan` where not measured."""
 
     guesses: int
     levels: list[int]
@@ -26,22 +27,20 @@ class Grid:
 
 
 def check_picture(path: Path) -> None:
-    """Before anything is measured: ValueError where no picture could be drawn there, ImportError without matplotlib."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"--picture {path}: allowed are files that end in {', '.join(SUFFIXES)}")
-    if not path.resolve().parent.is_dir():
-        raise ValueError(f"--picture {path}: there is no folder {path.resolve().parent}")
+    """ValueError where the file cannot be written, ImportError without matplotlib."""
+    check_suffix("--picture", path, SUFFIXES)
+    check_folder_of("--picture", path)
     try:
         import matplotlib  # noqa: F401 - an optional extra
     except ImportError as error:
-        raise ImportError(f"--picture {path}: needs matplotlib; pip install 'lade[plot]'") from error
+        raise ImportError("--picture needs matplotlib; pip install 'lade[plot]'") from error
 
 
-def grid_of(measured: Measured) -> Grid | None:
-    """The grid at the fastest candidate's G; `None` without candidates of the paper's mode."""
+def grid_of(measured: Measured) -> SpeedGrid | None:
+    """The grid at the fastest candidate's G; `None` without candidates of mode lookahead."""
     speeds = {
         (setting.preset["GUESS_SET_SIZE"], setting.preset["LEVEL"], setting.preset["WINDOW_SIZE"]): standing
-        for setting, standing in reversed(measured)  # where other options differ, the better one stays
+        for setting, standing in reversed(measured)  # if other options differ, the better one is kept
         if setting.mode == LOOKAHEAD
     }
     if not speeds:
@@ -50,11 +49,11 @@ def grid_of(measured: Measured) -> Grid | None:
     cells = {key[1:]: standing.speed.median for key, standing in speeds.items() if key[0] == guesses}
     levels, windows = (sorted({cell[axis] for cell in cells}) for axis in (0, 1))
     rows = [[cells.get((level, window), float("nan")) for window in windows] for level in levels]
-    return Grid(guesses, levels, windows, rows)
+    return SpeedGrid(guesses, levels, windows, rows)
 
 
 def curve_of(measured: Measured) -> list[tuple[int, Estimate]]:
-    """Speed by budget, the smallest first."""
+    """Speed by budget, in increasing order."""
     budgets = [(setting.preset["BUDGET"], standing.speed) for setting, standing in measured if setting.mode == AUTO]
     return sorted(budgets, key=lambda point: point[0])
 
@@ -74,7 +73,7 @@ def draw(measured: Measured, title: str, path: Path) -> None:
     figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
-def _draw_grid(figure: Any, axes: Any, grid: Grid) -> None:
+def _draw_grid(figure: Any, axes: Any, grid: SpeedGrid) -> None:
     image = axes.imshow(grid.speeds, origin="lower", aspect="auto", cmap="viridis")
     axes.set_xticks(range(len(grid.windows)), grid.windows)
     axes.set_yticks(range(len(grid.levels)), grid.levels)

@@ -1,6 +1,6 @@
-"""One tuning, checked and ready: every candidate in pairs with plain decoding, by the bench's own runs.
+"""One tuning: every candidate in pairs with plain decoding, run by the bench.
 
-Knows neither the command line nor what is shown; the search is `lade.applications.search.autotune`'s.
+Knows neither the command line nor the output; the search is in `lade.applications.search.autotune`.
 """
 
 import json
@@ -35,7 +35,7 @@ from lade.memory.warm.progress import progress_bar
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was asked for."""
+    """The options of a tuning."""
 
     model: str
     prompts: Path
@@ -52,7 +52,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Result:
-    """What the search found: per mode its outcome, and the fastest of all."""
+    """The outcome of each mode, and the fastest candidate of all."""
 
     outcomes: dict[str, Outcome]
     best: Standing | None
@@ -63,7 +63,7 @@ class Result:
 
 
 def head_of(tuning: Tuning, texts: Sequence[Prompt], model: PreTrainedModel) -> dict[str, object]:
-    """What measurements depend on: those of another head are not mixed with this run's."""
+    """Everything that measurements depend on; those with another head are not mixed with this run's."""
     machine = describe(model.device)
     texts_hash = blake2b(json.dumps([asdict(text) for text in texts]).encode(), digest_size=8).hexdigest()
     return {
@@ -83,7 +83,7 @@ def head_of(tuning: Tuning, texts: Sequence[Prompt], model: PreTrainedModel) -> 
 
 
 def tune(tuning: Tuning, model: PreTrainedModel, task: Task, known: Measurements) -> Result:
-    """Searches mode by mode, then compares the best of each."""
+    """Search mode by mode, then compare the best of each."""
     measure = measurer(tuning, model, task)
     groups: dict[str, list[Candidate]] = {}
     for setting in tuning.settings:
@@ -100,7 +100,7 @@ def tune(tuning: Tuning, model: PreTrainedModel, task: Task, known: Measurements
 
 
 def shifted(move: Callable[[int, int], object], before: int, total: int) -> Callable[[int, int], object]:
-    """One bar over several searches."""
+    """One progress bar over several searches."""
     return lambda done, _: move(before + done, total)
 
 
@@ -110,13 +110,13 @@ def measurer(tuning: Tuning, model: PreTrainedModel, task: Task) -> Callable[[Ca
 
     def measure(candidate: Candidate, prompt: int) -> list[float]:
         pair = [tuning.plain, contenders[candidate]]
-        order = pair if prompt % 2 else pair[::-1]  # nobody always goes first
+        order = pair if prompt % 2 else pair[::-1]  # the order alternates
         run = replace(tuning.run, warmup=0) if candidate in warmed else tuning.run
         records = list(run_task(model, order, replace(task, prompts=(task.prompts[prompt],)), run))
         warmed.add(candidate)
         reason = next((record.fallback for record in records if record.fallback), None)
         if reason is not None:
-            raise click.ClickException(f"{candidate.label}: lade decodes plainly here, nothing to tune: {reason}")
+            raise click.ClickException(f"{candidate.label}: lade falls back to plain decoding: {reason}")
         found = speed_ratios(records, candidate.label, tuning.plain.label)
         return [ratio for ratios in found.values() for ratio in ratios]
 

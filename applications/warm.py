@@ -1,4 +1,4 @@
-"""`lade warm`: computes a model's warm table before it is needed, and says what it cost and where it lies.
+"""`lade warm`: computes a model's warm table ahead of time, and prints its cost and its path.
 
 Knows the terminal; tables and files are `lade.memory.warm.warming`'s.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import DEVICE, DTYPE, MODEL, QUANT, default_device, load_model
+from lade.applications.options import DTYPE, MODEL, QUANT, device_option, load_model
 from lade.files.cachefolder import cache_folder
 
 if TYPE_CHECKING:
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
 @click.command("warm", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.option("--top", default=16, show_default=True, type=click.IntRange(min=1), help="Tokens kept per entry.")
-@click.option("--dtype", type=DTYPE, help="A table holds for one dtype.  [default: the checkpoint's own]")
-@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
-@click.option("--quant", type=QUANT, help="A table holds for one.  [default: the checkpoint's own]")
+@click.option("--dtype", type=DTYPE, help="A table is valid for one dtype.  [default: the checkpoint's own]")
+@device_option
+@click.option("--quant", type=QUANT, help="Quantisation; a table is valid for one.  [default: the checkpoint's own]")
 def command(model: str, top: int, dtype: str | None, device: str, quant: str | None) -> None:
-    """Ask MODEL for the tokens after every vocabulary entry and along texts of its own, once, and keep the answers.
+    """Compute MODEL's most likely tokens after every vocabulary entry and in texts it generates; store them.
 
-    The table lies in the folder LADE_CACHE, else in lade's folder of the user's cache; a changed model needs a new one.
+    The table is in the folder LADE_CACHE, else in lade's folder of the user's cache. A changed model needs a new one.
     """
-
     from lade.memory.warm import warming as warm
 
     prepare()
@@ -39,12 +38,12 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
     known = warm.cached(loaded, tokenizer=tokenizer)
     with usage("--top"):
         warm.check(loaded, top)
-    with interruptible(lambda: "what was computed is kept; the same command goes on from there"):
+    with interruptible(lambda: "the part computed so far is kept; the same command continues"):
         table = warm_up(loaded, tokenizer, top)
     path = warm.table_file(loaded)
     if not path.exists():
-        raise click.ClickException(f"{path}: could not be written")
-    done = "already there, computed" if table is known else "computed"
+        raise click.ClickException(f"{path}: cannot be written")
+    done = "found in the cache, computed" if table is known else "computed"
     entries, kept = table.tokens.shape
     contexts = len(table.contexts.endings)
     click.echo(
@@ -54,14 +53,14 @@ def command(model: str, top: int, dtype: str | None, device: str, quant: str | N
 
 
 def prepare() -> None:
-    """An error, before any work, where nothing could be kept."""
+    """An error, before any work, where the table cannot be stored."""
     try:
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise click.ClickException(f"no folder for the table: {error}") from error
+        raise click.ClickException(f"the table's folder cannot be made: {error}") from error
     if not os.access(folder, os.W_OK):
-        raise click.ClickException(f"{folder}: cannot be written to; LADE_CACHE can name another folder")
+        raise click.ClickException(f"{folder}: cannot be written; set LADE_CACHE to another folder")
 
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> WarmTable:

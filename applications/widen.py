@@ -1,6 +1,6 @@
-"""`lade widen`: a trained small LLaMA at the size of a big one, for benchmarks of the engine at that size.
+"""`lade widen`: a small trained LLaMA at the size of a large one, for benchmarks at that size.
 
-Holds the named shapes, the files and the times. How weights move and are checked is in `lade.models.widen`.
+Holds the named shapes, the files and the timing; `lade.models.widen` moves the weights and checks them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lade.applications.exits import Command
-from lade.applications.options import DTYPE, MODEL, load_model
+from lade.applications.exits import Command, usage
+from lade.applications.options import MODEL, dtype_option, load_model
+from lade.applications.outputs import make_folder
 from lade.models.load import model_source
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ CONTEXT, WIDTHS, TIMES = 64, (1, 16, 64), 5  # tokens before a timed forward, to
 
 
 def size_options(function: Callable[..., None]) -> Callable[..., None]:
-    for option, argument in reversed(OPTIONS.items()):  # the last one applied is listed first
-        help_text = f"{argument}; else the shape's, else the model's own."
+    for option, argument in reversed(OPTIONS.items()):  # decorators apply from the last to the first
+        help_text = f"{argument}.  [default: the shape's, else the model's]"
         function = click.option(option, argument, type=click.IntRange(min=1), help=help_text)(function)
     return function
 
@@ -84,13 +85,13 @@ def size_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.command("widen", cls=Command)
 @click.argument("model", callback=MODEL)
 @click.argument("out", type=click.Path(path_type=Path), required=False)
-@click.option("--shape", type=click.Choice(list(SHAPES)), help="Named sizes.")
+@click.option("--shape", type=click.Choice(list(SHAPES)), help="A named set of sizes.")
 @size_options
-@click.option("--dtype", type=DTYPE, help="[default: the model's own]")
+@dtype_option
 def command(model: str, out: Path | None, shape: str | None, dtype: str | None, **given: int | None) -> None:
-    """Widen MODEL, a trained LLaMA, to a bigger shape: same text, bigger cost. Its logits are checked.
+    """Widen MODEL, a trained LLaMA, to a larger shape: the same text at a higher cost. The logits are checked.
 
-    The new model is written into the folder OUT; without OUT it is built in memory, and its forwards are timed.
+    OUT is the folder for the new model; without OUT the model is built in memory and its forwards are timed.
     """
     from lade.models.widen import logit_difference, widen
 
@@ -104,7 +105,7 @@ def command(model: str, out: Path | None, shape: str | None, dtype: str | None, 
     try:
         label = label_of(model, wide, logit_difference(original, wide))
     except ValueError as error:
-        raise click.ClickException(f"{error}; nothing was written") from error
+        raise click.ClickException(f"{error}; nothing is written") from error
     click.echo(label, nl=False)
     if out is None:
         click.echo(forward_times(wide))
@@ -113,28 +114,27 @@ def command(model: str, out: Path | None, shape: str | None, dtype: str | None, 
 
 
 def prepare(out: Path) -> None:
-    """Make the folder; an error where it cannot be made or holds something."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"OUT={out}: cannot be made ({error.strerror})") from error
-    if any(out.iterdir()):
-        raise click.UsageError(f"OUT={out}: a new or empty folder is needed")
+    """Make the folder; an error where it cannot be made or is not empty."""
+    with usage():
+        make_folder("OUT", out)
+        if any(out.iterdir()):
+            raise ValueError(f"OUT must be a new or empty folder, got {out}")
 
 
 def named(error: str) -> str:
-    """The error with the option that it is about, where it is about one."""
-    return next((f"{name}: {error}" for name, size in OPTIONS.items() if error.startswith(f"{size}=")), error)
+    """The error with the option it is about, if any."""
+    prefixes = {name: (f"{size}=", f"{size} ") for name, size in OPTIONS.items()}
+    return next((f"{name}: {error}" for name, prefix in prefixes.items() if error.startswith(prefix)), error)
 
 
 def sizes_for(shape: str | None, given: dict[str, int | None]) -> dict[str, int]:
-    """The arguments of `widen`: what is given, else what the shape says."""
+    """The arguments of `widen`: the given sizes, then the shape's."""
     named = SHAPES[shape] if shape else {}
     return named | {name: size for name, size in given.items() if size is not None}
 
 
 def forward_times(model: LlamaForCausalLM) -> str:
-    """The median time of forwards of some widths."""
+    """The median time of a forward, for several numbers of tokens."""
     import torch
 
     with torch.no_grad():
@@ -172,6 +172,6 @@ def label_of(source: str, wide: LlamaForCausalLM, difference: float) -> str:
 
 
 def source_of(model: Path) -> str:
-    """What the small model's own note says, for its licence holds for the widened weights too."""
+    """The small model's own note: its licence also covers the widened weights."""
     note = next((model / name for name in ("SOURCE.txt", "README.md") if (model / name).is_file()), None)
     return f"\nThe small model's own note:\n{note.read_text()}" if note else ""

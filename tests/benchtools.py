@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from lade.applications.bench.contenders import Contender, contenders
-from lade.applications.bench.methods import PLAIN, Method, MethodOptions, plain
+from lade.applications.bench.methods import PLAIN, BenchMethod, MethodOptions, plain
 from lade.applications.bench.prompts import Prompt
 
 PROMPTS = (
@@ -19,7 +19,7 @@ PROMPTS = (
 
 def made(decode: Callable[..., Tensor], label: str = "made", **method: Any) -> Contender:
     """A contender that decodes in its own way."""
-    return Contender(label, decode, Method(label, lambda options: decode, **method))
+    return Contender(label, decode, BenchMethod(label, lambda options: decode, **method))
 
 
 def with_plain(*others: Contender) -> list[Contender]:

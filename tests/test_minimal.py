@@ -93,7 +93,7 @@ def test_plain_without_both_variables(minimal: ModuleType, monkeypatch: pytest.M
         assert "lookahead" not in result.output
 
 
-COMPARE = "with USE_LADE=1 and LOAD_LADE=1 both ways are run and compared"
+COMPARE = "with USE_LADE=1 and LOAD_LADE=1 both methods run and are compared"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_model_from_a_folder(minimal: ModuleType) -> None:
     ("arguments", "message"),
     [
         (["--model", "./nowhere"], "--model.*must be a folder, a hub name"),
-        (["--prompt", ""], "--prompt.*empty"),
+        (["--prompt", ""], "--prompt.*must have at least one character"),
         (["--max-new-tokens", "0"], "--max-new-tokens.*x>=1"),
         (["--temperature", "0"], "--temperature.*x>0"),
         (["--top-p", "1.5"], "--top-p.*0<x<=1"),
@@ -223,7 +223,7 @@ def test_bad_input_is_refused_before_a_model_is_loaded(
 def test_text_longer_than_the_positions_is_refused(minimal: ModuleType) -> None:
     result = run(minimal, "--prompt", "Once upon a time", "--max-new-tokens", "508")
     assert result.exit_code == 2
-    assert "508 is too many: the prompt has 5 tokens and the model 512 positions" in result.output
+    assert "must fit the model's 512 positions with a prompt of 5 tokens, got 508" in result.output
 
 
 def job(minimal: ModuleType, **settings: object) -> Any:
@@ -232,14 +232,14 @@ def job(minimal: ModuleType, **settings: object) -> Any:
 
 
 def test_difference_names_the_first_token_that_differs(minimal: ModuleType) -> None:
-    one, other, beginning = (minimal.Run(tokens, 1.0) for tokens in ([1, 2, 3], [1, 5, 3], [1, 2]))
+    one, other, beginning = (minimal.TimedCall(tokens, 1.0) for tokens in ([1, 2, 3], [1, 5, 3], [1, 2]))
     assert minimal.difference(job(minimal), one, one) == "yes"
-    assert minimal.difference(job(minimal, do_sample=True), one, other) == "no, they part at new token 1"
-    assert minimal.difference(job(minimal), one, beginning) == "no, they part at new token 2"
+    assert minimal.difference(job(minimal, do_sample=True), one, other) == "no, they differ from new token 1 on"
+    assert minimal.difference(job(minimal), one, beginning) == "no, they differ from new token 2 on"
 
 
 def test_greedy_texts_part_at_a_near_tie_or_it_is_said(minimal: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (minimal.Run(tokens, 1.0) for tokens in ([1, 2, 3], [1, 5, 3]))
+    one, other = (minimal.TimedCall(tokens, 1.0) for tokens in ([1, 2, 3], [1, 5, 3]))
     for gap, words in ((0.1, "a near-tie"), (0.9, "and rounding does not explain it")):
         monkeypatch.setattr(minimal, "parting", lambda *_, gap=gap: Parting(6, (2, 5), gap, ulp=0.01, allowed=0.5))
-        assert minimal.difference(job(minimal), one, other) == f"no, they part at new token 1, {words}"
+        assert minimal.difference(job(minimal), one, other) == f"no, they differ from new token 1 on, {words}"

@@ -1,4 +1,4 @@
-"""One bench: what was asked for, and the same made ready to run. Knows neither the command line nor any method by name.
+"""One bench: its options, and the bench ready to run. Knows neither the command line nor a method by name.
 
 Runs and writes nothing.
 """
@@ -15,7 +15,7 @@ from lade.applications.bench.companion import Companion, load_companion
 from lade.applications.bench.contenders import Contender
 from lade.applications.bench.machine import describe
 from lade.applications.bench.methods import PLAIN, MethodOptions
-from lade.applications.bench.sources import Source
+from lade.applications.bench.promptsets import PromptSet
 from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.bench.trial import Trial, trials_of
 from lade.facts.fingerprint import fingerprint
@@ -23,7 +23,7 @@ from lade.facts.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class Grid:
-    """What is varied: every combination runs."""
+    """The varied settings; every combination runs."""
 
     temperature: tuple[float, ...] = (0.0,)
     batch: tuple[int, ...] = (1,)
@@ -32,28 +32,28 @@ class Grid:
 
 @dataclass(frozen=True)
 class Bench:
-    """What was asked for."""
+    """The options of a bench."""
 
     model: str
     contenders: Sequence[Contender]
-    left_out: Mapping[str, str]  # methods that are known not to run, and why
-    sources: Sequence[Source]
+    left_out: Mapping[str, str]  # methods that cannot run -> why
+    sources: Sequence[PromptSet]
     out: Path
     methods: MethodOptions
     run: RunOptions
     grid: Grid
     loading: Mapping[str, Any]  # dtype, device, attn_implementation, quant
     execute: bool
-    judge: str | None = None  # the model that is asked how likely it finds the texts; None: the bench's own
+    reference_model: str | None = None  # the model for log-likelihoods; None: `model`
 
     def options(self) -> dict[str, Any]:
         asked = asdict(self.methods) | asdict(self.run) | asdict(self.grid) | dict(self.loading)
-        return asked | {"execute": self.execute, "reference_model": self.judge}
+        return asked | {"execute": self.execute, "reference_model": self.reference_model}
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A bench whose model is loaded and whose prompts are tokens; nothing has run yet."""
+    """A bench with its models loaded and its prompts tokenised; nothing has run yet."""
 
     bench: Bench
     model: PreTrainedModel
@@ -61,18 +61,18 @@ class Ready:
     contenders: Sequence[Contender]
     left_out: Mapping[str, str]
     draft: Companion | None
-    judge: PreTrainedModel
+    reference_model: PreTrainedModel
 
     @property
     def methods(self) -> dict[int, list[str]]:
-        """By batch: the labels of those that decode it."""
+        """Batch size -> labels of the contenders that decode it."""
         return {
             batch: [one.label for one in self.contenders if one.refusal(self.model, batch) is None]
             for batch in self.bench.grid.batch
         }
 
     def head(self) -> dict[str, Any]:
-        """How the results are made: what run.json says."""
+        """The contents of run.json: how the results are made."""
         machine = describe(self.model.device)
         tasks = {trial.task.name: trial.task for trial in self.trials}
         return {
@@ -81,7 +81,7 @@ class Ready:
             "fingerprint": fingerprint(self.model),
             "dtype": str(self.model.dtype).removeprefix("torch."),
             "draft": None if self.draft is None else fingerprint(self.draft.model),
-            "reference_model": None if self.judge is self.model else fingerprint(self.judge),
+            "reference_model": None if self.reference_model is self.model else fingerprint(self.reference_model),
             "widened_from": getattr(self.model.config, "lade_widened", None),
             "date": machine["date"],
             "out": str(self.bench.out),
@@ -101,31 +101,32 @@ class Ready:
         }
 
 
-def make_ready(bench: Bench, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ready:
-    """With the other models loaded. ValueError, which names it, for a method or an option that cannot be served."""
+def prepared(bench: Bench, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Ready:
+    """Load the other models and tokenise. ValueError names a method or an option that cannot run."""
     draft = draft_of(bench, tokenizer)
     able, left_out = sort_out([one.beside(draft) for one in bench.contenders], model, bench.grid.batch)
-    judge = model if bench.judge is None else judge_of(bench.judge, bench.loading, tokenizer)
+    reference = bench.reference_model
+    reference_model = model if reference is None else load_reference(reference, bench.loading, tokenizer)
     trials: list[Trial] = []
     for context, source in product(bench.grid.context, bench.sources):
         options = replace(bench.run, context=context)
         task = make_task(source.name, source.prompts, model, tokenizer, options, source.score)
         trials += [trial for point in points(options, bench.grid) for trial in trials_of(task, point)]
-    return Ready(bench, model, trials, able, dict(bench.left_out) | left_out, draft, judge)
+    return Ready(bench, model, trials, able, dict(bench.left_out) | left_out, draft, reference_model)
 
 
 def draft_of(bench: Bench, tokenizer: PreTrainedTokenizerBase) -> Companion | None:
-    """The second model, where one of the contenders takes it."""
-    name, used = bench.methods.draft, any(contender.method.drafts for contender in bench.contenders)
+    """The second model, if a contender uses it."""
+    name, used = bench.methods.draft, any(contender.method.takes_draft for contender in bench.contenders)
     return load_companion(name, bench.methods.draft_quant, bench.loading, tokenizer) if name and used else None
 
 
-def judge_of(name: str, loading: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """ValueError where its token ids mean something else."""
-    judge = load_companion(name, None, loading, tokenizer)
-    if judge.mismatch is not None:
-        raise ValueError(f"--reference-model {name}: has {judge.mismatch}")
-    return judge.model
+def load_reference(name: str, loading: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """ValueError for a model with another tokenizer."""
+    reference = load_companion(name, None, loading, tokenizer)
+    if reference.mismatch is not None:
+        raise ValueError(f"--reference-model must have MODEL's tokenizer, got {name}: {reference.mismatch}")
+    return reference.model
 
 
 def points(options: RunOptions, grid: Grid) -> Iterator[RunOptions]:
@@ -136,9 +137,9 @@ def points(options: RunOptions, grid: Grid) -> Iterator[RunOptions]:
 def sort_out(
     contenders: Sequence[Contender], model: PreTrainedModel, batches: Sequence[int]
 ) -> tuple[list[Contender], dict[str, str]]:
-    """Those that run for at least one batch, and why others do not.
+    """The contenders that run for at least one batch size, and the reasons why others do not.
 
-    ValueError where one that was asked for by name cannot run with this model, or none of them runs at all.
+    ValueError if one given by name cannot run with this model, or none runs at all.
     """
     able, left_out = [], {}
     for contender in contenders:

@@ -1,4 +1,4 @@
-"""`lade bench`: reads the options, and refuses what cannot run before any model is loaded.
+"""`lade bench`: reads the options and rejects what cannot run before a model is loaded.
 
 Knows no method and no figure.
 """
@@ -14,57 +14,59 @@ import click
 
 from lade.applications.aliases import renamed
 from lade.applications.bench.contenders import DEFAULT, Contender, contenders, unready
-from lade.applications.bench.machine import available_cores
 from lade.applications.bench.methods import METHODS, MethodOptions
 from lade.applications.bench.options import grid_options, method_options, run_options
+from lade.applications.bench.promptsets import DEFAULT_SUITES, PromptSet, from_file, from_suites
 from lade.applications.bench.records import RESULTS
-from lade.applications.bench.report import Report, build
+from lade.applications.bench.report import BenchReport, build
 from lade.applications.bench.scoring.sandbox import SandboxError
-from lade.applications.bench.sources import DEFAULT_SUITES, Source, from_file, from_suites
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import DEVICE, default_device
+from lade.applications.options import device_option, dtype_option, threads_option
 from lade.applications.output import JSON
+from lade.applications.outputs import make_folder
 from lade.models import load
-from lade.models.load import DTYPES, as_device, model_source
+from lade.models.load import as_device, model_source
 from lade.models.quant import QUANTS, check_quant
 
 if TYPE_CHECKING:
     from lade.applications.bench.bench import Bench, Ready
 
-ERRORS = (ImportError, OSError, ValueError, SandboxError)  # a process that fails is an OSError
+ERRORS = (ImportError, OSError, ValueError, SandboxError)  # a failed process is an OSError
 USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 
 
 @click.command("bench", cls=Command)
 @click.argument("model")
-@click.option("--suite", help=f"With commas between them: {', '.join(SUITES)}.  [default: {DEFAULT_SUITES}]")
+@click.option("--suite", help=f"Separated by commas: {', '.join(SUITES)}.  [default: {DEFAULT_SUITES}]")
 @click.option(
-    "--prompts", type=click.Path(path_type=Path), help="Instead: JSON lines with `prompt` (text, turns, question)."
+    "--prompts",
+    type=click.Path(path_type=Path),
+    help="JSON lines with `prompt` (text, turns, question), instead of suites.",
 )
 @click.option(
     "--methods",
     "specs",
     default=DEFAULT,
-    help="With commas between them; `lookahead:window=15:pool_from_prompt=1` sets options for one of them. "
-    f"`all`: {', '.join(METHODS)}, as far as they can run.  [default: {USUAL}]",
+    help="Separated by commas; `lookahead:window=15:pool_from_prompt=1` sets options of one method. "
+    f"`all`: those of {', '.join(METHODS)} that can run.  [default: {USUAL}]",
 )
-@click.option("--out", required=True, type=click.Path(path_type=Path), help=f"Folder for {RESULTS} and its report.")
-@click.option("--overwrite", is_flag=True, help="Begin anew, where OUT holds a run; else the same run goes on.")
-@renamed("--n", "--limit", name="limit", type=click.IntRange(min=1), help="Only so many prompts of each suite.")
-@click.option("--offset", default=0, show_default=True, type=click.IntRange(min=0), help="Leave out the first prompts.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help=f"Folder for {RESULTS} and the report.")
+@click.option("--overwrite", is_flag=True, help="Replace the run in OUT; otherwise the same run continues.")
+@renamed("--n", "--limit", name="limit", type=click.IntRange(min=1), help="Use only the first N prompts of each suite.")
+@click.option("--offset", default=0, show_default=True, type=click.IntRange(min=0), help="Skip the first prompts.")
 @grid_options
 @run_options
 @method_options
-@click.option("--execute", is_flag=True, help="Run generated code, limited and apart, where answers are scored by it.")
-@click.option("--quant", type=click.Choice(list(QUANTS)), help="Hold the model's weights in few bits.")
-@click.option("--reference-model", help="Asked how likely it finds every text.  [default: MODEL]")
-@click.option("--dtype", type=click.Choice(DTYPES), help="Default: the model's own.")
-@click.option("--device", callback=DEVICE, default=default_device, help="[default: cuda where there is one, else cpu]")
+@click.option("--execute", is_flag=True, help="Run generated code in a sandbox to score answers.")
+@click.option("--quant", type=click.Choice(list(QUANTS)), help="Quantise the model's weights.")
+@click.option("--reference-model", help="Model for the log-likelihood of every text.  [default: MODEL]")
+@dtype_option
+@device_option
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
-@click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
-@click.option("--memory", is_flag=True, help="Measure peak memory instead, each method in a process of its own.")
+@threads_option
+@click.option("--memory", is_flag=True, help="Measure peak memory instead of speed, each method in its own process.")
 @JSON
 def command(
     model: str,
@@ -87,27 +89,26 @@ def command(
 ) -> None:
     """Compare decoding METHODS with plain decoding on MODEL, in turn in one process, and record every run.
 
-    Every combination of --temperature, --batch and --context runs. After Ctrl-C the same command goes on.
+    Every combination of --temperature, --batch and --context runs. After Ctrl-C, run the same command to continue.
     """
     import torch
 
     from lade.applications.bench.bench import Bench, Grid
     from lade.applications.bench.memory_report import bench_memory
-    from lade.applications.bench.session import make_folder
 
     if suite is not None and prompts is not None:
-        raise click.UsageError("--suite and --prompts: only one of them can be given")
+        raise click.UsageError("--suite and --prompts must not be given together")
     if memory and len(context or ()) > 1:
-        raise click.UsageError("--context: with --memory only one can be given")
-    options = MethodOptions(**_taken(given, MethodOptions))
-    run = RunOptions(**_taken(given, RunOptions))
+        raise click.UsageError("--context must be one number with --memory")
+    options = MethodOptions(**_fields(given, MethodOptions))
+    run = RunOptions(**_fields(given, RunOptions))
     loading = {name: given[name] for name in ("dtype", "device", "attn_implementation", "quant")}
     with usage("--methods"):
         wanted = contenders(specs, options)
     with usage(None, *ERRORS):
         check_models(options, wanted, reference_model, loading)
         sources = [] if memory else _sources(suite, prompts, limit, offset, execute)
-        make_folder(out)
+        make_folder("--out", out)
     with usage("MODEL"):
         model_source(model)
     torch.set_num_threads(threads)
@@ -122,17 +123,17 @@ def command(
 def check_models(
     options: MethodOptions, wanted: Sequence[Contender], reference_model: str | None, loading: Mapping[str, Any]
 ) -> None:
-    """Errors about models besides the first, and about quantised ones, before any is loaded.
+    """Check the names of the other models and the quantisation before any model is loaded.
 
     Raises:
         ValueError: names the option.
-        ImportError: what quantises is not installed.
+        ImportError: the package that quantises is not installed.
     """
     if options.draft_quant is not None and options.draft is None:
-        raise ValueError(f"--draft-quant {options.draft_quant}: it is for a draft model, and --draft names none")
-    if options.draft is not None and not any(contender.method.drafts for contender in wanted):
-        using = ", ".join(method.name for method in METHODS.values() if method.drafts)
-        raise ValueError(f"--draft {options.draft}: none of the methods asked for uses it; {using} do")
+        raise ValueError(f"--draft-quant must be given with --draft, got {options.draft_quant} alone")
+    if options.draft is not None and not any(contender.method.takes_draft for contender in wanted):
+        using = ", ".join(method.name for method in METHODS.values() if method.takes_draft)
+        raise ValueError(f"--draft must be given with a method that uses it ({using}), got {options.draft}")
     for option, name in (("--draft", options.draft), ("--reference-model", reference_model)):
         if name is not None:
             with usage(option):
@@ -142,37 +143,37 @@ def check_models(
             check_quant(quant, as_device(loading["device"]))
 
 
-def _taken(given: dict[str, Any], kind: type) -> dict[str, Any]:
-    """Those of the options that are fields of a dataclass."""
+def _fields(given: dict[str, Any], kind: type) -> dict[str, Any]:
+    """The options that are fields of a dataclass."""
     return {field.name: given[field.name] for field in fields(kind) if field.name in given}
 
 
-def _sources(suite: str | None, prompts: Path | None, limit: int | None, offset: int, execute: bool) -> list[Source]:
+def _sources(suite: str | None, prompts: Path | None, limit: int | None, offset: int, execute: bool) -> list[PromptSet]:
     if prompts is not None:
         with usage("--prompts"):
             return from_file(prompts, limit, offset)
     return from_suites(suite if suite is not None else DEFAULT_SUITES, limit, offset, execute)
 
 
-def bench_speed(bench: Bench, overwrite: bool) -> Report:
-    """Load the model, run what is left of the bench, and make the report of its folder."""
-    from lade.applications.bench.bench import make_ready
+def bench_speed(bench: Bench, overwrite: bool) -> BenchReport:
+    """Load the model, run the remaining trials, and make the report of the folder."""
+    from lade.applications.bench.bench import prepared
     from lade.applications.bench.session import begin, measure
 
     model, tokenizer = load(bench.model, **bench.loading)
     with usage(None, ValueError):
-        ready = make_ready(bench, model, tokenizer)
+        ready = prepared(bench, model, tokenizer)
         trials = begin(ready, overwrite)
     for line in remarks(ready, len(trials)):
         click.echo(line, err=True)
-    with interruptible(lambda: f"the same command goes on where {bench.out / RESULTS} ends"):
+    with interruptible(lambda: f"the same command continues after {bench.out / RESULTS}"):
         if trials:
             measure(ready, trials)
         return build(bench.out)
 
 
 def remarks(ready: Ready, left: int) -> list[str]:
-    """What the user should know before the first run."""
+    """Lines for the user before the first run."""
     done, tasks = len(ready.trials) - left, {trial.task.name: trial.task for trial in ready.trials}
     here = {contender.label for contender in ready.contenders}
     return [
@@ -187,9 +188,9 @@ def remarks(ready: Ready, left: int) -> list[str]:
             if task.turns_left_out
         ),
         *(
-            f"{source.name}: answers are judged by running them, which --execute allows"
+            f"{source.name}: answers are not scored; --execute allows to run them"
             for source in ready.bench.sources
             if source.unscored
         ),
-        *([f"{ready.bench.out}: goes on behind {done} of {len(ready.trials)} trials"] if done else []),
+        *([f"{ready.bench.out}: continues after {done} of {len(ready.trials)} trials"] if done else []),
     ]

@@ -1,6 +1,6 @@
-"""What a line of `--methods` asks for: methods of the registry, their options fixed.
+"""The methods that `--methods` selects, with their options fixed.
 
-Knows one of them by name, plain decoding; loads no model.
+Knows only plain decoding by name; loads no model.
 """
 
 from __future__ import annotations
@@ -13,69 +13,70 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import FIXED
-from lade.applications.bench.methods import METHODS, PLAIN, Decode, Method, MethodOptions
+from lade.applications.bench.methods import METHODS, PLAIN, BenchMethod, Decode, MethodOptions
 from lade.applications.bench.references import REFERENCES
+from lade.base.shown import invalid
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-ALL, DEFAULT = "all", "default"  # in place of names: whatever of them can run
+ALL, DEFAULT = "all", "default"  # instead of names: those methods that can run
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its options fixed, under the label that the user wrote."""
+    """A method with fixed options, under the label given by the user."""
 
     label: str
     decode: Decode
-    method: Method
-    named: bool = True  # asked for by name: where the model does not allow it, nothing runs
+    method: BenchMethod
+    named: bool = True  # given by name: an error if the model does not support it
     warm: bool = False  # needs the model's warm table
-    reference: str | None = None  # a name in REFERENCES: the text to decode with
+    reference: str | None = None  # a name in REFERENCES: the reference text
     options: MethodOptions = field(default_factory=MethodOptions)
-    rival: Contender | None = None  # what it is compared with, where that is neither plain decoding nor itself
-    draft: Companion | None = None  # the second model, once it is loaded
+    counterpart: Contender | None = None  # its baseline, if that is neither plain decoding nor itself
+    draft: Companion | None = None  # the second model, once loaded
 
     @property
     def compared_with(self) -> str:
-        """The label of the contender whose text and speed those of this one are compared with."""
-        if self.rival is not None:
-            return self.rival.label
-        return self.label if self.method.against == self.method.name else PLAIN
+        """The label of its baseline for text and speed."""
+        if self.counterpart is not None:
+            return self.counterpart.label
+        return self.label if self.method.compared_with == self.method.name else PLAIN
 
     def refusal(self, model: PreTrainedModel, batch: int) -> str | None:
-        """Why it cannot decode so many prompts side by side with this model; None where it can."""
+        """Why it cannot decode such a batch with this model; None if it can."""
         return self.too_many(batch) or self.unable(model)
 
     def too_many(self, batch: int) -> str | None:
-        """Why it does not decode so many prompts side by side, whatever the model is."""
-        if batch > 1 and not self.method.batches:
+        """Why it cannot decode such a batch with any model."""
+        if batch > 1 and not self.method.takes_batches:
             return f"decodes one prompt at a time, not a batch of {batch}"
-        return None if self.rival is None else self.rival.too_many(batch)
+        return None if self.counterpart is None else self.counterpart.too_many(batch)
 
     def unable(self, model: PreTrainedModel) -> str | None:
-        """Why it cannot decode with this model, however many prompts there are."""
+        """Why it cannot decode with this model at any batch size."""
         reason = self.method.refusal(model, self.options, self.draft)
-        return self.rival.unable(model) if reason is None and self.rival is not None else reason
+        return self.counterpart.unable(model) if reason is None and self.counterpart is not None else reason
 
     def beside(self, draft: Companion | None) -> Contender:
-        """The same with the second model, where the method takes one."""
-        rival = None if self.rival is None else self.rival.beside(draft)
-        if not self.method.drafts:
-            return replace(self, rival=rival)
-        return replace(self, rival=rival, draft=draft, decode=partial(self.decode, draft=draft))
+        """The same with the second model, if the method takes one."""
+        counterpart = None if self.counterpart is None else self.counterpart.beside(draft)
+        if not self.method.takes_draft:
+            return replace(self, counterpart=counterpart)
+        return replace(self, counterpart=counterpart, draft=draft, decode=partial(self.decode, draft=draft))
 
 
-def contenders(specs: str, options: MethodOptions, methods: Mapping[str, Method] = METHODS) -> list[Contender]:
-    """What `name,name:option=value:option=value,...` asks for, plain decoding always among it and first.
+def contenders(specs: str, options: MethodOptions, methods: Mapping[str, BenchMethod] = METHODS) -> list[Contender]:
+    """The contenders of `name,name:option=value:option=value,...`; plain decoding is always the first.
 
-    An option written behind a name holds for that contender only, so one run can compare several settings. `all` and
-    `default` stand for the methods of that kind whose needs are met.
+    An option after a name applies to that contender only, so one run can compare several settings. `all` and `default`
+    select the methods of that kind whose needed options are given.
     """
     named = [label.strip() for label in specs.split(",") if label.strip()]
     twice = next((label for label in named if named.count(label) > 1), None)
     if twice is not None:
-        raise ValueError(f"method {twice!r} stands twice")
+        raise ValueError(f"methods must be different, got {twice!r} twice")
     labels = [PLAIN]
     for label in named:
         members = [method.name for method in _members(label, methods) if not _missing(method, options)]
@@ -83,14 +84,14 @@ def contenders(specs: str, options: MethodOptions, methods: Mapping[str, Method]
     found: dict[str, Contender] = {}
     for label in dict.fromkeys(labels):
         contender = _contender(label, options, methods, label in named)
-        for one in (contender.rival, contender):
+        for one in (contender.counterpart, contender):
             if one is not None:
                 found.setdefault(one.label, one)
     return list(found.values())
 
 
-def unready(specs: str, options: MethodOptions, methods: Mapping[str, Method] = METHODS) -> dict[str, str]:
-    """Methods that `all` or `default` leave out, and why."""
+def unready(specs: str, options: MethodOptions, methods: Mapping[str, BenchMethod] = METHODS) -> dict[str, str]:
+    """Methods that `all` or `default` leave out, with the reason."""
     members = [method for label in specs.split(",") for method in _members(label.strip(), methods)]
     return {
         method.name: f"needs the option {', '.join(_missing(method, options))}"
@@ -99,54 +100,56 @@ def unready(specs: str, options: MethodOptions, methods: Mapping[str, Method] = 
     }
 
 
-def _members(label: str, methods: Mapping[str, Method]) -> list[Method]:
-    """What a label that stands for several methods stands for."""
+def _members(label: str, methods: Mapping[str, BenchMethod]) -> list[BenchMethod]:
+    """The methods of the labels `all` and `default`; none for other labels."""
     if label == ALL:
         return list(methods.values())
     return [method for method in methods.values() if method.default] if label == DEFAULT else []
 
 
-def parsed(label: str, options: MethodOptions, methods: Mapping[str, Method] = METHODS) -> tuple[Method, MethodOptions]:
+def parsed(
+    label: str, options: MethodOptions, methods: Mapping[str, BenchMethod] = METHODS
+) -> tuple[BenchMethod, MethodOptions]:
     """The method that a label names, and its options."""
     name, *settings = label.split(":")
     if name not in methods:
-        raise ValueError(f"unknown method {name!r}: known are {', '.join(methods)}")
+        raise invalid("a method", f"one of {', '.join(methods)}", name)
     method = methods[name]
     own = replace(options, **dict(_setting(setting, label) for setting in settings))
     missing = _missing(method, own)
     if missing:
         raise ValueError(f"method {name!r} needs the option {', '.join(missing)}")
     if own.reference is not None and own.reference not in REFERENCES:
-        raise ValueError(f"method {label!r}: reference={own.reference!r}: allowed are {', '.join(REFERENCES)}")
+        raise invalid(f"method {label!r}: reference", " or ".join(REFERENCES), own.reference)
     return method, own
 
 
-def _missing(method: Method, options: MethodOptions) -> list[str]:
+def _missing(method: BenchMethod, options: MethodOptions) -> list[str]:
     return [need for need in method.needs if getattr(options, need) is None]
 
 
-def _contender(label: str, options: MethodOptions, methods: Mapping[str, Method], named: bool) -> Contender:
+def _contender(label: str, options: MethodOptions, methods: Mapping[str, BenchMethod], named: bool) -> Contender:
     method, own = parsed(label, options, methods)
     return Contender(
         label,
         method.factory(own),
         method,
         named=named,
-        warm=method.warms and bool(own.warm),
-        reference=own.reference if method.refers else None,
+        warm=method.uses_warm_table and bool(own.warm),
+        reference=own.reference if method.takes_reference else None,
         options=own,
-        rival=_rival(label, options, methods),
+        counterpart=_counterpart(label, options, methods),
     )
 
 
-def _rival(label: str, options: MethodOptions, methods: Mapping[str, Method]) -> Contender | None:
-    """What a contender is compared with, under the same distribution; None for plain decoding and for itself."""
+def _counterpart(label: str, options: MethodOptions, methods: Mapping[str, BenchMethod]) -> Contender | None:
+    """The baseline with the same distribution; None if it is plain decoding or the contender itself."""
     name, *settings = label.split(":")
-    against = methods[name].against
-    if against in (PLAIN, name):
+    baseline = methods[name].compared_with
+    if baseline in (PLAIN, name):
         return None
     kept = [setting for setting in settings if setting.partition("=")[0] in methods[name].distribution]
-    return _contender(":".join([against, *kept]), options, methods, named=False)
+    return _contender(":".join([baseline, *kept]), options, methods, named=False)
 
 
 KINDS = {name: hint for name, hint in get_type_hints(MethodOptions).items() if name not in FIXED}
@@ -156,7 +159,7 @@ def _setting(setting: str, label: str) -> tuple[str, Any]:
     """`window=15` as ("window", 15)."""
     name, _, value = setting.partition("=")
     if name not in KINDS:
-        raise ValueError(f"method {label!r}: unknown option {name!r}, known are {', '.join(KINDS)}")
+        raise invalid(f"method {label!r}: an option", f"one of {', '.join(KINDS)}", name)
     allowed = get_args(KINDS[name]) or (KINDS[name],)
     if str in allowed:
         return name, value
@@ -164,7 +167,7 @@ def _setting(setting: str, label: str) -> tuple[str, Any]:
     try:
         number = kind(value)
     except ValueError:
-        raise ValueError(f"method {label!r}: {name}={value!r} is not {wanted}") from None
+        number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"method {label!r}: {name}={value!r} is not {wanted}")
+        raise invalid(f"method {label!r}: {name}", wanted, value)
     return name, number

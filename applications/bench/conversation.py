@@ -1,4 +1,4 @@
-"""The turns of a prompt as a model's tokens, through its chat template where it has one. Runs no model."""
+"""The turns of a prompt as tokens, through the model's chat template if it has one. Runs no model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SEPARATOR = "\n\n"  # between an answer and the next turn, for models without a 
 
 @dataclass(frozen=True)
 class Style:
-    """How turns are written for a model."""
+    """How turns are formatted for a model."""
 
     tokenizer: PreTrainedTokenizerBase
-    template: bool = True  # use the tokenizer's chat template, where it has one
+    template: bool = True  # use the tokenizer's chat template, if it has one
 
     @property
     def templated(self) -> bool:
@@ -32,11 +32,11 @@ class Style:
 
 @dataclass
 class Conversation:
-    """One prompt's turns so far; `ask` and `answered` take turns."""
+    """One prompt's turns so far; calls of `ask` and `answered` alternate."""
 
     style: Style
     _messages: list[dict[str, str]] = field(default_factory=list)
-    _tokens: list[int] = field(default_factory=list)  # of models without a template
+    _tokens: list[int] = field(default_factory=list)  # for models without a template
 
     def ask(self, text: str) -> list[int]:
         """The whole prompt of this turn."""
@@ -49,7 +49,7 @@ class Conversation:
         return self.style.tokens(str(written))  # the template has written the special tokens
 
     def answered(self, tokens: Sequence[int]) -> None:
-        """What the turn was answered; marks of its end are left out."""
+        """Append the turn's answer; special tokens are left out."""
         if self.style.templated:
             self._messages.append({"role": "assistant", "content": self.style.text(tokens)})
         else:
@@ -58,7 +58,7 @@ class Conversation:
 
 
 def turn_lengths(style: Style, turns: Sequence[str], answer: int) -> list[int]:
-    """Prompt tokens of every turn where each answer takes its whole length of `answer` tokens."""
+    """Prompt tokens of every turn, if each answer has `answer` tokens."""
     conversation, lengths = Conversation(style), []
     for index, turn in enumerate(turns):
         lengths.append(len(conversation.ask(turn)) + index * answer)

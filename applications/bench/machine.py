@@ -1,4 +1,4 @@
-"""What a run was made on: device, versions, date. Recorded beside every figure."""
+"""The machine of a run: device, versions, date. Recorded with every result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def describe(device: torch.device) -> dict[str, object]:
 
 
 def available_cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""What a record says of one row of one run. Knows no prompt, no task and no method by name."""
+"""The measured fields of a record. Knows no prompt, no task and no method by name."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,12 @@ from lade.models.pretrained.figures import repeated_share
 
 
 def measures(run: Run, row: int, beside: Run, baseline: bool) -> dict[str, Any]:
-    """Args: beside: what it is compared with, of the same trial; baseline: whether the method drafts nothing."""
+    """The fields for one row of a run.
+
+    Args:
+        beside: the run that it is compared with, of the same trial.
+        baseline: whether the method drafts nothing.
+    """
     text, forwards = run.texts[row], run.forwards
     steps = steps_of(run, row)
     return {
@@ -31,12 +36,12 @@ def measures(run: Run, row: int, beside: Run, baseline: bool) -> dict[str, Any]:
         "repeated_4grams": repeated_share(text),
         "text_measures": {name: value for name, value in measures_of(text).items() if value is not None},
         "peak_memory_bytes": forwards.peak_bytes,
-        **(told(run.stats, row) if run.stats else {}),
+        **(draft_counts(run.stats, row) if run.stats else {}),
     }
 
 
 def steps_of(run: Run, row: int) -> int:
-    """Forwards after the prefill in which the row took part: its own, where the method tells, else one per token."""
+    """Forwards after the prefill that included the row: from the method's statistics, else one per token."""
     if len(run.texts) == 1:
         return run.forwards.steps
     if run.stats is not None and run.stats.by_row:
@@ -44,8 +49,8 @@ def steps_of(run: Run, row: int) -> int:
     return min(run.forwards.steps, len(run.texts[row]) - 1)
 
 
-def told(stats: lade.GenerationStats, row: int) -> dict[str, Any]:
-    """What only the method itself can tell; of plain decoding in its stead, why."""
+def draft_counts(stats: lade.GenerationStats, row: int) -> dict[str, Any]:
+    """Fields from the method's statistics; after a fallback to plain decoding, the reason."""
     if stats.fallback is not None:
         return {"fallback": stats.fallback}
     own = stats.by_row[row] if stats.by_row else stats
@@ -57,5 +62,5 @@ def told(stats: lade.GenerationStats, row: int) -> dict[str, Any]:
 
 
 def digest(text: Sequence[int]) -> str:
-    """Equal texts, and in practice no others, have the same."""
+    """A short hash of the text."""
     return hashlib.sha256(repr(tuple(text)).encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""Peak memory of one method at a given context, each measured in a process of its own.
+"""Peak memory of one method at a given context, measured in its own process.
 
-`measure` starts the processes; run as a module, this file is such a process: a job as JSON in, a result as JSON out.
+`measure` starts the process; it runs this file as a module, with a job as JSON in and a result as JSON out.
 """
 
 import json
@@ -25,18 +25,18 @@ from lade.applications.bench.task import room_of
 from lade.memory.warm import warming as warm
 from lade.models import load
 
-USUAL_CONTEXT = 2048  # prompt tokens, where the model has positions for them
-CLEAR_PEAK = Path("/proc/self/clear_refs")  # Linux: 5 sets the peak back to what is held now
+DEFAULT_CONTEXT = 2048  # prompt tokens, if the model has as many positions
+CLEAR_PEAK = Path("/proc/self/clear_refs")  # Linux: writing 5 resets the peak to the current use
 
 
 @dataclass(frozen=True)
 class MemoryJob:
-    """What one process measures."""
+    """One measurement."""
 
     model: str
     label: str  # a method as `--methods` writes it
     options: dict[str, Any]  # of MethodOptions
-    context: int | None  # prompt tokens; None: USUAL_CONTEXT, or as many as the model has positions for
+    context: int | None  # prompt tokens; None: DEFAULT_CONTEXT, or as many as the model has positions for
     max_new_tokens: int
     threads: int
     seed: int
@@ -49,21 +49,21 @@ class MemoryResult:
 
     method: str
     context: int
-    loaded: int  # with the model (and the draft model) loaded, before it decodes
+    loaded: int  # after loading the model (and the draft model), before decoding
     peak: int
     new_tokens: int
-    seconds: float  # of the call, the process's first
+    seconds: float  # of the call, without a warm-up
     fallback: str | None
-    refusal: str | None = None  # why the method cannot run here; then nothing was measured
+    refusal: str | None = None  # why the method cannot run here; nothing is measured then
 
     @property
     def used(self) -> int:
-        """What decoding took over the loaded model."""
+        """Memory of decoding, on top of the loaded model."""
         return self.peak - self.loaded
 
 
 def measure(job: MemoryJob, repeats: int) -> MemoryResult:
-    """The run with the median use of `repeats` runs: what the allocator keeps differs from run to run."""
+    """The run with the median use of `repeats` runs, because allocators vary from run to run."""
     results = [measure_once(job)]
     if results[0].refusal is None:
         results += [measure_once(job) for _ in range(repeats - 1)]
@@ -72,12 +72,12 @@ def measure(job: MemoryJob, repeats: int) -> MemoryResult:
 
 
 def measure_once(job: MemoryJob) -> MemoryResult:
-    """Run the job in a process of its own. ChildProcessError says why where it failed."""
+    """Run the job in its own process. ChildProcessError with the reason if it fails."""
     command = [sys.executable, "-m", __name__, json.dumps(asdict(job))]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["nothing was said"]  # such as when the system killed it
-        raise ChildProcessError(f"measuring {job.label!r} failed with status {done.returncode}: {said[-1]}")
+        lines = done.stderr.strip().splitlines() or ["no message"]  # for example, killed by the system
+        raise ChildProcessError(f"measuring {job.label!r} failed with status {done.returncode}: {lines[-1]}")
     return MemoryResult(**json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -86,7 +86,7 @@ def run_job(job: MemoryJob) -> MemoryResult:
     torch.manual_seed(job.seed)
     contender = next(c for c in contenders(job.label, MethodOptions(**job.options)) if c.label == job.label)
     model, tokenizer = load(job.model, **job.loading)
-    if contender.method.drafts and (draft := contender.options.draft) is not None:
+    if contender.method.takes_draft and (draft := contender.options.draft) is not None:
         contender = contender.beside(load_companion(draft, contender.options.draft_quant, job.loading, tokenizer))
     refusal = contender.refusal(model, 1)
     if refusal is not None:
@@ -95,7 +95,7 @@ def run_job(job: MemoryJob) -> MemoryResult:
     if contender.warm:
         warm.warm_up(model)
     for weight in chain(model.parameters(), contender.draft.model.parameters() if contender.draft else ()):
-        weight.sum()  # weights mapped from a file come into memory when they are read
+        weight.sum()  # memory-mapped weights are loaded when they are read
     loaded, began = reset_peak(model.device), time.perf_counter()
     sequences = contender.decode(
         model,
@@ -107,7 +107,7 @@ def run_job(job: MemoryJob) -> MemoryResult:
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
     seconds = time.perf_counter() - began
-    stats = lade.last_stats() if contender.method.reports else None
+    stats = lade.last_stats() if contender.method.has_stats else None
     return MemoryResult(
         method=job.label,
         context=ids.shape[1],
@@ -120,7 +120,7 @@ def run_job(job: MemoryJob) -> MemoryResult:
 
 
 def random_prompt(model: PreTrainedModel, job: MemoryJob) -> torch.Tensor:
-    """Token ids [1, context]; the model's EOS is switched off, so that every method decodes all new tokens."""
+    """Token ids [1, context]; the model's EOS is disabled, so that every method decodes all new tokens."""
     context = context_for(job, room_of(model, job.max_new_tokens))
     model.generation_config.eos_token_id = None
     generator = torch.Generator().manual_seed(job.seed)
@@ -129,30 +129,30 @@ def random_prompt(model: PreTrainedModel, job: MemoryJob) -> torch.Tensor:
 
 
 def context_for(job: MemoryJob, room: int | None) -> int:
-    """Prompt tokens that leave positions for the new ones; ValueError where so many as were asked for do not."""
-    wanted = USUAL_CONTEXT if job.context is None else job.context
+    """Prompt tokens that leave room for the new ones; ValueError if the given context does not."""
+    wanted = DEFAULT_CONTEXT if job.context is None else job.context
     if room is None or wanted <= room:
         return wanted
     positions = f"the model's {room + job.max_new_tokens} positions"
     if job.context is not None:
-        raise ValueError(f"--context {job.context} and --max-new-tokens {job.max_new_tokens} exceed {positions}")
+        raise ValueError(f"--context must fit {positions} with {job.max_new_tokens} new tokens, got {job.context}")
     if room < 1:
         raise ValueError(f"--max-new-tokens must be below {positions}, got {job.max_new_tokens}")
     return room
 
 
 def check_peak(device: torch.device) -> None:
-    """ValueError where the system does not tell a process's peak."""
+    """ValueError on systems that do not report a process's peak memory."""
     if device.type != "cuda" and find_spec("resource") is None:
         raise ValueError(f"--memory must be given with --device cuda on this system, got {str(device)!r}")
 
 
 def reset_peak(device: torch.device) -> int:
-    """Forget the peak of loading where the system can; the bytes held now."""
+    """Reset the peak, if the system can; returns the current use in bytes."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)
-    with suppress(OSError):  # where it cannot be, the peak of loading counts as loaded: less is left for decoding
+    with suppress(OSError):  # otherwise the peak of loading counts as loaded
         CLEAR_PEAK.write_text("5")
     return peak(device)
 
@@ -163,7 +163,7 @@ def peak(device: torch.device) -> int:
     try:
         import resource
     except ImportError as error:
-        raise OSError("the peak of the host's memory is told on POSIX systems only") from error
+        raise OSError("the host's peak memory is available on POSIX systems only") from error
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

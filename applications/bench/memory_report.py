@@ -1,4 +1,4 @@
-"""Peak memory of every method of a bench, measured one by one and shown in a table. Loads no model."""
+"""Peak memory of every method of a bench, as a table. Loads no model itself."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,18 +9,17 @@ from rich.table import Table
 from lade.applications.bench.bench import Bench
 from lade.applications.bench.machine import describe
 from lade.applications.bench.memory import MemoryJob, MemoryResult, check_peak, measure
-from lade.applications.bench.report import Report
+from lade.applications.bench.report import BenchReport
 from lade.applications.bench.report.files import SUMMARY
 from lade.applications.bench.session import clear_run
+from lade.files.regularfile import MEBIBYTE
 from lade.memory.warm.progress import progress_bar
 
-MEBIBYTE = 1024 * 1024
 
+def bench_memory(bench: Bench, context: int | None, overwrite: bool) -> BenchReport:
+    """Measure each contender in its own process, and write the summary into the folder.
 
-def bench_memory(bench: Bench, context: int | None, overwrite: bool) -> Report:
-    """Each contender in a process of its own; the summary stands in the folder.
-
-    ChildProcessError where one fails, ValueError where one that was asked for by name cannot run.
+    ChildProcessError if one fails, ValueError if one given by name cannot run.
     """
     check_peak(torch.device(bench.loading["device"]))
     clear_run(bench.out, overwrite)
@@ -48,11 +47,11 @@ def bench_memory(bench: Bench, context: int | None, overwrite: bool) -> Report:
     left_out = dict(bench.left_out) | {result.method: result.refusal for result in found if result.refusal is not None}
     rows = [asdict(result) for result in results]
     size = f"{results[0].context} tokens of context, {bench.run.max_new_tokens} new"
-    report = Report(
+    report = BenchReport(
         head=head_of(bench, results[0].context),
         table=memory_table(results, f"{bench.model} · {size}"),
         notes=[
-            *(f"{result.method} decoded plainly: {result.fallback}" for result in results if result.fallback),
+            *(f"{result.method} decodes plainly: {result.fallback}" for result in results if result.fallback),
             *(f"{method} is left out: {reason}" for method, reason in left_out.items()),
         ],
         rows=rows,
@@ -76,7 +75,7 @@ def head_of(bench: Bench, context: int) -> dict[str, object]:
 
 def memory_table(results: Sequence[MemoryResult], title: str) -> Table:
     """The first result is plain decoding's."""
-    table = Table(title=title, caption="MiB; each method in a process of its own; seconds: its one call, not warmed up")
+    table = Table(title=title, caption="MiB; each method in its own process; seconds: one call, without warm-up")
     table.add_column("method", overflow="fold")
     for column in ("loaded", "peak", "over loaded", "over plain", "seconds"):
         table.add_column(column, justify="right")

@@ -1,4 +1,4 @@
-"""What a row of the registry is, and what methods can be told. Knows no method by name."""
+"""A row of the method registry, and the options of methods. Knows no method by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PLAIN = "plain"
 
 
 class Decode(Protocol):
-    """One call of `model.generate` in the method's way, with its arguments; returns the sequences [B, prompt + new].
+    """A call of `model.generate` under one method: its arguments in, the sequences [B, prompt + new] out.
 
-    What a method takes beside them: `reference` where it `refers`, `draft` (a `Companion`) where it `drafts`.
+    Two more arguments: `reference` if the method `takes_reference`, `draft` (a `Companion`) if it `takes_draft`.
     """
 
     def __call__(self, model: PreTrainedModel, **generate_arguments: Any) -> Tensor: ...
@@ -26,22 +26,22 @@ class Decode(Protocol):
 
 @dataclass(frozen=True)
 class MethodOptions:
-    """What the methods can be told; each reads its own part. `None` leaves a choice to the method."""
+    """The options of all methods; each method reads its own. `None`: the method chooses."""
 
-    level: int = 5  # of the paper's window; in mode auto these three are upper limits
-    window: int = 7
-    guesses: int | None = None
+    level: int = 5  # N of the paper's window; in mode auto these three are upper limits
+    window: int = 7  # W
+    guesses: int | None = None  # G
     pool_from_prompt: bool = False
     lookup_tokens: int = 10
-    budget: int | None = None  # tokens of a forward
-    warm: bool = False  # draft from the warm table too
+    budget: int | None = None  # tokens per forward
+    warm: bool = False  # the warm table is a source too
     reference: str | None = None  # a name in REFERENCES
-    adapt: bool = True  # the size of every forward is chosen anew; else it is the budget
+    adapt: bool = True  # choose the size of every forward, up to the budget; else it is the budget
     draft: str | None = None  # the draft model: a folder or a hub name
     draft_quant: str | None = None  # a name in QUANTS
     draft_tokens: int | None = None  # drafted per step: gamma
     draft_adapt: str | None = None  # a name in LENGTHS
-    threshold: float | None = None  # of the confidence up to which is drafted
+    threshold: float | None = None  # drafting stops below this confidence
     widths: str = "4-2-2"  # candidates after each node, depth by depth
     replacement: bool = False  # candidates are drawn with replacement
     skip: str | None = None  # sub-layers to leave out: a file, or attention layers/MLP layers such as 1-2/3
@@ -51,33 +51,42 @@ class MethodOptions:
     vocabulary: int | None = None  # of the shared tokenizer, where two models pad it differently
 
 
-FIXED = ("draft", "draft_quant")  # one for the whole run: no contender has its own
+FIXED = ("draft", "draft_quant")  # the same for all contenders of a run
 
 
 @dataclass(frozen=True)
-class Method:
-    """A row of the registry. `factory` raises ValueError on options that it cannot use, before any model is loaded.
+class BenchMethod:
+    """A row of the registry.
 
     Attributes:
-        against: the row whose text and speed a run is compared with; its own name where it is compared with nothing
-            else, since it decodes another distribution than plain decoding and drafts nothing.
-        distribution: the options that choose which distribution is decoded. A row that is compared with another one is
-            compared with it under the same.
-        refusal: why it cannot run on this model with these options and this draft model.
+        factory: makes the call. ValueError for options it cannot use, before any model is loaded.
+        needs: names of options that must be given.
+        default: runs if no methods are named.
+        baseline: drafts nothing; others are compared with it.
+        takes_batches: decodes several prompts side by side.
+        has_stats: leaves its statistics in lade.last_stats().
+        uses_warm_table: can draft from the warm table.
+        takes_reference: takes `reference`, token ids that its text may repeat.
+        takes_draft: takes `draft`, the second model.
+        full_warmup: warms up at the full length, because longer runs would compile anew.
+        compared_with: the row whose text and speed are the baseline; its own name for a row that drafts nothing and
+            decodes another distribution than plain decoding.
+        distribution: options that define the decoded distribution. The row in `compared_with` gets the same ones.
+        refusal: why the method cannot run with this model, these options and this draft model.
     """
 
     name: str
     factory: Callable[[MethodOptions], Decode]
-    needs: tuple[str, ...] = ()  # names of options that must be given
-    default: bool = False  # runs, where it can, if no methods are named
-    baseline: bool = False  # others are compared with it; it drafts nothing
-    batches: bool = True  # decodes several prompts side by side
-    reports: bool = False  # leaves its statistics in lade.last_stats()
-    warms: bool = False  # can draft from the warm table
-    refers: bool = False  # takes `reference`, token ids that its text may repeat, beside generate's arguments
-    drafts: bool = False  # takes `draft`, the second model, beside generate's arguments
-    settles: bool = False  # warms up at the full length, since longer runs cost it a new start
-    against: str = PLAIN
+    needs: tuple[str, ...] = ()
+    default: bool = False
+    baseline: bool = False
+    takes_batches: bool = True
+    has_stats: bool = False
+    uses_warm_table: bool = False
+    takes_reference: bool = False
+    takes_draft: bool = False
+    full_warmup: bool = False
+    compared_with: str = PLAIN
     distribution: tuple[str, ...] = ()
     refusal: Callable[[PreTrainedModel, MethodOptions, Companion | None], str | None] = lambda model, options, draft: (
         None

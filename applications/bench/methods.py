@@ -1,4 +1,4 @@
-"""The methods that can be compared: one row each in `METHODS`. A new method needs its row here and nothing elsewhere.
+"""The methods that can be compared, one row each in `METHODS`; a new method needs only its row.
 
 Knows how a method decodes; nothing of prompts, timing or reports.
 """
@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 import lade
 from lade.applications.bench import with_draft
 from lade.applications.bench.companion import Companion
-from lade.applications.bench.method import PLAIN, Decode, Method, MethodOptions
+from lade.applications.bench.method import PLAIN, BenchMethod, Decode, MethodOptions
+from lade.base.shown import invalid
 from lade.config.settings import FAMILIES
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["METHODS", "PLAIN", "Decode", "Method", "MethodOptions", "plain"]
+__all__ = ["METHODS", "PLAIN", "BenchMethod", "Decode", "MethodOptions", "plain"]
 
 COMPILED = ("cuda", "xpu")  # devices on which transformers compiles by itself
+TABLE: dict[str, Any] = {"has_stats": True, "uses_warm_table": True}
 CONTRAST = ("contrast_weight", "contrast_alpha", "amateur_temperature", "vocabulary")
 
 
@@ -33,7 +35,7 @@ def static(options: MethodOptions) -> Decode:
 
 
 def not_compiled(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
-    """Elsewhere transformers would fill the static cache without compiling, which is nobody's baseline."""
+    """On other devices transformers fills the static cache without compiling: no useful baseline."""
     if model.device.type in COMPILED:
         return None
     return f"transformers compiles its static cache on {' and '.join(COMPILED)} only; the model is on {model.device}"
@@ -52,12 +54,12 @@ def paper(options: MethodOptions) -> lade.LookaheadConfig:
 
 
 def one_token(options: MethodOptions) -> lade.LookaheadConfig:
-    """No draft at all."""
+    """No drafts."""
     return lade.LookaheadConfig(mode="auto", budget=1)
 
 
 def joined(*sources: str) -> Callable[[MethodOptions], lade.LookaheadConfig]:
-    """Lade's own choice of drafts, from these sources; the warm table is one of them only where it is asked for."""
+    """Mode auto with these sources; the warm table is used only if `options.warm` is set."""
 
     def configure(options: MethodOptions) -> lade.LookaheadConfig:
         used = tuple(source for source in sources if source != "warm" or options.warm)
@@ -99,7 +101,7 @@ def drafting_from(*sources: str) -> Callable[[MethodOptions], Decode]:
 
 def prompt_lookup(options: MethodOptions) -> Decode:
     if options.lookup_tokens < 1:
-        raise ValueError(f"lookup_tokens={options.lookup_tokens}: at least 1 is needed")
+        raise invalid("lookup_tokens", "at least 1", options.lookup_tokens)
 
     def decode(model: PreTrainedModel, **arguments: Any) -> Tensor:
         sequences: Tensor = lade.prompt_lookup_generate(model, draft_tokens=options.lookup_tokens, **arguments)
@@ -109,47 +111,46 @@ def prompt_lookup(options: MethodOptions) -> Decode:
 
 
 def wrong(options: MethodOptions) -> Decode:
-    """Drafts that are sure and never right."""
     from lade.applications.bench.wrong import wrong as factory
 
     return factory(options)
 
 
-def with_model(name: str, factory: Callable[[MethodOptions], Decode], **more: Any) -> Method:
+def with_model(name: str, factory: Callable[[MethodOptions], Decode], **more: Any) -> BenchMethod:
     """A row whose method drafts with the second model."""
-    given: dict[str, Any] = {"needs": ("draft",), "drafts": True, "reports": True, "refusal": with_draft.no_pair}
-    return Method(name, factory, **given | more)
+    given: dict[str, Any] = {"needs": ("draft",), "takes_draft": True, "has_stats": True, "refusal": with_draft.no_pair}
+    return BenchMethod(name, factory, **given | more)
 
 
-def contrasting(name: str, configure: Callable[[MethodOptions], lade.LookaheadConfig], **more: Any) -> Method:
-    """A row that contrasts the two models: another distribution, which the first of these rows decodes plainly."""
-    given = {"against": "contrastive", "distribution": CONTRAST, "refusal": with_draft.no_contrast}
+def contrasting(name: str, configure: Callable[[MethodOptions], lade.LookaheadConfig], **more: Any) -> BenchMethod:
+    """A row that contrasts two models: another distribution, with the plain row `contrastive` as the baseline."""
+    given = {"compared_with": "contrastive", "distribution": CONTRAST, "refusal": with_draft.no_contrast}
     return with_model(name, with_draft.contrastive(configure), **given | more)
 
 
 METHODS = {
     method.name: method
     for method in (
-        Method(PLAIN, plain, default=True, baseline=True),
-        Method("static", static, default=True, baseline=True, settles=True, refusal=not_compiled),
-        Method("lookahead", lookahead, default=True, reports=True),
-        Method("auto", drafting_from(*FAMILIES), default=True, reports=True, warms=True, refers=True),
-        Method("recycled", drafting_from("recycled", "warm"), reports=True, warms=True),
-        Method("suffix", drafting_from("suffix"), reports=True),
-        Method("wrong", wrong, needs=("reference",), reports=True, refers=True),
-        Method("prompt_lookup", prompt_lookup, default=True, batches=False, reports=True),
+        BenchMethod(PLAIN, plain, default=True, baseline=True),
+        BenchMethod("static", static, default=True, baseline=True, full_warmup=True, refusal=not_compiled),
+        BenchMethod("lookahead", lookahead, default=True, has_stats=True),
+        BenchMethod("auto", drafting_from(*FAMILIES), default=True, takes_reference=True, **TABLE),
+        BenchMethod("recycled", drafting_from("recycled", "warm"), **TABLE),
+        BenchMethod("suffix", drafting_from("suffix"), has_stats=True),
+        BenchMethod("wrong", wrong, needs=("reference",), has_stats=True, takes_reference=True),
+        BenchMethod("prompt_lookup", prompt_lookup, default=True, takes_batches=False, has_stats=True),
         with_model("draft", with_draft.draft),
         with_model("multi_candidate", with_draft.multi_candidate),
-        with_model("assisted", with_draft.assisted, batches=False, refusal=with_draft.no_assistant),
-        Method(
+        with_model("assisted", with_draft.assisted, takes_batches=False, refusal=with_draft.no_assistant),
+        BenchMethod(
             "self_speculative",
             with_draft.self_speculative,
             needs=("skip",),
-            reports=True,
+            has_stats=True,
             refusal=with_draft.no_such_layers,
         ),
         contrasting("contrastive", one_token),
         contrasting("contrastive_lookahead", paper),
-        contrasting("contrastive_auto", joined(*FAMILIES), warms=True),
+        contrasting("contrastive_auto", joined(*FAMILIES), uses_warm_table=True),
     )
 }

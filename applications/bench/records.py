@@ -1,4 +1,4 @@
-"""One run of one method on one turn of one prompt, as a line of the results file; and the strict way back.
+"""One run of one method on one turn of one prompt, as a line of the results file, and its strict parser.
 
 Knows no statistics, no model and no method.
 """
@@ -10,62 +10,61 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from lade.base.shown import shown
+from lade.base.shown import invalid
 from lade.files.jsonobject import DIGITS, json_object, read_lines
 from lade.files.regularfile import MEBIBYTE
 
 RESULTS = "results.jsonl"  # in the folder of a run
-MOST = 1024 * MEBIBYTE  # of a results file: about a million records
+MAX_BYTES = 1024 * MEBIBYTE  # about a million records
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What one method did with one prompt.
+    """One run of one method on one prompt.
 
     Times are of the call of `generate` that decoded the prompt. Prompts of a batch share that call, so each of their
     records holds the whole call's times, forwards and memory; `share` is the record's part of the seconds. Tokens,
-    steps, scores and what became of drafts are the prompt's own.
+    steps, scores and draft counts are the prompt's own.
 
     Attributes:
         method: its label on the command line, options included.
         task: the suite's or the prompt file's name.
         turn: 0 for a conversation's first question. Later ones follow plain decoding's answers, for every method.
         repeat: 0 for the first run of the prompt.
-        seed: of the global generator before the call.
+        seed: of the global generator, set before the call.
         temperature: 0 for greedy decoding.
-        batch: prompts side by side, as asked for; `rows`: as it was, fewer in the last batch of a task.
-        context: prompt tokens that every prompt was brought to; None where prompts keep their own length.
-        prompt_tokens: of the row, padding left out.
+        batch: prompts side by side, as requested; `rows`: the actual number, smaller in the last batch of a task.
+        context: tokens that every prompt is cut or filled to; None: prompts keep their length.
+        prompt_tokens: of the row, without padding.
         new_tokens: up to the row's end, EOS included.
-        steps: forwards after the prefill in which the row took part.
-        tokens_per_step: new_tokens / steps; None where there was no step.
-        mean_forward_tokens: tokens of a row in a forward after the prefill, padding included; None where none was.
+        steps: forwards after the prefill that include the row.
+        tokens_per_step: new_tokens / steps; None without steps.
+        mean_forward_tokens: tokens of a row in a forward after the prefill, with padding; None without such a forward.
         seconds: the whole call.
         prefill_seconds: up to the end of the first forward: the time to the first token.
         model_seconds: inside the forwards after it; on CUDA the device's time.
-        host_seconds: the rest.
-        draft_seconds: the part of it that chose what to draft, where the method tells.
-        compared_with: the method whose text and speed those of this one are compared with: plain decoding, unless
-            another distribution is decoded.
-        identical_to_plain: whether the new tokens are its of the same trial.
-        digest: of the new tokens, so that texts of two runs can be compared; empty where the record does not tell.
-        parting: greedy texts that differ: `index` in the row's text, both `tokens`, and the logits there: the top-2
-            `gap`, one `ulp`, the gap in `ulps`, the widest `allowed` gap, and whether that makes it `explained`.
-        proposed: by source of drafts: nodes sent through the model.
-        verified: those whose parent was accepted, so that the model's choice was compared with them.
-        accepted: those that it chose.
-        verified_by_depth: distance from the root -> steps that compared the model's choice there with drafted tokens.
-        accepted_by_depth: those of them where it was one of these tokens.
-        accepted_lengths: tokens that a step emitted -> how many steps; empty where the method does not tell.
-        widths: tokens of a row in a forward after the prefill, padding included -> how many forwards.
-        decisions: why forwards had their widths -> how often.
-        repeated_4grams: share of the new tokens' 4-grams that stood there before; 0 where there is none.
-        text_measures: of the new tokens, by name (`lade.applications.text_measures`), as far as they are long enough.
-        log_likelihood: mean over the new tokens under the reference model, in nats; None where nobody asked one.
-        score: whether the answer is right; None where the task cannot tell, or was not allowed to run it.
-        peak_memory_bytes: most bytes allocated on the device during the call; None on a CPU.
-        fallback: why the method decoded plainly.
-        warm_seconds: what the warm table cost once, where the method used it.
+        host_seconds: outside the forwards.
+        draft_seconds: the part of it spent on drafting, if the method reports it.
+        compared_with: the baseline for text and speed: plain decoding, unless another distribution is decoded.
+        identical_to_plain: whether the new tokens equal the baseline's in the same trial.
+        digest: hash of the new tokens, to compare texts of two runs; empty in old records.
+        parting: where a greedy text diverges: `index` in the row's text, both `tokens`, and of the logits there the
+            top-2 `gap`, one `ulp`, the gap in `ulps`, the largest `allowed` gap, and whether it is `explained`.
+        proposed: draft nodes sent through the model, by source.
+        verified: those whose parent was accepted, so that they were compared with the model's choice.
+        accepted: those that the model chose.
+        verified_by_depth: depth in the draft tree -> steps that compared the model's choice with drafts there.
+        accepted_by_depth: depth -> steps that accepted a draft there.
+        accepted_lengths: tokens emitted by a step -> number of steps; empty if the method does not report it.
+        widths: tokens of a row in a forward after the prefill, with padding -> number of forwards.
+        decisions: reason for the size of a forward -> number of forwards.
+        repeated_4grams: share of the new tokens' 4-grams that occur earlier in them; 0 without 4-grams.
+        text_measures: of the new tokens, by name (`lade.applications.text_measures`); those they are long enough for.
+        log_likelihood: mean over the new tokens under the reference model, in nats; None without one.
+        score: whether the answer is right; None without a scorer, or without --execute where it is needed.
+        peak_memory_bytes: peak allocated on the device during the call; None on a CPU.
+        fallback: why the method fell back to plain decoding.
+        warm_seconds: one-time cost of the warm table, if the method used it.
     """
 
     method: str
@@ -111,12 +110,12 @@ class Record:
 
     @property
     def tokens_per_second(self) -> float:
-        """As one reader of the text sees it."""
+        """Of the call, for this row alone."""
         return self.new_tokens / self.seconds
 
     @property
     def share(self) -> float:
-        """Seconds of the call that are this row's; over all records they sum to the time that passed."""
+        """The row's share of the call's seconds; over all records they sum to the time that passed."""
         return self.seconds / self.rows
 
 
@@ -129,8 +128,8 @@ def as_line(record: Record) -> str:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Every record of a results file. ValueError names the file, the line and the field that cannot be used."""
-    return [read_record(line, f"{path}:{number}") for number, line in read_lines(path, MOST)]
+    """All records of a results file. ValueError names the file, the line and the invalid field."""
+    return [read_record(line, f"{path}:{number}") for number, line in read_lines(path, MAX_BYTES)]
 
 
 def read_record(line: str, where: str) -> Record:
@@ -138,18 +137,18 @@ def read_record(line: str, where: str) -> Record:
     row = json_object(line, where)
     unknown = sorted(set(row) - set(HINTS))
     if unknown:
-        raise ValueError(f"{where}: unknown field {shown(unknown[0])}: known are {', '.join(HINTS)}")
+        raise invalid(f"{where}: a field", f"one of {', '.join(HINTS)}", unknown[0])
     missing = [name for name in NEEDED if name not in row]
     if missing:
         raise ValueError(f"{where}: the field {missing[0]!r} is missing")
     record = Record(**{name: _checked(value, HINTS[name], f"{where}: {name}") for name, value in row.items()})
     if record.seconds <= 0 or record.rows < 1:
-        raise ValueError(f"{where}: seconds={record.seconds}, rows={record.rows}: both must be above 0")
+        raise ValueError(f"{where}: seconds and rows must be above 0, got {record.seconds} and {record.rows}")
     return record
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
-    """The value as this type; JSON's own keys are text, so numbers among them are read back."""
+    """The value, checked against its type. JSON keys are text; those that must be integers are converted."""
     if get_origin(hint) is dict:
         key_type, value_type = get_args(hint)
         if not isinstance(value, dict):
@@ -171,9 +170,9 @@ def _key(key: str, key_type: type, where: str) -> str | int:
     if key_type is str:
         return key
     if not key.isdecimal() or len(key) > DIGITS:
-        raise ValueError(f"{where}: the key {shown(key)} is not a count")
+        raise invalid(f"{where}: a key", "a count", key)
     return int(key)
 
 
 def _wrong(value: Any, hint: Any, where: str) -> ValueError:
-    return ValueError(f"{where}={shown(value)}: {hint if get_args(hint) else hint.__name__} is needed")
+    return invalid(where, str(hint) if get_args(hint) else hint.__name__, value)

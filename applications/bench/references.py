@@ -1,22 +1,22 @@
-"""Reference texts to give a method: one row each in `REFERENCES`. Knows nothing of methods.
+"""Reference texts for methods, one row each in `REFERENCES`. Knows no method.
 
-A text costs nothing that is counted: it is made before the run that uses it.
+A text is made before the run that uses it, so its cost is not measured.
 """
 
 import random
 from collections.abc import Callable, Sequence
 
-Text = list[int]  # token ids
+TokenIds = list[int]
 
 
-def equal(plain_text: Sequence[int], vocabulary: int, seed: int) -> Text:
-    """What plain decoding answers."""
+def equal(plain_text: Sequence[int], vocabulary: int, seed: int) -> TokenIds:
+    """Plain decoding's text."""
     return list(plain_text)
 
 
-def useless(plain_text: Sequence[int], vocabulary: int, seed: int) -> Text:
-    """As many random tokens."""
+def useless(plain_text: Sequence[int], vocabulary: int, seed: int) -> TokenIds:
+    """Random tokens, as many as plain decoding's text has."""
     return random.Random(seed).choices(range(vocabulary), k=len(plain_text))
 
 
-REFERENCES: dict[str, Callable[[Sequence[int], int, int], Text]] = {"equal": equal, "useless": useless}
+REFERENCES: dict[str, Callable[[Sequence[int], int, int], TokenIds]] = {"equal": equal, "useless": useless}

@@ -1,4 +1,4 @@
-"""One call of one contender: its texts, row by row, and what was seen of it. Knows no prompt and no method by name."""
+"""One call of one contender: its texts and measurements. Knows no prompt and no method by name."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from lade.measure.forwards import ForwardCounter, Forwards
 
 @dataclass(frozen=True)
 class Batch:
-    """Prompts side by side: B rows of token ids, the shorter ones padded on the left."""
+    """B prompts side by side, left-padded."""
 
     rows: tuple[tuple[int, ...], ...]
     ids: Tensor  # [B, P]
@@ -24,9 +24,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Run:
-    """What one call of one contender gave."""
+    """The result of one call."""
 
-    texts: tuple[tuple[int, ...], ...]  # of each row the new tokens, up to its end
+    texts: tuple[tuple[int, ...], ...]  # new tokens of each row, up to its end
     forwards: Forwards
     stats: lade.GenerationStats | None
 
@@ -46,7 +46,7 @@ def run_once(
     seed: int,
     references: Sequence[Sequence[int]] | None = None,
 ) -> Run:
-    """Decode a batch. `references` are texts that the contender is given, one for each row."""
+    """Decode a batch. `references`: reference texts for the contender, one per row."""
     torch.manual_seed(seed)
     if references is not None:
         arguments = arguments | {"reference": references if len(references) > 1 else references[0]}
@@ -54,10 +54,10 @@ def run_once(
         sequences = contender.decode(model, input_ids=batch.ids, attention_mask=batch.mask, **arguments)
     ends = set(arguments["eos_token_id"] or ())
     texts = tuple(up_to_end(text, ends) for text in sequences[:, batch.ids.shape[1] :].tolist())
-    return Run(texts, counter.result(), lade.last_stats() if contender.method.reports else None)
+    return Run(texts, counter.result(), lade.last_stats() if contender.method.has_stats else None)
 
 
 def up_to_end(text: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
-    """Without the padding behind a row's end; the token that ends it stays."""
+    """Without the padding after a row's end; the EOS token stays."""
     last = next((index for index, token in enumerate(text) if token in ends), len(text))
     return tuple(text[: last + 1])

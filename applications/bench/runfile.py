@@ -1,6 +1,6 @@
-"""run.json, beside the results: how they were made. A run that is continued must be the same one.
+"""run.json, beside the results: how they were made. Only the same run can be continued.
 
-Knows no model and no method; what stands in the file is handed in.
+Knows no model and no method; the caller gives the contents.
 """
 
 import json
@@ -14,24 +14,24 @@ from lade.files.jsonobject import read_object
 from lade.files.regularfile import MEBIBYTE
 
 RUN = "run.json"
-MOST = 16 * MEBIBYTE  # of the file
-PASSING = {"date", "out", "harness"}  # entries that differ from one session of a run to the next
-NAMED = 6  # differences that an error names
+MAX_BYTES = 16 * MEBIBYTE
+IGNORED = {"date", "out", "harness"}  # differ between sessions of a run
+MAX_NAMED = 6  # differences in an error
 
 
 def check_same(path: Path, head: Mapping[str, Any]) -> None:
-    """ValueError where the file holds another run than this one; names what differs."""
+    """ValueError if the file holds another run; names the differences."""
     there, asked = _flat(read_run(path)), _flat(json.loads(json.dumps(head)))
     differing = [name for name in dict.fromkeys([*there, *asked]) if there.get(name) != asked.get(name)]
     if differing:
-        pairs = [(name, shown(there.get(name)), shown(asked.get(name))) for name in differing[:NAMED]]
+        pairs = [(name, shown(there.get(name)), shown(asked.get(name))) for name in differing[:MAX_NAMED]]
         told = "; ".join(f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs)
-        more = f" and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
-        raise ValueError(f"{path}: holds another run: {told}{more}; give another folder or --overwrite")
+        more = f" and {len(differing) - MAX_NAMED} more" if len(differing) > MAX_NAMED else ""
+        raise ValueError(f"{path} must hold the same run, got another: {told}{more}; --overwrite replaces it")
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    return read_object(path, MOST, path)
+    return read_object(path, MAX_BYTES, path)
 
 
 def write_run(path: Path, head: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ def write_run(path: Path, head: Mapping[str, Any]) -> None:
 
 
 def add_session(path: Path, spent: Mapping[str, float]) -> None:
-    """Add up what the sessions of a run spent; `overhead` is a share of the measured time, so it is weighted by it."""
+    """Add a session's timings to those before; `overhead` is averaged, weighted by the measured time."""
     head = read_run(path)
     before = _spent(head.get("harness", {}), path)
     total = {name: round(before.get(name, 0.0) + seconds, 4) for name, seconds in spent.items()}
@@ -50,7 +50,7 @@ def add_session(path: Path, spent: Mapping[str, float]) -> None:
 
 
 def _spent(harness: Any, path: Path) -> dict[str, float]:
-    """ValueError where these are no numbers by name."""
+    """ValueError unless it is an object of numbers."""
     numbers = isinstance(harness, dict) and all(type(value) in (int, float) for value in harness.values())
     if not numbers:
         raise ValueError(f"{path}: harness must be an object of numbers, got {shown(harness)}")
@@ -58,11 +58,11 @@ def _spent(harness: Any, path: Path) -> dict[str, float]:
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Entries of nested objects by dotted names, without those that pass."""
+    """Entries of nested objects by dotted names, without the ignored ones."""
     if not isinstance(value, Mapping):
         return {name: value}
     found: dict[str, Any] = {}
     for key, part in value.items():
-        if key not in PASSING:
+        if key not in IGNORED:
             found |= _flat(part, f"{name}.{key}" if name else key)
     return found

@@ -1,4 +1,4 @@
-"""What is run: prompts as a model's tokens, and how every contender generates. Knows no method and runs nothing."""
+"""A task: prompts as tokens, and the settings of `generate`. Knows no method and runs nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lade.applications.bench.prompts import Prompt
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Score = Callable[[Prompt, str], bool | None]  # whether an answer is right; None where that cannot be told
+Score = Callable[[Prompt, str], bool | None]  # whether an answer is right; None: unknown
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How every contender generates: one point of a bench's grid."""
+    """The settings of every contender's `generate`: one point of a bench's grid."""
 
     max_new_tokens: int = 128
     repeats: int = 1
@@ -29,24 +29,29 @@ class RunOptions:
     top_p: float = 1.0
     eos: tuple[int, ...] | None = None  # None: the model's own
     batch: int = 1  # prompts side by side
-    context: int | None = None  # prompt tokens that every prompt is brought to
+    context: int | None = None  # tokens that every prompt is cut or filled to
     turns: int | None = None  # of a conversation, at most; None: all
-    chat: bool = True  # through the model's chat template, where it has one
+    chat: bool = True  # use the model's chat template, if it has one
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """A prompt that fits the model, and how much of it does."""
+    """A prompt that fits the model, and how many of its turns do."""
 
     prompt: Prompt
-    turns: int  # those that fit, the first ones
-    length: int  # the most prompt tokens that one of them may have
-    filler: tuple[int, ...] = ()  # tokens of other prompts, as many as the context asked for
+    turns: int  # the first ones, those that fit
+    length: int  # prompt tokens of a turn, at most
+    filler: tuple[int, ...] = ()  # tokens of other prompts, to fill the context
 
 
 @dataclass(frozen=True)
 class Task:
-    """Prompts that fit the model, how many did not, and how many later turns of those that fit did not."""
+    """Prompts that fit the model.
+
+    Attributes:
+        skipped: prompts that do not fit.
+        turns_left_out: later turns of fitting prompts that do not fit.
+    """
 
     name: str
     prompts: tuple[Fitting, ...]
@@ -68,49 +73,49 @@ def make_task(
     options: RunOptions,
     score: Score | None = None,
 ) -> Task:
-    """Tokenises. ValueError where no prompt fits the model with the new tokens, or its vocabulary lacks an EOS id."""
+    """Tokenise. ValueError if no prompt fits the model with the new tokens, or an EOS id is outside its vocabulary."""
     config = model.config.get_text_config()
     beyond = [eos for eos in options.eos or () if eos >= config.vocab_size]
     if beyond:
-        raise ValueError(f"--eos {beyond[0]}: the model's vocabulary has {config.vocab_size} entries")
+        raise ValueError(f"--eos must be below the vocabulary's size of {config.vocab_size}, got {beyond[0]}")
     room = room_of(model, options.max_new_tokens)
     style = Style(tokenizer, options.chat)
     if options.context is not None:
-        return Task(name, brought(prompts, style, options, room), 0, style, score=score)
+        return Task(name, with_context(prompts, style, options, room), 0, style, score=score)
     found = [_fitting(prompt, style, options, room) for prompt in prompts]
     fitting = tuple(one for one in found if one.turns)
     if not fitting:
         raise ValueError(
-            f"no prompt of {name} fits: with {options.max_new_tokens} new tokens "
-            f"each exceeds the model's {config.max_position_embeddings} positions"
+            f"no prompt of {name} fits the model's {config.max_position_embeddings} positions "
+            f"with {options.max_new_tokens} new tokens"
         )
     left_out = sum(len(one.prompt.turns[: options.turns]) - one.turns for one in fitting)
     return Task(name, fitting, len(found) - len(fitting), style, left_out, score)
 
 
 def room_of(model: PreTrainedModel, new_tokens: int) -> int | None:
-    """Prompt tokens that leave positions for the new ones; None where positions have no end."""
+    """Prompt tokens that leave room for the new ones; None without a limit of positions."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if positions is None else positions - new_tokens
 
 
 def _fitting(prompt: Prompt, style: Style, options: RunOptions, room: int | None) -> Fitting:
-    """No turn of it fits where `turns` is 0."""
+    """`turns` is 0 if no turn fits."""
     lengths = turn_lengths(style, prompt.turns[: options.turns], options.max_new_tokens)
     fitting = [length for length in lengths if room is None or length <= room]
     return Fitting(prompt, len(fitting), max(fitting, default=0))
 
 
-def brought(prompts: Sequence[Prompt], style: Style, options: RunOptions, room: int | None) -> tuple[Fitting, ...]:
-    """Prompts that are to be cut, or filled up from the prompts behind them, to one length.
+def with_context(prompts: Sequence[Prompt], style: Style, options: RunOptions, room: int | None) -> tuple[Fitting, ...]:
+    """Prompts to be cut to one length, or filled with the tokens of the following prompts.
 
-    Few prompts are repeated until they suffice, which flatters whatever copies.
+    Few prompts are repeated, which favours methods that copy.
     """
     assert options.context is not None
     if room is not None and options.context > room:
         raise ValueError(
-            f"--context {options.context}: with {options.max_new_tokens} new tokens it exceeds "
-            f"the model's {room + options.max_new_tokens} positions"
+            f"--context must fit the model's {room + options.max_new_tokens} positions with {options.max_new_tokens} "
+            f"new tokens, got {options.context}"
         )
     texts = [style.tokens(prompt.text) for prompt in prompts]
     return tuple(
@@ -125,9 +130,9 @@ def brought(prompts: Sequence[Prompt], style: Style, options: RunOptions, room: 
 
 
 def ask(conversation: Conversation, fitting: Fitting, turn: int, options: RunOptions) -> list[int]:
-    """The prompt tokens of a turn, at the length that was asked for, or at most at the one that fits.
+    """The prompt tokens of a turn, at the given context, or at most the length that fits.
 
-    A prompt that is cut loses its beginning, all but a mark of it.
+    A prompt is cut at its beginning; the BOS token is kept.
     """
     tokens = conversation.ask(fitting.prompt.turns[turn])
     wanted = fitting.length if options.context is not None else min(fitting.length, len(tokens))
@@ -145,6 +150,6 @@ def generate_arguments(model: PreTrainedModel, options: RunOptions, pad: int) ->
 
 
 def eos_of(model: PreTrainedModel, options: RunOptions) -> list[int] | None:
-    """The ids that end a text; None where nothing but its length does."""
+    """The ids that end a text; None if only its length does."""
     eos = list(options.eos) if options.eos else model.generation_config.eos_token_id
     return [eos] if isinstance(eos, int) else eos

@@ -1,8 +1,7 @@
 """One trial: every contender on the same prompts, one after the other, turn by turn.
 
-Later turns of a conversation follow plain decoding's answers, whatever a contender answered itself: so all of them
-decode the same prompts, and whether they give plain decoding's text can be judged to the end. Knows no method by name
-but plain decoding; prints and writes nothing.
+Later turns of a conversation follow plain decoding's answers, so that all contenders decode the same prompts. Knows
+only plain decoding by name; prints and writes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,22 +13,22 @@ from transformers import PreTrainedModel
 
 from lade.applications.bench.contenders import Contender
 from lade.applications.bench.conversation import Conversation
-from lade.applications.bench.judge import log_likelihood
-from lade.applications.bench.ledger import MEASURED, Ledger
 from lade.applications.bench.measures import measures
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.records import Record
 from lade.applications.bench.references import REFERENCES
 from lade.applications.bench.run import Batch, Run, padded, run_once
 from lade.applications.bench.task import Fitting, RunOptions, Task, ask, eos_of, generate_arguments
+from lade.applications.bench.text_likelihood import log_likelihood
+from lade.applications.bench.timings import MEASURED, Timings
 from lade.measure.audit import parting
 
-Texts = tuple[int, ...]
+Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Prompts that are decoded side by side, once by every contender."""
+    """Prompts decoded side by side, once by every contender."""
 
     task: Task
     options: RunOptions
@@ -43,34 +42,34 @@ class Trial:
 
 
 def trials_of(task: Task, options: RunOptions) -> list[Trial]:
-    """Prompt by prompt and repeat by repeat; the last batch may be smaller."""
+    """The trials of a task, prompt by prompt and repeat by repeat; the last batch may be smaller."""
     groups = [task.prompts[start : start + options.batch] for start in range(0, len(task.prompts), options.batch)]
     pairs = [(group, repeat) for group in groups for repeat in range(options.repeats)]
     return [Trial(task, options, group, repeat, number) for number, (group, repeat) in enumerate(pairs)]
 
 
-class Stage:
-    """A model and the contenders that decode with it; the warm table, where one of them needs it, has been made.
+class TrialRunner:
+    """A model and the contenders that decode with it; the warm table must exist if one of them needs it.
 
-    `judge` is the model that is asked how likely it finds the texts, where one is.
+    `reference_model` gives the log-likelihoods of the texts; None: none are computed.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
         contenders: Sequence[Contender],
-        ledger: Ledger,
+        timings: Timings,
         warm_seconds: float | None,
-        judge: PreTrainedModel | None = None,
+        reference_model: PreTrainedModel | None = None,
     ) -> None:
-        self.model, self.contenders, self.ledger, self.warm_seconds = model, contenders, ledger, warm_seconds
-        self.judge = judge
+        self.model, self.contenders, self.timings, self.warm_seconds = model, contenders, timings, warm_seconds
+        self.reference_model = reference_model
         self.plain = next(contender for contender in contenders if contender.label == PLAIN)
 
-    def play(self, trial: Trial) -> list[Record]:
-        """All turns, and a record of every contender, turn and prompt."""
+    def run(self, trial: Trial) -> list[Record]:
+        """Run all turns; a record for every contender, turn and prompt."""
         conversations = [Conversation(trial.task.style) for _ in trial.rows]
-        scores: dict[tuple[int, Texts], bool | None] = {}
+        scores: dict[tuple[int, Tokens], bool | None] = {}
         records: list[Record] = []
         for turn in range(max(row.turns for row in trial.rows)):
             rows = [index for index, row in enumerate(trial.rows) if row.turns > turn]
@@ -83,7 +82,7 @@ class Stage:
         return records
 
     def _runs(self, trial: Trial, batch: Batch) -> dict[str, Run]:
-        """By label. Who begins changes from trial to trial: nobody always goes first."""
+        """By label. The order rotates from trial to trial."""
         arguments = generate_arguments(self.model, trial.options, pad_of(self.model, trial))
         first = trial.number % len(self.contenders)
         references = self._references(trial, batch, arguments)
@@ -91,16 +90,16 @@ class Stage:
         for contender in [*self.contenders[first:], *self.contenders[:first]]:
             given = None if contender.reference is None else references[contender.reference]
             runs[contender.label] = run_once(self.model, contender, batch, arguments, trial.seed, given)
-            self.ledger.seconds[MEASURED] += runs[contender.label].forwards.seconds
+            self.timings.seconds[MEASURED] += runs[contender.label].forwards.seconds
         return runs
 
     def _references(self, trial: Trial, batch: Batch, arguments: dict[str, Any]) -> Mapping[str, list[list[int]]]:
-        """Texts that contenders are to be given, by name and row. Plain decoding runs once more for them, untimed."""
+        """Reference texts for the contenders, by name and row. Plain decoding runs once more for them, untimed."""
         wanted = {contender.reference for contender in self.contenders if contender.reference is not None}
         if not wanted:
             return {}
         size = self.model.config.get_text_config().vocab_size
-        with self.ledger.time("reference"):
+        with self.timings.time("reference"):
             answers = run_once(self.model, self.plain, batch, arguments, trial.seed).texts
             return {name: [REFERENCES[name](text, size, trial.seed) for text in answers] for name in wanted}
 
@@ -111,12 +110,12 @@ class Stage:
         rows: Sequence[int],
         batch: Batch,
         runs: Mapping[str, Run],
-        scores: dict[tuple[int, Texts], bool | None],
+        scores: dict[tuple[int, Tokens], bool | None],
     ) -> Iterator[Record]:
         for place, row in enumerate(rows):
             prompt = trial.rows[row].prompt
-            partings: dict[Texts, dict[str, Any] | None] = {}
-            likely: dict[Texts, float | None] = {}
+            partings: dict[Tokens, dict[str, Any] | None] = {}
+            likely: dict[Tokens, float | None] = {}
             for contender in self.contenders:
                 run = runs[contender.label]
                 text = run.texts[place]
@@ -146,31 +145,31 @@ class Stage:
                     **measures(run, place, runs[contender.compared_with], contender.method.baseline),
                 )
 
-    def _parting(self, trial: Trial, prompt: Texts, plain: Texts, text: Texts) -> dict[str, Any] | None:
-        """Where a greedy text leaves plain decoding's, and whether rounding explains it; None where it does not."""
+    def _parting(self, trial: Trial, prompt: Tokens, plain: Tokens, text: Tokens) -> dict[str, Any] | None:
+        """Where a greedy text differs from plain decoding's, and whether rounding explains it; None if equal."""
         if trial.options.temperature or text == plain:
             return None
         one, other = (torch.tensor([*prompt, *new]) for new in (plain, text))
-        with self.ledger.time("audit"):
+        with self.timings.time("audit"):
             found = parting(self.model, one, other, prompt_length=len(prompt))
         return None if found is None else found.as_dict()
 
-    def _log_likelihood(self, prompt: Texts, text: Texts) -> float | None:
-        if self.judge is None:
+    def _log_likelihood(self, prompt: Tokens, text: Tokens) -> float | None:
+        if self.reference_model is None:
             return None
-        with self.ledger.time("score"):
-            return log_likelihood(self.judge, prompt, text)
+        with self.timings.time("score"):
+            return log_likelihood(self.reference_model, prompt, text)
 
-    def _score(self, trial: Trial, row: int, turn: int, text: Texts) -> bool | None:
-        """Of the last turn's answer alone."""
+    def _score(self, trial: Trial, row: int, turn: int, text: Tokens) -> bool | None:
+        """The score of the last turn's answer; None for earlier turns."""
         prompt, score = trial.rows[row].prompt, trial.task.score
         if score is None or turn + 1 < len(prompt.turns):
             return None
-        with self.ledger.time("score"):
+        with self.timings.time("score"):
             return score(prompt, trial.task.style.text(text))
 
 
 def pad_of(model: PreTrainedModel, trial: Trial) -> int:
-    """What fills up short rows; masked, so any token does."""
+    """The padding token; masked, so any token will do."""
     pad = trial.task.style.tokenizer.pad_token_id
     return int(pad) if isinstance(pad, int) else (eos_of(model, trial.options) or [0])[0]

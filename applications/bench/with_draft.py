@@ -1,6 +1,6 @@
-"""How methods decode that need a second model, or the model itself with sub-layers left out, or contrast two models.
+"""Factories of the methods that need a second model, skip sub-layers, or contrast two models.
 
-One factory each, for the registry; knows nothing of prompts, timing or reports.
+Knows nothing of prompts, timing or reports.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import lade
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import Decode, MethodOptions
+from lade.base.shown import invalid
 from lade.target.skipset import SkipSet, skip_set
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lade.engine.method import Method
 
-GAMMA = 5  # tokens drafted per step, as lade.DraftModel drafts where nothing is said
+GAMMA = 5  # tokens drafted per step: the default of lade.DraftModel
 LAYERS = re.compile(r"([\d-]*)/([\d-]*)")  # 1-2/3: the attention of layers 1 and 2, the MLP of layer 3
 
 
@@ -47,7 +48,7 @@ def self_speculative(options: MethodOptions) -> Decode:
 
 
 def assisted(options: MethodOptions) -> Decode:
-    """transformers' assisted generation; where vocabularies differ in size, it is given both tokenizers."""
+    """transformers' assisted generation, with both tokenizers if the vocabularies differ in size."""
     from lade.target.contrast import vocabulary_size
 
     tokens = lengths_of(options, tokens=GAMMA, adapt="fixed", threshold=0.4)["tokens"]
@@ -57,7 +58,7 @@ def assisted(options: MethodOptions) -> Decode:
         assistant, tokenizers = draft.model, {}
         if vocabulary_size(model) != vocabulary_size(assistant):
             tokenizers = {"tokenizer": draft.target_tokenizer, "assistant_tokenizer": draft.tokenizer}
-            assistant = draft.copied() if arguments["do_sample"] else assistant  # sampling cuts its output layer
+            assistant = draft.copied() if arguments["do_sample"] else assistant  # sampling changes its output layer
         given = {"assistant": assistant, "draft_tokens": tokens} | tokenizers
         sequences: Tensor = lade.assisted_generate(model, **given, **arguments)
         return sequences
@@ -66,7 +67,7 @@ def assisted(options: MethodOptions) -> Decode:
 
 
 def contrastive(configure: Callable[[MethodOptions], lade.LookaheadConfig]) -> Callable[[MethodOptions], Decode]:
-    """Contrastive decoding with the draft model as the amateur, drafting by these settings."""
+    """Contrastive decoding with the draft model as the amateur, and with these settings."""
 
     def factory(options: MethodOptions) -> Decode:
         config = configure(options)
@@ -90,11 +91,11 @@ def _drafting(make: Callable[[Companion], Method]) -> Decode:
     return decode
 
 
-# What options say
+# Options
 
 
 def lengths_of(options: MethodOptions, **own: Any) -> dict[str, Any]:
-    """How many tokens are drafted: as asked for, else the method's own. ValueError names a wrong one."""
+    """The draft length: the given options, else the method's defaults. ValueError names an invalid one."""
     from lade.entry.methods import check_length
 
     asked = {"tokens": options.draft_tokens, "adapt": options.draft_adapt, "threshold": options.threshold}
@@ -104,12 +105,12 @@ def lengths_of(options: MethodOptions, **own: Any) -> dict[str, Any]:
 
 
 def widths_of(options: MethodOptions) -> tuple[int, ...]:
-    """`4-2-2` as (4, 2, 2). ValueError where it cannot be a tree."""
+    """`4-2-2` as (4, 2, 2). ValueError if it is not a valid tree."""
     from lade.entry.methods import check_widths
 
     parts = options.widths.split("-")
     if not all(part.isdecimal() for part in parts):
-        raise ValueError(f"widths={options.widths!r}: numbers with - between them are needed, such as 4-2-2")
+        raise invalid("widths", "numbers separated by -, such as 4-2-2", options.widths)
     widths = tuple(map(int, parts))
     check_widths(widths)
     return widths
@@ -121,7 +122,7 @@ def skipping(options: MethodOptions) -> lade.SelfSpeculative:
 
 
 def layers_of(skip: str) -> SkipSet:
-    """The layers that an option names, or those in the file of that name."""
+    """The layers named by the option, or those in the file of that name."""
     named = LAYERS.fullmatch(skip)
     return skip_set(skip) if named is None else skip_set(tuple(_numbers(part) for part in named.groups()))
 
@@ -140,7 +141,7 @@ def contrast_of(options: MethodOptions, draft: Companion) -> lade.Contrast:
     )
 
 
-# Why they cannot run
+# Reasons why a method cannot run
 
 
 def no_pair(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
@@ -149,7 +150,7 @@ def no_pair(model: PreTrainedModel, options: MethodOptions, draft: Companion | N
 
 
 def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
-    """transformers takes two vocabularies of one size for the same."""
+    """transformers treats two vocabularies of the same size as equal."""
     from lade.target.contrast import vocabulary_size
 
     assert draft is not None
@@ -157,7 +158,7 @@ def no_assistant(model: PreTrainedModel, options: MethodOptions, draft: Companio
 
 
 def no_contrast(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
-    """It never falls back to plain decoding, so what only a run would show is probed before."""
+    """Contrastive decoding has no fallback to plain decoding, so both models are probed first."""
     from lade.target.contrast import check_contrast
 
     assert draft is not None
@@ -177,7 +178,7 @@ def _unbranchable(name: str, model: PreTrainedModel) -> str | None:
 
     config = model.config.get_text_config(decoder=True)
     reason = refusal(model) or probed_reason(model, layer_kinds(config), position_limit(config))
-    return None if reason is None else f"contrastive decoding is not possible, because of {name}: {reason}"
+    return None if reason is None else f"contrastive decoding is not possible because of {name}: {reason}"
 
 
 def no_such_layers(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:

@@ -1,6 +1,6 @@
-"""The worst drafter there can be: it is sure of its drafts, and none of them is ever right. Shows what drafts may cost.
+"""The worst possible drafter: confident drafts that are never accepted. Measures the cost of rejected drafts.
 
-Knows how auto drafts; nothing of prompts, timing or reports.
+Knows how mode auto drafts; nothing of prompts, timing or reports.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.applications.bench.method import Decode, MethodOptions
+from lade.base.shown import invalid
 from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import pace_for
@@ -20,11 +21,11 @@ from lade.memory.recycle import TOP, Context
 from lade.target.call import Call
 from lade.target.model import HFTarget
 
-SURE = [0.9 * 0.1**rank for rank in range(TOP)]  # how probable it says its tokens are
+CONFIDENT = [0.9 * 0.1**rank for rank in range(TOP)]  # the probabilities of its tokens
 
 
 class WrongTable:
-    """Predicts after every token others that a text does not have."""
+    """Predicts only tokens that do not occur in a text."""
 
     def __init__(self, text: Sequence[int], vocabulary: int) -> None:
         never = set(range(vocabulary)) - set(text)
@@ -32,11 +33,11 @@ class WrongTable:
 
     def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
         first = context[-1] % self._count
-        return 0, self._tokens[first : first + TOP], SURE
+        return 0, self._tokens[first : first + TOP], CONFIDENT
 
 
 class OnlyWrong:
-    """Drafts nothing but tokens that a text does not have, as `mode="auto"` drafts from a warm table."""
+    """Drafts only tokens that do not occur in a text, as `mode="auto"` drafts from a warm table."""
 
     likeliest = True
 
@@ -44,7 +45,7 @@ class OnlyWrong:
         self.text, self.config = text, config
 
     def check(self, target: Any) -> None:
-        """Any model can be drafted for wrongly."""
+        """Any model is valid."""
 
     def reason(self, call: Call) -> str | None:
         return None
@@ -56,9 +57,9 @@ class OnlyWrong:
 
 
 def wrong(options: MethodOptions) -> Decode:
-    """`reference` is the text that will come."""
+    """`reference` must be plain decoding's text."""
     if options.reference != "equal":
-        raise ValueError(f"reference={options.reference!r}: allowed is 'equal', since all else might be right")
+        raise invalid("reference", "'equal', because drafts from another text could be right", options.reference)
     config = lade.LookaheadConfig(mode="auto", sources=("warm",), budget=options.budget)
 
     def decode(model: PreTrainedModel, reference: Sequence[Any] = (), **arguments: Any) -> Tensor:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from lade.applications.bench import command as bench_command
 from lade.applications.bench import session
-from lade.applications.bench.methods import METHODS, Decode, Method, MethodOptions
+from lade.applications.bench.methods import METHODS, BenchMethod, Decode, MethodOptions
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.records import Record, read_records
 from lade.applications.bench.suites import SUITES, Suite
@@ -98,7 +98,7 @@ def test_results_are_replaced_only_when_asked(prompts: Path, tmp_path: Path) -> 
     arguments = ("--prompts", prompts, "--methods", "plain", "--limit", 1, "--max-new-tokens", 2, "--out", tmp_path)
     refused = bench(*arguments)
     assert refused.exit_code == 2
-    assert "holds results.jsonl already; give another folder or --overwrite" in refused.stderr
+    assert "which holds results.jsonl; --overwrite replaces the run" in refused.stderr
     assert (tmp_path / "results.jsonl").read_text() == "kept"
     assert bench(*arguments, "--overwrite").exit_code == 0
     assert len(lines(tmp_path / "results.jsonl")) == 1
@@ -152,23 +152,23 @@ def test_every_source_is_accounted_for(prompts: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--methods", "plain,warp"), "unknown method 'warp': known are plain, static, lookahead, auto"),
+        (("--methods", "plain,warp"), "a method must be one of plain, static, lookahead, auto"),
         (("--methods", "lookahead", "--guess-set-size", "0"), "--guess-set-size"),
         (("--methods", "auto", "--budget", "0"), "--budget"),
         (("--reference", "near"), "'near' is not one of 'equal', 'useless'"),
         (("--offset", "-1"), "--offset"),
-        (("--offset", "2"), "stories.jsonl: holds 2 prompts, none behind the first 2"),
-        (("--eos", "1,x"), "'1,x': token ids with commas"),
+        (("--offset", "2"), "stories.jsonl: holds 2 prompts, none after the first 2"),
+        (("--eos", "1,x"), "must be token ids separated by commas, such as 1,2, got '1,x'"),
         (("--max-new-tokens", "0"), "--max-new-tokens"),
         (("--top-p", "0"), "--top-p"),
-        (("--temperature", "0,warm"), "'0,warm': numbers with commas"),
-        (("--temperature", "-1"), "'-1': at least 0 is needed"),
-        (("--temperature", "inf"), "'inf': at least 0 is needed"),
-        (("--batch", "1,4,1"), "'1,4,1': a number stands twice"),
-        (("--batch", "1.5"), "'1.5': numbers with commas"),
-        (("--context", "0"), "'0': at least 1 is needed"),
-        (("--memory", "--context", "16,32"), "--context: with --memory only one can be given"),
-        (("--suite", "gsm8k"), "--suite and --prompts: only one of them can be given"),
+        (("--temperature", "0,warm"), "must be numbers of at least 0, separated by commas, got '0,warm'"),
+        (("--temperature", "-1"), "must be numbers of at least 0, separated by commas, got '-1'"),
+        (("--temperature", "inf"), "must be numbers of at least 0, separated by commas, got 'inf'"),
+        (("--batch", "1,4,1"), "must be different numbers, got '1,4,1'"),
+        (("--batch", "1.5"), "must be numbers of at least 1, separated by commas, got '1.5'"),
+        (("--context", "0"), "must be numbers of at least 1, separated by commas, got '0'"),
+        (("--memory", "--context", "16,32"), "--context must be one number with --memory"),
+        (("--suite", "gsm8k"), "--suite and --prompts must not be given together"),
         (("--prompts", "missing.jsonl"), "missing.jsonl: cannot be read"),
     ],
 )
@@ -185,7 +185,7 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
 def test_folders_that_cannot_take_results_are_refused(prompts: Path) -> None:
     result = bench("--prompts", prompts, "--out", prompts / "below", model="no/such/model")
     assert result.exit_code == 2
-    assert "below: cannot be made" in result.stderr
+    assert "--out must be a folder that can be made, got" in result.stderr
 
 
 def test_models_that_are_not_there_are_named(prompts: Path, tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_models_that_are_not_there_are_named(prompts: Path, tmp_path: Path) -> N
         (("--methods", "static"), "method 'static': transformers compiles its static cache on cuda and xpu only"),
         (("--methods", "prompt_lookup", "--batch", "2,4"), "method 'prompt_lookup': decodes one prompt at a time"),
         (("--methods", "auto,static", "--batch", "2"), "method 'static': transformers compiles its static cache on"),
-        (("--context", "501"), "--context 501: with 12 new tokens it exceeds the model's 512 positions"),
-        (("--eos", "512"), "--eos 512: the model's vocabulary has 512 entries"),
+        (("--context", "501"), "--context must fit the model's 512 positions with 12 new tokens, got 501"),
+        (("--eos", "512"), "--eos must be below the vocabulary's size of 512, got 512"),
     ],
 )
 def test_what_the_model_cannot_do_is_refused_before_the_first_run(
@@ -266,7 +266,7 @@ def test_suites_are_run_turn_by_turn_and_their_answers_judged(tmp_path: Path, mo
     arguments = ("--suite", "talk,sums,code", "--max-new-tokens", 6, "--methods", "plain", "--out", out)
     result = bench(*arguments)
     assert result.exit_code == 0, result.output
-    assert "code: answers are judged by running them, which --execute allows" in result.stderr
+    assert "code: answers are not scored; --execute allows to run them" in result.stderr
     records = read_records(out / "results.jsonl")
     assert [(record.task, record.prompt_id, record.turn, record.category, record.score) for record in records] == [
         ("talk", "a", 0, "tales", None), ("talk", "a", 1, "tales", None), ("sums", "b", 0, "", True),
@@ -282,7 +282,7 @@ def test_a_later_method_needs_its_row_alone(prompts: Path, tmp_path: Path, monke
     def factory(options: MethodOptions) -> Decode:
         return lambda model, **arguments: model.generate(**arguments)
 
-    monkeypatch.setitem(METHODS, "brandnew", Method("brandnew", factory, default=True))
+    monkeypatch.setitem(METHODS, "brandnew", BenchMethod("brandnew", factory, default=True))
     out = tmp_path / "out"
     for methods in ((), ("--methods", "all"), ("--methods", "brandnew:window=3")):
         result = bench("--prompts", prompts, "--n", 1, "--max-new-tokens", 3, *methods, "--out", out, "--overwrite")
@@ -312,19 +312,19 @@ def test_an_interrupted_run_goes_on(prompts: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(session, "run_trials", interrupted)
     stopped = bench(*arguments, "--overwrite")
     assert stopped.exit_code == 130
-    assert "interrupted; the same command goes on" in stopped.stderr
+    assert "interrupted; the same command continues" in stopped.stderr
     assert not (out / "summary.json").exists()
     assert len(lines(out / "results.jsonl")) == 4
     with (out / "results.jsonl").open("a") as file:
         file.write('{"method": "plain", "ta')  # as if it had been killed while it wrote
     monkeypatch.undo()
     goes_on = bench(*arguments)
-    assert f"{out}: goes on behind 2 of 4 trials" in goes_on.stderr
+    assert f"{out}: continues after 2 of 4 trials" in goes_on.stderr
     assert [trial_of(line) for line in finished(goes_on, out)] == whole
     assert json.loads((out / "run.json").read_text())["harness"]["sessions"] == 2
     before = (out / "results.jsonl").read_bytes()
     again = bench(*arguments)
-    assert "goes on behind 4 of 4 trials" in again.stderr
+    assert "continues after 4 of 4 trials" in again.stderr
     assert finished(again, out)
     assert (out / "results.jsonl").read_bytes() == before
     assert json.loads((out / "run.json").read_text())["harness"]["sessions"] == 2  # nothing was left to measure
@@ -346,7 +346,10 @@ def test_another_run_is_not_mixed_in(prompts: Path, tmp_path: Path) -> None:
     kept = (tmp_path / "results.jsonl").read_bytes()
     other = bench(*arguments, "--max-new-tokens", 4, "--batch", "2")
     assert other.exit_code == 2
-    assert "holds another run: options.max_new_tokens is 3, not 4; options.batch is [1], not [2]" in other.stderr
+    assert (
+        "must hold the same run, got another: options.max_new_tokens is 3, not 4; options.batch is [1], not [2]"
+        in other.stderr
+    )
     more = bench(*arguments[:2], "--methods", "lookahead", "--out", tmp_path, "--max-new-tokens", 3)
     assert "methods is ['plain'], not ['plain', 'lookahead']; tasks.stories.prompts is 1, not 2" in more.stderr
     assert (tmp_path / "results.jsonl").read_bytes() == kept
@@ -392,4 +395,4 @@ def test_memory_is_measured_in_processes_of_their_own(tmp_path: Path) -> None:
         assert 50e6 < row["loaded"] <= row["peak"] < 4e9  # Python with torch and a megabyte of weights
     refused = bench(*arguments, "--context", 510, "--overwrite")
     assert refused.exit_code == 1
-    assert "--context 510 and --max-new-tokens 8 exceed the model's 512 positions" in refused.stderr
+    assert "--context must fit the model's 512 positions with 8 new tokens, got 510" in refused.stderr

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 import lade.models
 from lade.applications.bench.contenders import contenders, unready
-from lade.applications.bench.methods import METHODS, Decode, Method, MethodOptions, joined, paper
+from lade.applications.bench.methods import METHODS, BenchMethod, Decode, MethodOptions, joined, paper
 
 
 def labels(specs: str) -> list[str]:
@@ -31,22 +31,22 @@ def test_a_row_of_the_table_is_all_that_a_method_needs() -> None:
         seen.append(options)
         return decode
 
-    table = METHODS | {"new": Method("new", factory, reports=True)}
+    table = METHODS | {"new": BenchMethod("new", factory, has_stats=True)}
     made = contenders("new:window=3:pool_from_prompt=1,new", MethodOptions(window=9), table)[1:]
     assert [contender.label for contender in made] == ["new:window=3:pool_from_prompt=1", "new"]
-    assert all(contender.method.reports and contender.named for contender in made)
+    assert all(contender.method.has_stats and contender.named for contender in made)
     assert [(options.window, options.pool_from_prompt) for options in seen] == [(3, True), (9, False)]
 
 
 def test_a_method_that_lacks_what_it_needs_is_refused() -> None:
-    table = METHODS | {"new": Method("new", METHODS["plain"].factory, needs=("guesses",))}
+    table = METHODS | {"new": BenchMethod("new", METHODS["plain"].factory, needs=("guesses",))}
     with pytest.raises(ValueError, match="'new' needs the option guesses"):
         contenders("new", MethodOptions(), table)
     assert contenders("new:guesses=2", MethodOptions(), table)[1].label == "new:guesses=2"
 
 
 def test_kinds_of_methods_stand_for_those_that_are_ready() -> None:
-    table = METHODS | {"new": Method("new", METHODS["plain"].factory, needs=("guesses",), default=True)}
+    table = METHODS | {"new": BenchMethod("new", METHODS["plain"].factory, needs=("guesses",), default=True)}
     made = contenders("all,lookahead:window=3", MethodOptions(), table)
     ready = [name for name, method in METHODS.items() if not method.needs]
     assert [contender.label for contender in made] == [*ready, "lookahead:window=3"]
@@ -89,29 +89,29 @@ def test_a_row_s_name_is_its_mode_whatever_sizes_are_given() -> None:
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
-        ("plain,warp", "unknown method 'warp': known are plain, static, lookahead, auto"),
-        ("all,all", "method 'all' stands twice"),
-        ("lookahead,lookahead", "method 'lookahead' stands twice"),
-        ("lookahead:speed=2", "unknown option 'speed', known are level, window, guesses"),
-        ("lookahead:window=wide", "window='wide' is not an integer"),
-        ("lookahead:window", "window='' is not an integer"),
+        ("plain,warp", "a method must be one of plain, static, lookahead, auto, .*, got 'warp'"),
+        ("all,all", "methods must be different, got 'all' twice"),
+        ("lookahead,lookahead", "methods must be different, got 'lookahead' twice"),
+        ("lookahead:speed=2", "an option must be one of level, window, guesses, .*, got 'speed'"),
+        ("lookahead:window=wide", "window must be an integer, got 'wide'"),
+        ("lookahead:window", "window must be an integer, got ''"),
         ("lookahead:window=0", "window must be .*, got 0"),
         ("lookahead:guesses=0", "guesses must be .*, got 0"),
-        ("prompt_lookup:lookup_tokens=0", "lookup_tokens=0: at least 1"),
+        ("prompt_lookup:lookup_tokens=0", "lookup_tokens must be at least 1, got 0"),
         ("auto:budget=0", "budget must be .*, got 0"),
         ("suffix:budget=-1", "budget must be .*, got -1"),
         ("auto:budget=10000000", "budget must be .* at most 4096, got 10000000"),
         ("wrong:reference=equal:budget=10000000", "budget must be .* at most 4096, got 10000000"),
         ("lookahead:level=1000000", "ngram must be .* at most 256, got 1000000"),
         ("lookahead:window=2000", r"\(window \+ guesses\) \* \(ngram - 1\) must be at most 4096"),
-        ("auto:reference=near", "reference='near': allowed are equal, useless"),
-        ("auto:reference", "reference='': allowed are equal, useless"),
-        ("auto:warm=yes", "warm='yes' is not an integer"),
+        ("auto:reference=near", "reference must be equal or useless, got 'near'"),
+        ("auto:reference", "reference must be equal or useless, got ''"),
+        ("auto:warm=yes", "warm must be an integer, got 'yes'"),
         ("draft", "method 'draft' needs the option draft"),
         ("contrastive_auto", "method 'contrastive_auto' needs the option draft"),
         ("self_speculative", "method 'self_speculative' needs the option skip"),
         ("self_speculative:skip=2-1/", r"layers.attention=\(2, 1\): allowed"),
-        ("draft:draft=other", "unknown option 'draft'"),
+        ("draft:draft=other", "an option must be one of .*, got 'draft'"),
     ],
 )
 def test_what_cannot_run_is_refused_by_name(specs: str, message: str) -> None:
@@ -125,10 +125,10 @@ def test_what_cannot_run_is_refused_by_name(specs: str, message: str) -> None:
         ("draft:draft_tokens=0", "tokens must be .*, got 0"),
         ("assisted:draft_tokens=0", "tokens must be .*, got 0"),
         ("draft:draft_adapt=often", "adapt='often': allowed"),
-        ("draft:threshold=nan", "threshold='nan' is not a number"),
-        ("multi_candidate:widths=4-x", "widths='4-x': numbers with - between them"),
+        ("draft:threshold=nan", "threshold must be a number, got 'nan'"),
+        ("multi_candidate:widths=4-x", "widths must be numbers separated by -, such as 4-2-2, got '4-x'"),
         ("multi_candidate:widths=0", r"widths=\(0,\): allowed"),
-        ("contrastive:contrast_alpha=high", "contrast_alpha='high' is not a number"),
+        ("contrastive:contrast_alpha=high", "contrast_alpha must be a number, got 'high'"),
     ],
 )
 def test_wrong_options_of_methods_with_a_draft_model_are_refused_by_name(specs: str, message: str) -> None:
@@ -152,8 +152,8 @@ def test_another_distribution_is_compared_with_its_own_one_token_decoding() -> N
 
 def test_where_what_it_is_compared_with_cannot_run_a_method_cannot() -> None:
     model = lade.models.load("stories260K")[0]
-    lonely = Method("lonely", METHODS["plain"].factory, against="lonely", batches=False)
-    table = METHODS | {"lonely": lonely, "new": Method("new", METHODS["plain"].factory, against="lonely")}
+    lonely = BenchMethod("lonely", METHODS["plain"].factory, compared_with="lonely", takes_batches=False)
+    table = METHODS | {"lonely": lonely, "new": BenchMethod("new", METHODS["plain"].factory, compared_with="lonely")}
     new = contenders("new", MethodOptions(), table)[-1]
     assert new.refusal(model, 1) is None
     assert new.refusal(model, 2) == "decodes one prompt at a time, not a batch of 2"

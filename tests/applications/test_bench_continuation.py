@@ -9,10 +9,10 @@ from benchtools import PROMPTS
 
 from lade.applications.bench.continuation import keys_of, left_to_run
 from lade.applications.bench.conversation import Style
-from lade.applications.bench.ledger import Ledger
 from lade.applications.bench.records import Record, as_line, read_records
 from lade.applications.bench.runfile import add_session, check_same, read_run, write_run
 from lade.applications.bench.task import Fitting, RunOptions, Task
+from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import Trial, trials_of
 
 METHODS = {1: ["plain", "auto"], 2: ["plain"]}
@@ -74,7 +74,7 @@ def test_records_of_no_trial_and_broken_lines_are_named(tmp_path: Path) -> None:
     path, trials = tmp_path / "results.jsonl", plan()
     record = records_of(trials[0])[0]
     path.write_text(as_line(record) + as_line(replace(record, method="new")))
-    with pytest.raises(ValueError, match=r"results\.jsonl: record 2 is of none of this run's trials: \('new', 'hand'"):
+    with pytest.raises(ValueError, match=r"record 2 must be of one of this run's trials, got \('new', 'hand'"):
         left_to_run(path, trials, METHODS)
     path.write_text("{}\n" + as_line(record))
     with pytest.raises(ValueError, match=r"results\.jsonl:1: the field 'method' is missing"):
@@ -85,11 +85,12 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     head = {"model": "m", "date": "today", "machine": {"cpu": "c", "date": "today"}, "options": {"eos": (1, 2), "n": 3}}
     write_run(path, head)
-    add_session(path, Ledger().summary(1.0))
+    add_session(path, Timings().summary(1.0))
     check_same(path, head | {"date": "later", "machine": {"cpu": "c", "date": "later"}})
     other = head | {"machine": {"cpu": "d"}, "options": {"eos": (1, 2), "n": 4, "new": True}}
     message = (
-        r"run\.json: holds another run: machine\.cpu is 'c', not 'd'; options\.n is 3, not 4; options\.new is None"
+        r"run\.json must hold the same run, got another: "
+        r"machine\.cpu is 'c', not 'd'; options\.n is 3, not 4; options\.new is None"
     )
     with pytest.raises(ValueError, match=message):
         check_same(path, other)
@@ -102,10 +103,10 @@ def test_sessions_add_up(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     write_run(path, {"model": "m"})
     for measured, loop in ((8.0, 12.0), (2.0, 3.0)):
-        ledger = Ledger()
-        ledger.seconds["generate"] = measured
-        ledger.seconds["audit"] = measured / 4
-        add_session(path, ledger.summary(loop))
+        timings = Timings()
+        timings.seconds["generate"] = measured
+        timings.seconds["audit"] = measured / 4
+        add_session(path, timings.summary(loop))
     assert read_run(path) == {
         "model": "m",
         "harness": {
@@ -116,10 +117,10 @@ def test_sessions_add_up(tmp_path: Path) -> None:
 
 
 def test_what_is_timed_is_added_up_even_where_it_fails() -> None:
-    ledger = Ledger()
-    with ledger.time("audit"):
+    timings = Timings()
+    with timings.time("audit"):
         pass
-    with pytest.raises(ZeroDivisionError), ledger.time("audit"):
+    with pytest.raises(ZeroDivisionError), timings.time("audit"):
         json.dumps(1 / 0)
-    assert ledger.seconds["audit"] > 0
-    assert ledger.summary(1.0)["overhead"] == 0  # nothing was measured
+    assert timings.seconds["audit"] > 0
+    assert timings.summary(1.0)["overhead"] == 0  # nothing was measured

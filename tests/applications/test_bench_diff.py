@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from handmade import drafting, folder_of, record, two_tasks
 
 from lade.applications.bench.records import Record
-from lade.applications.bench.report.difference import Change, changes, only_in, trials_of
+from lade.applications.bench.report.difference import Difference, differences, only_in, trials_of
 from lade.applications.bench_diff import command
 from lade.applications.interval import Estimate
 
@@ -28,8 +28,8 @@ def as_json(a: Path, b: Path) -> dict[str, Any]:
     return found
 
 
-def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[tuple[str | None, str], Change]:
-    return {(change.task, change.method): change for change in changes(trials_of(a), trials_of(b))}
+def compared(a: Sequence[Record], b: Sequence[Record]) -> dict[tuple[str | None, str], Difference]:
+    return {(change.task, change.method): change for change in differences(trials_of(a), trials_of(b))}
 
 
 def faster(records: Sequence[Record], method: str, times: float) -> list[Record]:
@@ -115,10 +115,10 @@ def test_ratios_to_plain_decoding_are_taken_repeat_by_repeat() -> None:
 def test_only_runs_of_the_same_condition_are_compared() -> None:
     before = [record("plain", 0, 1.0, temperature=0.0), record("plain", 0, 1.0, temperature=1.0, context=64)]
     after = [record("plain", 0, 2.0, temperature=0.0), record("plain", 0, 4.0, temperature=1.0, context=64)]
-    found = changes(trials_of(before), trials_of(after))
+    found = differences(trials_of(before), trials_of(after))
     assert [(change.temperature, change.context) for change in found] == [(0.0, None), (1.0, 64)]
     assert [change.tokens_per_second.median for change in found if change.tokens_per_second] == [0.5, 0.25]
-    assert changes(trials_of(before[:1]), trials_of(after[1:])) == []
+    assert differences(trials_of(before[:1]), trials_of(after[1:])) == []
 
 
 def test_texts_and_scores_that_changed_are_counted() -> None:
@@ -224,7 +224,7 @@ def test_nothing_in_common_is_said(tmp_path: Path) -> None:
     a, b = folder_of(tmp_path / "a", [record("plain", 0)]), folder_of(tmp_path / "b", [record("plain", 0, task="else")])
     result = diff(a, b)
     assert result.exit_code == 0
-    assert "nothing in common: no method, task, prompt and condition is in both" in result.stdout
+    assert "nothing to compare: no method, task, prompt and condition is in both" in result.stdout
     assert "only in A: task hand" in result.stdout
     assert as_json(a, b)["table"] == []
 
@@ -234,7 +234,7 @@ def test_nothing_in_common_is_said(tmp_path: Path) -> None:
     [
         ("results.jsonl", "[]\n", "results.jsonl:1: must be a JSON object"),
         ("results.jsonl", '{"method": "plain"}\n', "results.jsonl:1: the field 'task' is missing"),
-        ("results.jsonl", "", "results.jsonl: holds no record"),
+        ("results.jsonl", "", "results.jsonl: must hold at least one record"),
         ("results.jsonl", None, "results.jsonl: cannot be read"),
         ("run.json", "{", "run.json: is not JSON"),
     ],

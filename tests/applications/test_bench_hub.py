@@ -102,6 +102,6 @@ def test_without_the_package(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_offline_nobody_is_asked(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(SuiteError, match="is not asked for, since HF_HUB_OFFLINE is set"):
+    with pytest.raises(SuiteError, match="is not used, because HF_HUB_OFFLINE is set"):
         SUITES["xsum"].load()
     assert not hub.asked

@@ -12,7 +12,7 @@ from lade.applications.bench.bench import Bench, Grid
 from lade.applications.bench.contenders import contenders
 from lade.applications.bench.memory import (
     CLEAR_PEAK,
-    USUAL_CONTEXT,
+    DEFAULT_CONTEXT,
     MemoryJob,
     MemoryResult,
     check_peak,
@@ -64,7 +64,7 @@ def test_what_cannot_run_is_left_out_unless_it_was_named(tmp_path: Path, monkeyp
     assert report.notes == ["static is left out: not on this device"]
     assert [measured.count(label) for label in ("plain", "static", "auto")] == [3, 1, 3]
     assert report.rows[0]["peak"] == 3  # the median of three
-    with pytest.raises(ValueError, match=r"holds summary\.json already"):
+    with pytest.raises(ValueError, match=r"which holds summary\.json"):
         bench_memory(bench_of(tmp_path, "plain"), 16, overwrite=False)
     with pytest.raises(ValueError, match="method 'static': not on this device"):
         bench_memory(bench_of(tmp_path, "static"), 16, overwrite=True)
@@ -85,10 +85,10 @@ def job(context: int | None, new_tokens: int = 128) -> MemoryJob:
 
 
 def test_the_usual_context_is_no_longer_than_the_model_takes() -> None:
-    assert context_for(job(None), None) == context_for(job(None), 4096) == USUAL_CONTEXT
+    assert context_for(job(None), None) == context_for(job(None), 4096) == DEFAULT_CONTEXT
     assert context_for(job(None), 384) == 384
     assert context_for(job(300), 384) == 300
-    with pytest.raises(ValueError, match="--context 385 and --max-new-tokens 128 exceed the model's 512 positions"):
+    with pytest.raises(ValueError, match="--context must fit the model's 512 positions"):
         context_for(job(385), 384)
     with pytest.raises(ValueError, match="--max-new-tokens must be below the model's 512 positions, got 512"):
         context_for(job(None, 512), 0)
@@ -114,5 +114,5 @@ def test_a_system_that_tells_no_peak_imports_the_bench_and_refuses_to_measure_th
 @pytest.mark.slow
 def test_a_process_that_fails_is_quoted() -> None:
     job = MemoryJob(model="", label="warp", options={}, context=1, max_new_tokens=1, threads=1, seed=0, loading={})
-    with pytest.raises(ChildProcessError, match="'warp' failed with status 1: unknown method 'warp'"):
+    with pytest.raises(ChildProcessError, match="'warp' failed with status 1: a method must be one of"):
         measure_once(job)

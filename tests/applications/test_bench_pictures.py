@@ -10,7 +10,7 @@ from handmade import HEAD, drafting, record, two_tasks
 from matplotlib.container import BarContainer, ErrorbarContainer
 from PIL import Image
 
-from lade.applications.bench.methods import METHODS, Method, plain
+from lade.applications.bench.methods import METHODS, BenchMethod, plain
 from lade.applications.bench.records import Record
 from lade.applications.bench.report import drawn_options, drawn_speed, drawn_steps
 from lade.applications.bench.report.findings import Findings, find
@@ -152,7 +152,7 @@ def test_accepted_lengths_are_shares_of_steps() -> None:
 
 
 def test_the_cost_curve_is_milliseconds_against_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "compiled", Method("compiled", plain, baseline=True))
+    monkeypatch.setitem(METHODS, "compiled", BenchMethod("compiled", plain, baseline=True))
     records = [
         record("plain", 0, model_seconds=1.1, widths={1: 11}),
         record("plain", 1, model_seconds=3.3, widths={1: 11}),

@@ -40,16 +40,16 @@ def test_the_limit_leaves_later_lines_unread(tmp_path: Path) -> None:
     [
         ("{", r"prompts.jsonl:2: is not JSON"),
         ("[1]", r"prompts.jsonl:2: must be a JSON object, got list"),
-        ('{"answer": 1}', r"prompts.jsonl:2: none of the keys prompt, text, turns, question; it has answer"),
-        ("{}", r"prompts.jsonl:2: .* it has no keys"),
-        ('{"prompt": " "}', r"prompts.jsonl:2: 'prompt' holds no text"),
-        ('{"prompt": 5}', r"prompts.jsonl:2: 'prompt' holds no text"),
-        ('{"turns": []}', r"prompts.jsonl:2: 'turns' holds no text"),
-        ('{"turns": ["b", ""]}', r"prompts.jsonl:2: 'turns' holds a turn without text"),
-        ('{"turns": ["b", 5]}', r"prompts.jsonl:2: 'turns' holds a turn without text"),
-        ('{"prompt": "b", "category": 1}', r"prompts.jsonl:2: the category 1 is not text"),
-        ('{"prompt": "b", "id": 1.5}', r"prompts.jsonl:2: the prompt id 1.5 is neither"),
-        ('{"prompt": "b", "id": 0}', r"prompts.jsonl:2: the prompt id 0 stands twice"),
+        ('{"answer": 1}', r"prompts.jsonl:2: must have one of the keys prompt, text, turns, question, got answer"),
+        ("{}", r"prompts.jsonl:2: must have one of the keys .*, got none"),
+        ('{"prompt": " "}', r"prompts.jsonl:2: 'prompt' must be a text or a list of texts, none empty, got"),
+        ('{"prompt": 5}', r"prompts.jsonl:2: 'prompt' must be a text or a list of texts, none empty, got"),
+        ('{"turns": []}', r"prompts.jsonl:2: 'turns' must be a text or a list of texts, none empty, got"),
+        ('{"turns": ["b", ""]}', r"prompts.jsonl:2: 'turns' must be a text or a list of texts, none empty, got"),
+        ('{"turns": ["b", 5]}', r"prompts.jsonl:2: 'turns' must be a text or a list of texts, none empty, got"),
+        ('{"prompt": "b", "category": 1}', r"prompts.jsonl:2: the category must be text, got 1"),
+        ('{"prompt": "b", "id": 1.5}', r"prompts.jsonl:2: the prompt id must be text or an integer, got 1.5"),
+        ('{"prompt": "b", "id": 0}', r"prompts.jsonl:2: prompt ids must be different, got 0 twice"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
@@ -58,7 +58,7 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
 
 
 def test_files_that_hold_no_prompts(tmp_path: Path) -> None:
-    with pytest.raises(PromptError, match="holds no prompt"):
+    with pytest.raises(PromptError, match="must hold at least one prompt"):
         read_prompts(written(tmp_path, ""))
     with pytest.raises(PromptError, match=r"missing.jsonl: cannot be read \(No such file"):
         read_prompts(tmp_path / "missing.jsonl")

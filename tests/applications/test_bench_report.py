@@ -338,21 +338,27 @@ def test_a_finished_run_is_not_called_unfinished(tmp_path: Path) -> None:
 def bad_files() -> Iterator[tuple[dict[str, Any], str]]:
     line = as_line(record("plain", 0))
     yield {"results.jsonl": None}, "results.jsonl: cannot be read"
-    yield {"results.jsonl": ""}, "results.jsonl: holds no record"
+    yield {"results.jsonl": ""}, "results.jsonl: must hold at least one record"
     yield {"results.jsonl": f"{line}{{"}, "results.jsonl:2: is not JSON"
-    yield {"results.jsonl": line.replace('"steps": 11', '"steps": "11"')}, "results.jsonl:1: steps='11': int is needed"
-    yield {"results.jsonl": line.replace('"parting": null', '"parting": {}')}, "record 1: parting.index=None: int"
+    yield (
+        {"results.jsonl": line.replace('"steps": 11', '"steps": "11"')},
+        "results.jsonl:1: steps must be int, got '11'",
+    )
+    yield (
+        {"results.jsonl": line.replace('"parting": null', '"parting": {}')},
+        "record 1: parting.index must be int, got None",
+    )
     yield {"run.json": None}, "run.json: cannot be read"
     yield {"run.json": "[]"}, "run.json: must be a JSON object"
     yield {"run.json": "{}"}, "run.json: the field 'model' is missing"
     for changes, message in (
-        ({"model": 3}, "run.json: model=3: str is needed"),
-        ({"left_out": []}, "run.json: left_out=[]: an object is needed"),
-        ({"options": 1}, "run.json: options=1: an object is needed"),
-        ({"options": {"batch": 1}}, "run.json: options.batch=1: list is needed"),
-        ({"tasks": {"hand": 3}}, "run.json: tasks.hand=3: an object is needed"),
+        ({"model": 3}, "run.json: model must be str, got 3"),
+        ({"left_out": []}, "run.json: left_out must be an object, got []"),
+        ({"options": 1}, "run.json: options must be an object, got 1"),
+        ({"options": {"batch": 1}}, "run.json: options.batch must be list, got 1"),
+        ({"tasks": {"hand": 3}}, "run.json: tasks.hand must be an object, got 3"),
         ({"tasks": {"hand": {}}}, "run.json: the field 'tasks.hand.prompts' is missing"),
-        ({"tasks": {"hand": {"prompts": True}}}, "run.json: tasks.hand.prompts=True: int is needed"),
+        ({"tasks": {"hand": {"prompts": True}}}, "run.json: tasks.hand.prompts must be int, got True"),
     ):
         yield {"run.json": json.dumps(HEAD | changes)}, message
 

@@ -8,7 +8,7 @@ from handmade import drafting, parting, record, two_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lade.applications.bench.methods import METHODS, Method, plain
+from lade.applications.bench.methods import METHODS, BenchMethod, plain
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition, by_condition
 from lade.applications.bench.report.ratios import calls_of, of_prompt, over_prompts, speed_ratios
@@ -222,7 +222,7 @@ def test_conditions_are_never_mixed() -> None:
 
 
 def test_baselines_of_the_registry_are_compared_with_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "compiled", Method("compiled", plain, baseline=True))
+    monkeypatch.setitem(METHODS, "compiled", BenchMethod("compiled", plain, baseline=True))
     records = [record("plain", 0, 4.0), record("compiled:level=2", 0, 2.0), record("fast", 0, 1.0)]
     records += [record("lookahead", 0, 1.0), record("auto:budget=8", 0, 1.0)]  # rows too, but no baselines
     fast, compiled = speed_of("fast", records), speed_of("compiled:level=2", records)

@@ -68,8 +68,10 @@ def test_text_up_to_a_stop() -> None:
 
 
 HEAD = 'def double(x):\n    """Twice x."""\n'
-HUMAN_EVAL = Prompt("HumanEval/x", (HEAD,), answer=human_eval.Checks("def check(f):\n    assert f(2) == 4\n", "double"))
-MBPP = Prompt(7, ('"""\nDouble.\n"""\n',), answer=mbpp.Checks("half = 2", "assert double(half) == 4"))
+HUMAN_EVAL = Prompt(
+    "HumanEval/x", (HEAD,), answer=human_eval.HumanEvalTests("def check(f):\n    assert f(2) == 4\n", "double")
+)
+MBPP = Prompt(7, ('"""\nDouble.\n"""\n',), answer=mbpp.MbppTests("half = 2", "assert double(half) == 4"))
 
 
 def test_the_program_of_a_function_to_complete() -> None:

@@ -12,7 +12,7 @@ from stories import local
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.suites import SUITES, SuiteError
-from lade.applications.bench.suites.sources import SHIPPED, AbsentError, Local, Row, load, read_rows
+from lade.applications.bench.suites.sources import SHIPPED, AbsentError, DataRow, Local, load, read_rows
 
 ROOT = Path(__file__).parents[2]
 SIZES = {
@@ -176,7 +176,7 @@ def test_prompts_of_local_files(data: Path) -> None:
     ("content", "message"),
     [
         ('{"id": "7", "document": "a"}\n{', r"xsum: .*validation.jsonl:2: is not JSON"),
-        ("[7]", r"xsum: .*validation.jsonl:1 holds neither an object nor a text but list"),
+        ("[7]", r"xsum: .*validation.jsonl:1 must be an object or a text, got list"),
         ('{"id": "7", "document": "a"}\n\n{"id": "8"}', r"xsum: data/xsum/validation.jsonl: row 2 has no 'document'"),
     ],
 )
@@ -188,7 +188,7 @@ def test_broken_files_are_no_absent_ones(data: Path, content: str, message: str)
 
 def test_rows_of_the_wrong_kind(data: Path) -> None:
     write(data / "spec_bench/question.jsonl", [{"question_id": 1, "category": "qa", "turns": None}])
-    with pytest.raises(SuiteError, match=r"spec_bench: data/spec_bench/question.jsonl: row 1 is not as expected"):
+    with pytest.raises(SuiteError, match=r"spec_bench: data/spec_bench/question.jsonl: row 1 has an unexpected form"):
         SUITES["spec_bench"].load()
 
 
@@ -204,7 +204,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_first_source_that_has_rows_is_taken(data: Path) -> None:
-    def prompt(number: int, row: Row) -> Prompt:
+    def prompt(number: int, row: DataRow) -> Prompt:
         return Prompt(number, (row["prompt"],))
 
     write(data / "second.jsonl", ["x\u2028y"])

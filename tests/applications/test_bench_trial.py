@@ -11,13 +11,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.applications.bench.conversation import SEPARATOR
-from lade.applications.bench.ledger import Ledger
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.records import Record
 from lade.applications.bench.references import REFERENCES
 from lade.applications.bench.runner import WARMUP_TOKENS, run_task, run_trials
 from lade.applications.bench.task import RunOptions, Task, make_task
+from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import trials_of
 from lade.applications.bench.wrong import WrongTable
 from lade.drafters import factory
@@ -97,7 +97,7 @@ def test_a_fallback_is_told(shipped: Story) -> None:
         with lade.lookahead(model, lade.LookaheadConfig()):
             return model.generate(**arguments, use_cache=False)
 
-    contenders = with_plain(made(decode, reports=True))
+    contenders = with_plain(made(decode, has_stats=True))
     with pytest.warns(lade.FallbackWarning):
         records = list(run_task(shipped[0], contenders, task_of(shipped, QUICK), QUICK))
     assert all("use_cache" in (record.fallback or "") for record in of(records, "made"))
@@ -137,11 +137,11 @@ def test_sampled_runs_of_one_trial_share_a_seed_and_repeats_do_not(shipped: Stor
 def test_warming_up_takes_the_longest_prompt_and_the_whole_length_where_that_matters(shipped: Story) -> None:
     calls: Calls = []
     quick, slow = noted(calls, [PLAIN, "settling"])
-    settling = made(slow.decode, "settling", settles=True)
+    settling = made(slow.decode, "settling", full_warmup=True)
     options = RunOptions(max_new_tokens=40, warmup=1, batch=2)
     task = task_of(shipped, options, *PROMPTS)
     trials = trials_of(task, options)
-    list(run_trials(shipped[0], [quick, settling], trials[:1], Ledger()))
+    list(run_trials(shipped[0], [quick, settling], trials[:1], Timings()))
     lengths = {label: arguments["max_new_tokens"] for label, arguments in calls[:2]}
     assert lengths == {PLAIN: WARMUP_TOKENS, "settling": 40}
     assert [arguments["input_ids"].shape for _, arguments in calls[:2]] == [(2, task.longest)] * 2
@@ -155,7 +155,7 @@ def test_each_task_and_point_of_the_grid_is_warmed_up(shipped: Story) -> None:
     sampled = RunOptions(max_new_tokens=2, warmup=1, temperature=1.0)
     task = task_of(shipped, options)
     list(
-        run_trials(shipped[0], noted(calls, [PLAIN]), [*trials_of(task, options), *trials_of(task, sampled)], Ledger())
+        run_trials(shipped[0], noted(calls, [PLAIN]), [*trials_of(task, options), *trials_of(task, sampled)], Timings())
     )
     assert len(calls) == (1 + 2) * 2
     assert [arguments["do_sample"] for _, arguments in calls] == [False] * 3 + [True] * 3
@@ -228,13 +228,13 @@ def test_a_text_that_parts_is_audited(shipped: Story) -> None:
 
 def test_sampled_texts_may_part_without_an_audit(shipped: Story) -> None:
     options = RunOptions(max_new_tokens=12, warmup=0, temperature=1.0)
-    ledger = Ledger()
+    timings = Timings()
     trials = trials_of(task_of(shipped, options), options)
     contenders = with_plain(made(wrong_in_the_last_row))
-    records = [record for found in run_trials(shipped[0], contenders, trials, ledger) for record in found]
+    records = [record for found in run_trials(shipped[0], contenders, trials, timings) for record in found]
     assert [record.identical_to_plain for record in of(records, "made")] == [False, False]
     assert all(record.parting is None for record in records)
-    assert ledger.seconds["audit"] == 0
+    assert timings.seconds["audit"] == 0
 
 
 def test_answers_are_scored_once_each_behind_the_last_turn(shipped: Story) -> None:
@@ -248,10 +248,10 @@ def test_answers_are_scored_once_each_behind_the_last_turn(shipped: Story) -> No
     def short(model: PreTrainedModel, **arguments: Any) -> Tensor:
         return model.generate(**arguments)[:, : arguments["input_ids"].shape[1] + 1]
 
-    ledger = Ledger()
+    timings = Timings()
     trials = trials_of(task_of(shipped, QUICK, *PROMPTS, score=score), QUICK)
     contenders = with_plain(made(plain_again), made(short, "short"))
-    records = [record for found in run_trials(model, contenders, trials, ledger) for record in found]
+    records = [record for found in run_trials(model, contenders, trials, timings) for record in found]
     assert [prompt_id for prompt_id, _ in asked_for] == [0, 0, 1, 1, "two", "two"]  # two of three texts are the same
     assert {(record.prompt_id, record.turn): record.score for record in of(records, "made")} == {
         (0, 0): True, (1, 0): None, ("two", 0): None, ("two", 1): True,
@@ -261,7 +261,7 @@ def test_answers_are_scored_once_each_behind_the_last_turn(shipped: Story) -> No
         model.generate(torch.tensor([tokenizer(PROMPTS[0].text).input_ids]), max_new_tokens=4, do_sample=False)[0, -4:],
         skip_special_tokens=True,
     )
-    assert ledger.seconds["score"] > 0
+    assert timings.seconds["score"] > 0
 
 
 def plain_again(model: PreTrainedModel, **arguments: Any) -> Tensor:

@@ -16,13 +16,13 @@ import lade
 from lade.applications.bench.command import command
 from lade.applications.bench.companion import Companion
 from lade.applications.bench.contenders import Contender
-from lade.applications.bench.judge import log_likelihood
-from lade.applications.bench.ledger import Ledger
 from lade.applications.bench.memory import MemoryJob, run_job
 from lade.applications.bench.methods import METHODS, MethodOptions
 from lade.applications.bench.records import Record, read_records
 from lade.applications.bench.runner import run_trials
 from lade.applications.bench.task import RunOptions, make_task
+from lade.applications.bench.text_likelihood import log_likelihood
+from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import trials_of
 from lade.applications.bench.with_draft import layers_of
 from lade.models.load import load
@@ -77,13 +77,13 @@ def beside(pair: Companion, specs: str, **options: Any) -> list[Contender]:
 
 
 def run(
-    pair: Companion, contenders: list[Contender], options: RunOptions = OPTIONS, judged: bool = False
+    pair: Companion, contenders: list[Contender], options: RunOptions = OPTIONS, likely: bool = False
 ) -> list[Record]:
     model = load(STORIES)[0]
     task = make_task("stories", PROMPTS[:2], model, pair.target_tokenizer, options)
     trials = trials_of(task, options)
-    judge = model if judged else None
-    return [record for records in run_trials(model, contenders, trials, Ledger(), judge) for record in records]
+    found = run_trials(model, contenders, trials, Timings(), model if likely else None)
+    return [record for records in found for record in records]
 
 
 # Texts and counts
@@ -113,7 +113,7 @@ def test_what_the_model_drafts_for_itself_is_no_step(pair: Companion) -> None:
         seen.append(stats)
         return text
 
-    records = [record for record in run(pair, [plain, made(decode, "own", reports=True)]) if record.method == "own"]
+    records = [record for record in run(pair, [plain, made(decode, "own", has_stats=True)]) if record.method == "own"]
     assert [(record.steps, record.widths) for record in records] == [
         (stats.steps, stats.widths) for stats in seen[-2:]
     ]  # behind the warm-up
@@ -121,7 +121,7 @@ def test_what_the_model_drafts_for_itself_is_no_step(pair: Companion) -> None:
 
 
 def test_contrastive_decoding_is_compared_with_itself(pair: Companion) -> None:
-    records = run(pair, beside(pair, "contrastive_auto,contrastive_lookahead"), judged=True)
+    records = run(pair, beside(pair, "contrastive_auto,contrastive_lookahead"), likely=True)
     texts = {(record.method, record.prompt_id): record for record in records}
     for name in (0, 1):
         alone = texts["contrastive", name]
@@ -136,14 +136,14 @@ def test_contrastive_decoding_is_compared_with_itself(pair: Companion) -> None:
 
 def test_a_text_that_leaves_what_it_is_compared_with_is_seen_and_not_audited(pair: Companion) -> None:
     (_, alone), other = beside(pair, "contrastive"), noted([], ["other"])[0]
-    strayed = Contender("other", other.decode, other.method, rival=alone)
+    strayed = Contender("other", other.decode, other.method, counterpart=alone)
     records = run(pair, [*beside(pair, "contrastive"), strayed])
     assert {record.identical_to_plain for record in records if record.method == "other"} == {False}
     assert all(record.parting is None for record in records)
 
 
 def test_records_hold_the_measures_of_their_texts(pair: Companion) -> None:
-    records = run(pair, beside(pair, "draft"), judged=True)
+    records = run(pair, beside(pair, "draft"), likely=True)
     for record in records:
         assert 0 < record.text_measures["distinct-1"] <= 1
         assert record.text_measures["entropy-2"] > 0
@@ -157,7 +157,7 @@ def test_records_hold_the_measures_of_their_texts(pair: Companion) -> None:
     )
 
 
-def test_a_judge_is_not_asked_what_it_cannot_know() -> None:
+def test_a_text_beyond_the_reference_model_has_no_likelihood() -> None:
     model = load(STORIES)[0]
     assert log_likelihood(model, [1, 5], []) is None
     assert log_likelihood(model, [1, 5], [model.config.vocab_size]) is None
@@ -270,15 +270,15 @@ def test_a_reference_model_of_its_own_is_asked(prompts: Path, folder: Path, tmp_
     ("arguments", "message"),
     [
         (("--methods", "draft"), "method 'draft' needs the option draft"),
-        (("--draft-quant", "nf4"), "--draft-quant nf4: it is for a draft model, and --draft names none"),
-        (("--draft", "DRAFT"), "none of the methods asked for uses it; draft, multi_candidate, assisted"),
+        (("--draft-quant", "nf4"), "--draft-quant must be given with --draft, got nf4 alone"),
+        (("--draft", "DRAFT"), "--draft must be given with a method that uses it (draft, multi_candidate, assisted"),
         (("--draft", "nowhere/at/all", "--methods", "draft"), "'nowhere/at/all'"),
         (("--reference-model", "nowhere/at/all"), "'nowhere/at/all'"),
         (("--quant", "int4"), "quant='int4' on device='cpu': allowed there are"),
         (("--draft", "DRAFT", "--draft-quant", "int4", "--methods", "draft"), "quant='int4' on device='cpu'"),
         (("--draft", "STRANGER", "--methods", "draft"), "method 'draft': the draft model has another tokenizer"),
         (("--draft", "STRANGER", "--methods", "contrastive_auto"), "method 'contrastive_auto': the draft model has"),
-        (("--reference-model", "STRANGER"), "has another tokenizer"),
+        (("--reference-model", "STRANGER"), "--reference-model must have MODEL's tokenizer, got "),
         (("--draft", "DRAFT", "--methods", "assisted", "--batch", "2"), "method 'assisted': decodes one prompt"),
         (
             ("--methods", "self_speculative", "--skip", "7/"),

@@ -259,7 +259,7 @@ def test_message_too_long_is_told_and_the_chat_goes_on() -> None:
         (["--quant", "int3"], "--quant.*nf4"),
         (["--mode", "paper"], "--mode.*auto.*lookahead"),
         (["--use_ds"], "--use-ds.*DeepSpeed"),
-        (["--local_rank", "1"], "--local-rank.*allowed is 0"),
+        (["--local_rank", "1"], "--local-rank.*must be 0, got 1"),
         (["--level", "1"], "LEVEL must be .*, got 1"),
         (["--window_size", "0"], "WINDOW_SIZE must be .*, got 0"),
         (["--guess_set_size", "0"], "GUESS_SET_SIZE must be .*, got 0"),

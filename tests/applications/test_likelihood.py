@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from stories import PROMPTS
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from lade.applications.likelihood import compare, standings, ways
+from lade.applications.likelihood import compare, summaries, ways
 from lade.applications.likelihood_command import command
 from lade.models.shipped import STORIES
 
@@ -34,7 +34,7 @@ def test_three_ways_in_turn(shipped: Story) -> None:
         (way, name) for name in (0, 1) for way in ("draft", "target", "speculative")
     ]
     assert progress[-1] == (6, 6)
-    by_way = {standing.way: standing for standing in standings(runs)}
+    by_way = {standing.way: standing for standing in summaries(runs)}
     assert all(standing.tokens_per_second == 12 and standing.latency == 1 for standing in by_way.values())
     assert all(standing.peak_bytes > 0 for standing in by_way.values())
     assert by_way["target"].log_likelihood == pytest.approx(by_way["speculative"].log_likelihood, abs=1e-5)
@@ -70,6 +70,9 @@ def test_the_command(prompts: Path, tmp_path: Path) -> None:
 def test_bad_input_is_named(prompts: Path, tmp_path: Path) -> None:
     base = (STORIES, "--draft", STORIES, "--prompts")
     assert "missing.jsonl" in run(*base, tmp_path / "missing.jsonl").stderr
-    assert "there is no folder" in run(*base, prompts, "--out", tmp_path / "no" / "report.json").stderr
+    assert (
+        "--out must be in a folder that exists, got"
+        in run(*base, prompts, "--out", tmp_path / "no" / "report.json").stderr
+    )
     assert "Invalid value for '--draft-tokens'" in run(*base, prompts, "--tokens", 0).stderr
     assert "nowhere" in run(STORIES, "--draft", tmp_path / "nowhere", "--prompts", prompts).stderr

@@ -43,12 +43,12 @@ def test_the_set_is_written_and_taken(prompts: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_named_before_any_work(prompts: Path, tmp_path: Path) -> None:
-    assert "allowed are files that end in .json" in search(prompts, tmp_path / "set.txt").stderr
+    assert "--out must end in .json, got" in search(prompts, tmp_path / "set.txt").stderr
     assert "missing.jsonl" in search(tmp_path / "missing.jsonl", tmp_path / "set.json").stderr
     assert "Invalid value for '--trials'" in search(prompts, tmp_path / "set.json", "--trials", 0).stderr
     assert "Invalid value for '--draft-adapt'" in search(prompts, tmp_path / "set.json", "--adapt", "often").stderr
     (tmp_path / "set.json").write_text("{}")
-    assert "is there already" in search(prompts, tmp_path / "set.json").stderr
+    assert "--out must be a new file, got" in search(prompts, tmp_path / "set.json").stderr
     assert not (tmp_path / "set.journal").exists()
     (tmp_path / "other.journal").mkdir()
     assert "other.journal: must be a regular file" in search(prompts, tmp_path / "other.json").stderr

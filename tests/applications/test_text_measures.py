@@ -51,7 +51,7 @@ def test_texts_without_ngrams(measure: Callable[..., float | None]) -> None:
     assert measure([], 1) is None
     assert measure([1, 2], 3) is None
     assert measure([1, 2, 3], 3) is not None
-    with pytest.raises(ValueError, match="n=0: allowed is an integer of at least 1"):
+    with pytest.raises(ValueError, match="n must be an integer of at least 1, got 0"):
         measure([1], 0)
 
 

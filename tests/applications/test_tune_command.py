@@ -190,7 +190,7 @@ def test_the_same_command_goes_on_behind_an_interrupt(
     assert not out.exists()
     resumed = tune(prompts, "--candidates", CANDIDATES, "--out", out)
     assert resumed.exit_code == 0, resumed.output
-    assert "goes on behind 4 measurements" in resumed.stderr
+    assert "continues after 4 measurements" in resumed.stderr
     assert len(known_speeds) == 12
     again = tune(prompts, "--candidates", CANDIDATES, "--out", out, "--json")
     assert again.exit_code == 0
@@ -240,18 +240,18 @@ def test_a_preset_names_its_mode_and_what_was_measured() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--candidates", "warp"), "unknown method 'warp'"),
-        (("--candidates", "plain"), "at least one besides plain"),
-        (("--candidates", "prompt_lookup"), "allowed are lookahead:level=N:window=W:guesses=G and auto:budget=B"),
-        (("--candidates", "auto"), "candidate 'auto': allowed are"),
+        (("--candidates", "warp"), "a method must be one of"),
+        (("--candidates", "plain"), "must have at least one label besides plain, got 'plain'"),
+        (("--candidates", "prompt_lookup"), "must be lookahead:level=N:window=W:guesses=G or auto:budget=B, got"),
+        (("--candidates", "auto"), "a candidate must be lookahead"),
         (("--candidates", "auto:budget=0"), "budget=0"),
         (("--candidates", "lookahead:window=0"), "window=0"),
         (("--candidates", "auto:budget=5000"), "budget=5000"),
         (("--n", "5", "--repeats", "9"), "must give at least 6 prompts that fit the model, got 5"),
         (("--prompts", "missing.jsonl"), "missing.jsonl: cannot be read"),
-        (("--out", "mine.txt"), "mine.txt: allowed are files that end in .json"),
-        (("--picture", "mine.gif"), "mine.gif: allowed are files that end in .pdf, .png, .svg"),
-        (("--picture", "nowhere/mine.png"), "there is no folder"),
+        (("--out", "mine.txt"), "--out must end in .json, got"),
+        (("--picture", "mine.gif"), "--picture must end in .pdf or .png or .svg, got"),
+        (("--picture", "nowhere/mine.png"), "--picture must be in a folder that exists, got"),
         (("--max-new-tokens", "1"), "--max-new-tokens"),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_file_that_is_no_tuning_s_is_not_replaced(prompts: Path, tmp_path: Pat
     out.write_text("kept")
     result = tune(prompts, "--out", out)
     assert result.exit_code == 2
-    assert "config.json: is there already" in result.stderr
+    assert "config.json, which exists; --overwrite replaces it" in result.stderr
     assert out.read_text() == "kept"
 
 
@@ -295,7 +295,7 @@ def test_models_that_lade_decodes_plainly_are_told(
     monkeypatch.setattr(tuning, "run_task", run_task)
     result = tune(prompts, "--candidates", CANDIDATES, "--out", tmp_path / "mine.json")
     assert result.exit_code == 1
-    assert "decodes plainly here, nothing to tune: it cannot be branched" in result.stderr
+    assert "lade falls back to plain decoding: it cannot be branched" in result.stderr
 
 
 # Candidates and the picture

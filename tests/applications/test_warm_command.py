@@ -34,7 +34,7 @@ def test_a_second_run_computes_nothing(table_folder: Path) -> None:
     (path,) = table_folder.iterdir()
     written = path.stat().st_mtime_ns, path.stat().st_ino
     second = run(STORIES, "--top", 4)
-    assert second.stdout == first.stdout.replace("computed", "already there, computed")
+    assert second.stdout == first.stdout.replace("computed", "found in the cache, computed")
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == written
     third = run(STORIES, "--top", 8)
     assert "8 tokens after each of 512 entries and " in third.stdout
@@ -62,4 +62,4 @@ def test_a_folder_that_takes_no_table_is_an_error(table_folder: Path) -> None:
     table_folder.write_text("a file where the folder should be")
     result = run(STORIES)
     assert result.exit_code == 1
-    assert "no folder for the table" in result.stderr
+    assert "the table's folder cannot be made" in result.stderr

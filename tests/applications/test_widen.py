@@ -65,7 +65,7 @@ def test_a_model_with_other_logits_is_not_written(dtype: str, tmp_path: Path, mo
     monkeypatch.setattr("lade.models.widen.widen", torch.no_grad()(broken))
     result = run(STORIES, tmp_path / "wide", "--hidden", 128, "--dtype", dtype)
     assert result.exit_code == 1
-    assert re.search(r"logits differ by [\d.e+-]+, rounding explains [\d.e+-]+; nothing was written", result.stderr)
+    assert re.search(r"logits differ by [\d.e+-]+, rounding explains [\d.e+-]+; nothing is written", result.stderr)
     assert not any((tmp_path / "wide").iterdir())
 
 
@@ -74,6 +74,6 @@ def test_wrong_sizes_and_full_folders_are_refused(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "hidden_size must be at least 64" in result.stderr
     (tmp_path / "wide" / "file").touch()
-    assert "a new or empty folder is needed" in run(STORIES, tmp_path / "wide").stderr
-    assert "cannot be made" in run(STORIES, tmp_path / "wide" / "file").stderr
+    assert "OUT must be a new or empty folder, got" in run(STORIES, tmp_path / "wide").stderr
+    assert "OUT must be a folder that can be made, got" in run(STORIES, tmp_path / "wide" / "file").stderr
     assert "nowhere" in run(tmp_path / "nowhere", tmp_path / "other").stderr

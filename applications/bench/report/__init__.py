@@ -1,6 +1,6 @@
-"""What a bench found, from its files alone: a summary, Markdown, pictures and one HTML page."""
+"""The report of a bench, from its files alone: a summary, Markdown, plots and one HTML page."""
 
 from lade.applications.bench.report.files import build
-from lade.applications.bench.report.report import Report
+from lade.applications.bench.report.report import BenchReport
 
-__all__ = ["Report", "build"]
+__all__ = ["BenchReport", "build"]

@@ -1,15 +1,15 @@
-"""What became of drafts, in grids: by source and by depth. Knows rows only."""
+"""Acceptance of drafts, as tables: by source and by depth. Knows rows only."""
 
 from collections.abc import Iterable
 
-from lade.applications.bench.report.grid import NO_INTERVAL, Grid, between, share
 from lade.applications.bench.report.rows import Row
+from lade.applications.bench.report.texttable import NO_INTERVAL, TextTable, between, share
 
-DEPTHS = 10  # columns of the grid by depth
+DEPTHS = 10  # columns of the table by depth
 
 
-def rates(rows: Iterable[Row]) -> Grid:
-    return Grid(
+def rates(rows: Iterable[Row]) -> TextTable:
+    return TextTable(
         "Acceptance rate and block efficiency",
         "α: places with drafts at which one of them was accepted; τ: tokens that a step emitted, the model's own "
         f"included. Both with 95% intervals over prompts; {NO_INTERVAL}.",
@@ -29,8 +29,8 @@ def rates(rows: Iterable[Row]) -> Grid:
     )
 
 
-def sources(rows: Iterable[Row]) -> Grid:
-    return Grid(
+def sources(rows: Iterable[Row]) -> TextTable:
+    return TextTable(
         "Acceptance by source",
         "Draft tokens sent through the model, those compared with its choice, and those that it chose; acceptance: "
         "accepted / verified.",
@@ -53,10 +53,10 @@ def sources(rows: Iterable[Row]) -> Grid:
     )
 
 
-def depths(rows: Iterable[Row]) -> Grid:
+def depths(rows: Iterable[Row]) -> TextTable:
     telling = [row for row in rows if row.verified_by_depth]
     deepest = min(DEPTHS, max((max(row.verified_by_depth) for row in telling), default=0))
-    return Grid(
+    return TextTable(
         "Acceptance by depth",
         "Accepted / verified draft tokens by distance from the last token of the text"
         f"{f', down to {DEPTHS}' if deepest == DEPTHS else ''}.",

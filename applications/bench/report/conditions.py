@@ -1,4 +1,4 @@
-"""Under what a method ran: runs are only pooled and compared within one condition. Knows records only."""
+"""Conditions of runs; runs are pooled and compared within one condition only. Knows records only."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from lade.applications.bench.records import Record
 
 @dataclass(frozen=True, order=True)
 class Condition:
-    """What a bench varies besides methods and tasks."""
+    """The varied settings besides methods and tasks."""
 
     temperature: float
     batch: int
-    context: int | None  # the prompt tokens that the run asked for; None where prompts keep their own length
+    context: int | None  # tokens that every prompt is cut or filled to; None: prompts keep their length
 
     def __str__(self) -> str:
         return self.named()
 
     def named(self, without: str = "") -> str:
-        """All that is set, but for one field."""
+        """All fields that are set, except one."""
         parts = {
             "temperature": f"temperature {self.temperature:g}",
             "batch": f"batch {self.batch}",
@@ -32,7 +32,7 @@ def condition_of(record: Record) -> Condition:
 
 
 def by_condition(records: Iterable[Record]) -> dict[Condition, list[Record]]:
-    """The smallest temperature, batch and context first."""
+    """Records by condition, in increasing order of temperature, batch and context."""
     found: dict[Condition, list[Record]] = {}
     for record in records:
         found.setdefault(condition_of(record), []).append(record)

@@ -1,17 +1,26 @@
-"""Everything else that rows tell, in grids: speed, time, memory, single prompts. Knows rows only."""
+"""Tables of speed, time, memory and single prompts. Knows rows only."""
 
 from collections.abc import Iterable, Sequence
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.acceptance import depths, rates, sources
-from lade.applications.bench.report.grid import FEW, NO_INTERVAL, NONE, Grid, mebibytes, ratio_between, seconds, versus
 from lade.applications.bench.report.rows import Row
 from lade.applications.bench.report.same_text import audit, partings, scores
 from lade.applications.bench.report.texts import texts
+from lade.applications.bench.report.texttable import (
+    FEW,
+    NO_INTERVAL,
+    NONE,
+    TextTable,
+    mebibytes,
+    ratio_between,
+    seconds,
+    versus,
+)
 
 
-def detail_grids(rows: Sequence[Row], records: Sequence[Record]) -> list[Grid]:
-    """Of one condition; what no row has anything to say on is left out."""
+def detail_tables(rows: Sequence[Row], records: Sequence[Record]) -> list[TextTable]:
+    """The tables of one condition, without empty ones."""
     found = (
         figures(rows),
         times(rows),
@@ -24,12 +33,12 @@ def detail_grids(rows: Sequence[Row], records: Sequence[Record]) -> list[Grid]:
         texts(rows),
         single_prompts(rows),
     )
-    return [grid for grid in found if grid.rows]
+    return [table for table in found if table.rows]
 
 
-def figures(rows: Sequence[Row]) -> Grid:
+def figures(rows: Sequence[Row]) -> TextTable:
     others = list(dict.fromkeys(label for row in rows for label in row.baseline_ratios))
-    return Grid(
+    return TextTable(
         "Tokens per step and speed",
         "S: new tokens / forwards after the prefill; T: tokens of a row in such a forward; repeated 4-grams: their "
         "share in the new tokens, since text that runs in circles is easily guessed; ratios with 95% intervals, to "
@@ -57,8 +66,8 @@ def figures(rows: Sequence[Row]) -> Grid:
     )
 
 
-def times(rows: Sequence[Row]) -> Grid:
-    return Grid(
+def times(rows: Sequence[Row]) -> TextTable:
+    return TextTable(
         "Time and memory",
         "A call and its first token: medians. Model, host and, as part of it, drafting: shares of the time after the "
         "prefill. Peak: allocated on the device during the call, weights included. Warm table: its cost, once.",
@@ -93,10 +102,10 @@ def times(rows: Sequence[Row]) -> Grid:
     )
 
 
-def single_prompts(rows: Iterable[Row]) -> Grid:
-    """Only of prompts that ran often enough for an interval of their own."""
+def single_prompts(rows: Iterable[Row]) -> TextTable:
+    """Only methods with prompts that ran often enough for a confidence interval."""
     repeated = [row for row in rows if any(speed.low is not None for speed in row.prompts.values())]
-    return Grid(
+    return TextTable(
         "Single prompts",
         "Ratios to plain decoding, or to what stands behind the method, prompt by prompt, each with the 95% interval "
         f"over its runs; {FEW}: no interval, since it ran fewer times; surely slower: the upper end is below 1. "

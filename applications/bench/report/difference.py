@@ -1,4 +1,4 @@
-"""What differs between two runs of a bench, prompt by prompt: B over A. Knows records only."""
+"""Differences between two runs of a bench, prompt by prompt: B over A. Knows records only."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,12 +11,12 @@ from lade.applications.bench.report.conditions import Condition, condition_of
 from lade.applications.bench.report.ratios import PromptKey, calls_of, over_prompts
 from lade.applications.interval import ENOUGH, Estimate
 
-SHOWN = 5  # prompts that a line names
+MAX_NAMED = 5  # prompts in a line
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What runs of A and B share to be compared. Repeats of one trial are pooled by their median."""
+class TrialKey:
+    """What runs of A and B must share to be compared. Repeats are pooled by their median."""
 
     task: str
     condition: Condition
@@ -31,7 +31,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Runs:
-    """The repeats of a trial, and those of what the method is compared with beside them."""
+    """The repeats of a trial, and those of the method's baseline."""
 
     own: Mapping[int, Record]
     beside: Mapping[int, Record]
@@ -42,7 +42,7 @@ class Runs:
 
     @property
     def speed_ratio(self) -> float | None:
-        """To plain decoding, or to what it is compared with instead, repeat by repeat."""
+        """The ratio to the baseline, repeat by repeat."""
         values = [
             record.tokens_per_second / self.beside[repeat].tokens_per_second
             for repeat, record in self.own.items()
@@ -52,8 +52,8 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Change:
-    """One method on one task, or on all, under one condition. Intervals are of the ratios B / A, over prompts."""
+class Difference:
+    """One method on one task, or on all, under one condition. Estimates are ratios B / A, over prompts."""
 
     task: str | None  # None: all of them
     method: str
@@ -63,26 +63,26 @@ class Change:
     context: int | None
     prompts: int
     turns: int
-    units: int  # that are resampled: prompts, or whole batches of them
+    units: int  # of the bootstrap: prompts, or whole batches
     tokens_per_step: Estimate | None
     tokens_per_second: Estimate | None
-    speed_ratio: Estimate | None  # of the ratios to what the method is compared with
+    speed_ratio: Estimate | None  # of the ratios to the baseline
     texts_changed: int  # turns
     scores_gained: int
     scores_lost: int
 
     @property
     def slower(self) -> bool:
-        """Surely. The ratio to plain decoding decides where there is one: a slower machine slows both.
+        """Whether it is surely slower, by the ratio to the baseline if there is one: a slower machine slows both.
 
-        Plain decoding itself is transformers', and never blamed.
+        Always false for plain decoding, which is transformers'.
         """
         decisive = self.speed_ratio or self.tokens_per_second
         return self.method != PLAIN and decisive is not None and decisive.below(1)
 
     @property
     def verdict(self) -> str:
-        """What is surely different: an interval of enough prompts that leaves out 1."""
+        """The sure differences: those whose confidence interval excludes 1."""
         ratio = f"× {self.compared_with}"
         named = {"S": self.tokens_per_step, "tokens/s": self.tokens_per_second, ratio: self.speed_ratio}
         told = {name: estimate for name, estimate in named.items() if estimate is not None}
@@ -96,10 +96,10 @@ class Change:
         return ", ".join(sure) or "no difference"
 
 
-def trials_of(records: Iterable[Record]) -> dict[Trial, Runs]:
-    found: dict[Trial, dict[int, Record]] = defaultdict(dict)
+def trials_of(records: Iterable[Record]) -> dict[TrialKey, Runs]:
+    found: dict[TrialKey, dict[int, Record]] = defaultdict(dict)
     for record in records:
-        trial = Trial(record.task, condition_of(record), record.method, record.prompt_id, record.turn)
+        trial = TrialKey(record.task, condition_of(record), record.method, record.prompt_id, record.turn)
         found[trial][record.repeat] = record
     nothing: dict[int, Record] = {}
     return {
@@ -108,14 +108,14 @@ def trials_of(records: Iterable[Record]) -> dict[Trial, Runs]:
     }
 
 
-Pairs = Mapping[Trial, tuple[Runs, Runs]]
+Pairs = Mapping[TrialKey, tuple[Runs, Runs]]
 
 
-def changes(a: Mapping[Trial, Runs], b: Mapping[Trial, Runs]) -> list[Change]:
-    """By task, condition and method in the order of A; below them all tasks together, where there are several."""
+def differences(a: Mapping[TrialKey, Runs], b: Mapping[TrialKey, Runs]) -> list[Difference]:
+    """By task, condition and method in the order of A; then all tasks together, if there are several."""
     pairs = {trial: (runs, b[trial]) for trial, runs in a.items() if trial in b}
     tasks: list[str | None] = list(dict.fromkeys(trial.task for trial in pairs))
-    groups: dict[tuple[str | None, Condition, str], dict[Trial, tuple[Runs, Runs]]] = {}
+    groups: dict[tuple[str | None, Condition, str], dict[TrialKey, tuple[Runs, Runs]]] = {}
     for task in [*tasks, None] if len(tasks) > 1 else tasks:
         for trial, both in pairs.items():
             if task in (trial.task, None):
@@ -123,9 +123,9 @@ def changes(a: Mapping[Trial, Runs], b: Mapping[Trial, Runs]) -> list[Change]:
     return [change(task, condition, method, members) for (task, condition, method), members in groups.items()]
 
 
-def change(task: str | None, condition: Condition, method: str, pairs: Pairs) -> Change:
+def change(task: str | None, condition: Condition, method: str, pairs: Pairs) -> Difference:
     scores = [score for both in pairs.values() for score in score_pairs(*both)]
-    return Change(
+    return Difference(
         task=task,
         method=method,
         compared_with=next(record.compared_with for a, _ in pairs.values() for record in a.own.values()),
@@ -143,7 +143,7 @@ def change(task: str | None, condition: Condition, method: str, pairs: Pairs) ->
 
 
 def paired(pairs: Pairs, value: Callable[[Runs], float | None]) -> Estimate | None:
-    """The median of B / A over prompts; None where no pair has both."""
+    """The median of B / A over prompts; None if no pair has both values."""
     ratios: dict[PromptKey, list[float]] = defaultdict(list)
     for trial, (a, b) in pairs.items():
         before, after = value(a), value(b)
@@ -158,7 +158,7 @@ def score_pairs(a: Runs, b: Runs) -> list[tuple[bool, bool]]:
 
 
 def text_changed(a: Runs, b: Runs) -> bool:
-    """In any of the repeats. Records without a digest tell only how long their texts are."""
+    """Whether any repeat has another text. Records without a digest are compared by length."""
     both = [(a.own[repeat], b.own[repeat]) for repeat in a.own if repeat in b.own]
     return any(
         before.digest != after.digest if before.digest and after.digest else before.new_tokens != after.new_tokens
@@ -166,8 +166,8 @@ def text_changed(a: Runs, b: Runs) -> bool:
     )
 
 
-def only_in(one: Mapping[Trial, Runs], other: Mapping[Trial, Runs]) -> list[str]:
-    """What the other lacks: whole conditions, tasks and methods first, then prompts of what both have."""
+def only_in(one: Mapping[TrialKey, Runs], other: Mapping[TrialKey, Runs]) -> list[str]:
+    """What the other lacks: whole conditions, tasks and methods, then single prompts."""
     missing = [trial for trial in one if trial not in other]
     lines: list[str] = []
     for name in ("condition", "task", "method"):
@@ -182,5 +182,5 @@ def only_in(one: Mapping[Trial, Runs], other: Mapping[Trial, Runs]) -> list[str]
 
 
 def _counted(prompts: Sequence[str]) -> str:
-    more = f" and {len(prompts) - SHOWN} more" if len(prompts) > SHOWN else ""
-    return f"prompts {', '.join(prompts[:SHOWN])}{more}"
+    more = f" and {len(prompts) - MAX_NAMED} more" if len(prompts) > MAX_NAMED else ""
+    return f"prompts {', '.join(prompts[:MAX_NAMED])}{more}"

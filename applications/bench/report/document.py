@@ -1,26 +1,27 @@
-"""A report before it is Markdown or HTML: facts, notes, pictures, and grids in sections. Knows findings."""
+"""A report, before rendering: facts, notes, plots, and tables in sections. Knows findings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lade.applications.bench.report.details import detail_grids
+from lade.applications.bench.report.conditions import Condition
+from lade.applications.bench.report.details import detail_tables
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.grid import Grid
-from lade.applications.bench.report.layout import speed_grids
+from lade.applications.bench.report.layout import speed_tables
 from lade.applications.bench.report.pictures import Picture
+from lade.applications.bench.report.texttable import TextTable
 
-OF_THE_FOLDER = ("out",)  # a path of the machine that ran it
+LOCAL = ("out",)  # paths of the machine
 
 
 @dataclass(frozen=True)
 class Section:
     title: str
-    grids: list[Grid]
+    tables: list[TextTable]
 
 
 @dataclass(frozen=True)
-class Document:
+class ReportDocument:
     title: str
     facts: list[tuple[str, str]]
     notes: list[str]
@@ -28,24 +29,23 @@ class Document:
     pictures: Mapping[Picture, bytes]
 
 
-def document_of(findings: Findings, notes: Sequence[str], pictures: Mapping[Picture, bytes]) -> Document:
-    return Document(
+def document_of(findings: Findings, notes: Sequence[str], pictures: Mapping[Picture, bytes]) -> ReportDocument:
+    return ReportDocument(
         title_of(findings),
         list(facts(findings.run)),
         list(notes),
-        [
-            Section(
-                str(condition),
-                [*speed_grids(condition, findings), *detail_grids(findings.of(condition), findings.records[condition])],
-            )
-            for condition in findings.records
-        ],
+        [_section(condition, findings) for condition in findings.records],
         pictures,
     )
 
 
+def _section(condition: Condition, findings: Findings) -> Section:
+    details = detail_tables(findings.of(condition), findings.records[condition])
+    return Section(str(condition), [*speed_tables(condition, findings), *details])
+
+
 def title_of(findings: Findings) -> str:
-    """The model, its tasks and its prompts. A widened model is never shown without the word."""
+    """The model, its tasks and its prompts. A widened model is always labelled."""
     records = [record for members in findings.records.values() for record in members]
     prompts = {(record.task, record.prompt_id) for record in records}
     repeats = 1 + max(record.repeat for record in records)
@@ -55,9 +55,9 @@ def title_of(findings: Findings) -> str:
 
 
 def facts(run: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """What is known of the run, one line each; what lies in parts is named part by part."""
+    """The settings of the run as (dotted name, value)."""
     for name, value in run.items():
-        if name in OF_THE_FOLDER or value is None:
+        if name in LOCAL or value is None:
             continue
         if isinstance(value, Mapping):
             yield from facts(value, f"{prefix}{name}.")

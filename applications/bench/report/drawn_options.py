@@ -1,6 +1,6 @@
-"""Draws what an option of a method changes, where a run compares several settings of it. Needs matplotlib.
+"""Plots of speed and acceptance rate against an option, if a run has several values of it. Needs matplotlib.
 
-Knows findings and how labels write options; no method by name but plain decoding.
+Knows findings and the syntax of labels; knows only plain decoding by name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,16 +13,16 @@ from lade.applications.bench.report.findings import Findings
 from lade.applications.bench.report.rows import Speed
 from lade.applications.bench.report.style import GREY, few, from_zero, legends, looks, panels, whiskers
 
-TREE = "widths"  # the option that says how many candidates stand after each node
+TREE = "widths"  # the option with the candidates after each node
 
 
 @dataclass(frozen=True)
 class Line:
-    """Settings of one method that differ in one option only: its value -> the label."""
+    """Settings of one method that differ in one option only."""
 
-    name: str  # method and what its settings share
+    name: str  # the method and the shared settings
     option: str
-    labels: Mapping[float, str]
+    labels: Mapping[float, str]  # value -> label
 
 
 def settings_of(label: str) -> tuple[str, dict[str, str]]:
@@ -31,7 +31,7 @@ def settings_of(label: str) -> tuple[str, dict[str, str]]:
 
 
 def lines_of(labels: Iterable[str]) -> list[Line]:
-    """Every option that is a number and has several values where all else is the same."""
+    """The numeric options that have several values with all other options equal."""
     found: dict[tuple[str, str], dict[float, str]] = {}
     for label in labels:
         name, settings = settings_of(label)
@@ -53,7 +53,7 @@ def _number(value: str) -> float | None:
 
 
 def runtime(findings: Findings) -> Any | None:
-    """Milliseconds per new token against every option that was varied, all tasks together; None where none was."""
+    """Milliseconds per new token against every varied option, all tasks together; None without one."""
     lines = lines_of(findings.methods)
     wanted = [(c, option) for c in findings.records for option in dict.fromkeys(line.option for line in lines)]
     if not wanted:
@@ -84,12 +84,12 @@ def cost(speed: Speed) -> float:
 
 
 def acceptance(findings: Findings) -> Any | None:
-    """The acceptance rate against the candidates after a node; None where no two such trees ran."""
+    """The acceptance rate against the candidates after the root; None with fewer than two trees."""
     trees = [label for label in findings.methods if TREE in settings_of(label)[1]]
     conditions = [c for c in findings.records if len(_rated(trees, findings, c)) > 1]
     if not conditions:
         return None
-    names = {_family(label): label for label in reversed(trees)}  # its first one
+    names = {_family(label): label for label in reversed(trees)}  # the first label
     look = looks(findings.methods)
     figure, axes = panels([str(condition) for condition in conditions], 7.5, 3.4)
     for panel, condition in zip(axes, conditions, strict=True):
@@ -104,7 +104,7 @@ def acceptance(findings: Findings) -> Any | None:
 
 
 def _tree_line(panel: Any, name: str, look: Any, points: list[Any]) -> None:
-    """Each point under its tree's widths."""
+    """One line; each point is labelled with the tree's widths."""
     if not points:
         return
     first, rates = [point[0] for point in points], [point[-1] for point in points]
@@ -121,7 +121,7 @@ def widths_of(label: str) -> tuple[int, str]:
 
 
 def _family(label: str) -> str:
-    """What trees of a line share: the method, its other settings, and how deep they are."""
+    """The shared part of a line's trees: the method, its other settings, and the depth."""
     name, settings = settings_of(label)
     depth = len(settings.pop(TREE).split("-"))
     return ":".join([name, *(f"{option}={value}" for option, value in settings.items())]) + f", depth {depth}"

@@ -1,6 +1,6 @@
-"""Draws speed ratios: by task, and against what else a run varied. Knows findings; needs matplotlib.
+"""Plots of speed ratios: by task, by context, by batch. Knows findings; needs matplotlib.
 
-Ratios to different baselines never share axes.
+Ratios to different baselines have different axes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from lade.applications.interval import Estimate
 
 
 def by_task(findings: Findings) -> Any | None:
-    """A group of bars for every task; axes for every condition and baseline. None where nothing was compared."""
+    """A group of bars for every task; axes for every condition and baseline. None without a comparison."""
     groups = [(c, baseline) for c in findings.records for baseline in baselines(findings.of(c))]
     if not groups:
         return None
@@ -35,7 +35,7 @@ def by_task(findings: Findings) -> Any | None:
 
 
 def baselines(speeds: Sequence[Speed]) -> list[str]:
-    """What other methods of these were compared with, plain decoding first."""
+    """The baselines of the other methods, plain decoding first."""
     found = dict.fromkeys(speed.compared_with for speed in speeds if compares(speed, speed.compared_with))
     return sorted(found, key=lambda baseline: baseline != PLAIN)
 
@@ -53,7 +53,7 @@ def ratio_to(baseline: str) -> str:
 
 
 def _bars(panel: Any, look: Look, rows: Sequence[Row], tasks: list[str], offset: float, width: float) -> None:
-    """One method's, with the intervals as whiskers."""
+    """The bars of one method, with confidence intervals as whiskers."""
     found = [(tasks.index(row.task), row.speed_ratio) for row in rows]
     ratios = {at: ratio for at, ratio in found if ratio is not None}
     panel.bar(
@@ -78,7 +78,7 @@ def against_batch(findings: Findings) -> Any | None:
 
 
 def _against(name: str, label: str, findings: Findings) -> Any | None:
-    """A line for every method over all tasks; None where no two conditions differ in only this."""
+    """A line for every method over all tasks; None if no two conditions differ in only this field."""
     groups = _groups(name, findings)
     if not groups:
         return None
@@ -99,7 +99,7 @@ def _against(name: str, label: str, findings: Findings) -> Any | None:
 
 
 def _groups(name: str, findings: Findings) -> dict[tuple[str, str], list[Condition]]:
-    """Conditions that differ in only this, by what they share and the baseline: where there are several."""
+    """Groups of conditions that differ in only this field, by shared fields and baseline."""
     found: dict[tuple[str, str], list[Condition]] = {}
     for condition in findings.records:
         if getattr(condition, name) is not None:

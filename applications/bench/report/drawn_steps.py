@@ -1,4 +1,4 @@
-"""Draws what steps gave and what they cost. Knows findings; needs matplotlib."""
+"""Plots of tokens per step and of the cost of forwards. Knows findings; needs matplotlib."""
 
 import math
 from collections import defaultdict
@@ -12,11 +12,11 @@ from lade.applications.bench.report.pooling import forwards, pooled
 from lade.applications.bench.report.rows import Row, baselines, by
 from lade.applications.bench.report.style import Look, from_zero, legends, looks, panels
 
-OUTLYING = 3  # times the highest median of costs: what lies above is not drawn
+OUTLIER = 3  # times the highest median cost: points above are not shown
 
 
 def accepted_lengths(findings: Findings) -> Any | None:
-    """Shares of steps by the tokens that they emitted, over all tasks; None where no method that drafts told."""
+    """Shares of steps by emitted tokens, over all tasks; None if no method that drafts reports them."""
     conditions = [c for c in findings.records if any(map(tells, findings.of(c)))]
     if not conditions:
         return None
@@ -40,7 +40,7 @@ def accepted_lengths(findings: Findings) -> Any | None:
 
 
 def tells(row: Row) -> bool:
-    """Of steps that could emit several tokens: plain decoding's single ones would only hide them."""
+    """Whether it drafts and reports accepted lengths; plain decoding's single tokens would hide the others."""
     return bool(row.proposed and row.accepted_lengths)
 
 
@@ -50,10 +50,10 @@ def _label(method: str, rows: Sequence[Row], mean: float) -> str:
 
 
 def cost_curve(findings: Findings) -> Any | None:
-    """What a forward costs against the tokens in it: a point for every run at its mean forward, and their medians.
+    """The cost of a forward against its tokens: a point per run, at its mean forward, and the medians.
 
-    Where costs grow evenly with width, a run's mean forward costs the mean of its forwards. Baselines are outside the
-    medians: their forwards may be compiled.
+    If the cost is linear in the width, the mean forward costs the mean of the forwards. Baselines are not in the
+    medians, because their forwards may be compiled.
     """
     timed = {c: [r for r in records if forwards(r)] for c, records in findings.records.items()}
     timed = {condition: records for condition, records in timed.items() if records}
@@ -61,7 +61,7 @@ def cost_curve(findings: Findings) -> Any | None:
         return None
     figure, axes = panels([str(condition) for condition in timed], 7.5, 3.4)
     curves = [curve_of(records) for records in timed.values()]
-    highest = OUTLYING * max((cost for curve in curves for _, cost in curve), default=math.inf)
+    highest = OUTLIER * max((cost for curve in curves for _, cost in curve), default=math.inf)
     for panel, records, curve in zip(axes, timed.values(), curves, strict=True):
         _costs(panel, records, looks(findings.methods))
         if curve:
@@ -75,7 +75,7 @@ def cost_curve(findings: Findings) -> Any | None:
 
 
 def curve_of(records: Sequence[Record]) -> list[tuple[float, float]]:
-    """The medians of all but the baselines' runs."""
+    """The medians of all runs except the baselines'."""
     apart = baselines(records)
     return medians([mean_forward(record) for record in records if record.method not in apart])
 
@@ -90,7 +90,7 @@ def _costs(panel: Any, records: Sequence[Record], look: Mapping[str, Look]) -> N
 
 
 def _cut(panel: Any, costs: Sequence[float], highest: float) -> None:
-    """One run that the machine held up must not flatten all others; what is not shown is told."""
+    """Cut off outliers, which would flatten all other points; a label counts them."""
     above = sum(cost > highest for cost in costs)
     if above:
         panel.set_ylim(0, highest)
@@ -98,14 +98,14 @@ def _cut(panel: Any, costs: Sequence[float], highest: float) -> None:
 
 
 def mean_forward(record: Record) -> tuple[float, float]:
-    """Tokens of a row in it, and its milliseconds."""
+    """The mean tokens of a row per forward, and the mean milliseconds."""
     count = forwards(record)
     tokens = sum(width * times for width, times in record.widths.items()) / count
     return tokens or record.mean_forward_tokens or 1.0, 1e3 * record.model_seconds / count
 
 
 def medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of the points in every doubling of the width, the narrowest first."""
+    """The medians of the points in every doubling of the width, in increasing order."""
     bins: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for width, cost in points:
         bins[round(math.log2(width))].append((width, cost))

@@ -1,6 +1,6 @@
-"""How well drafts were chosen: acceptance rate and block efficiency, with intervals over prompts. Knows records only.
+"""Acceptance rate and block efficiency, with confidence intervals over prompts. Knows records only.
 
-The two figures are Leviathan et al.'s (arXiv 2211.17192).
+Both are defined by Leviathan et al. (arXiv 2211.17192).
 """
 
 from collections import defaultdict
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lade.applications.bench.records import Record
-from lade.applications.bench.report.ratios import Call, PromptKey, calls_of
+from lade.applications.bench.report.ratios import CallKey, PromptKey, calls_of
 from lade.applications.interval import Estimate, pooled_ratio
 
-Parts = Callable[[Record], tuple[float, float]]  # a part, and the whole it is of
+Parts = Callable[[Record], tuple[float, float]]  # numerator and denominator
 
 
 def efficiency(own: Iterable[Record]) -> dict[str, Any]:
-    """Of one method's records: alpha, and tau where it drafts."""
+    """Alpha and tau of one method's records; None if it does not draft."""
     drafting = [record for record in own if record.verified_by_depth]
     calls = calls_of(drafting)
     return {
@@ -25,19 +25,19 @@ def efficiency(own: Iterable[Record]) -> dict[str, Any]:
 
 
 def accepted_places(record: Record) -> tuple[float, float]:
-    """Places with drafts where one was accepted, and places with drafts."""
+    """Places with an accepted draft, and places with drafts."""
     return sum(record.accepted_by_depth.values()), sum(record.verified_by_depth.values())
 
 
 def emitted(record: Record) -> tuple[float, float]:
-    """Tokens that steps emitted, and steps."""
+    """Emitted tokens, and steps."""
     lengths = record.accepted_lengths
     return sum(length * steps for length, steps in lengths.items()), sum(lengths.values())
 
 
-def over_calls(records: Iterable[Record], calls: Mapping[PromptKey, Call], parts: Parts) -> Estimate | None:
-    """Sums over sums; prompts are resampled, those of a batch together. None where there is no whole."""
-    sums: dict[Call, list[float]] = defaultdict(lambda: [0.0, 0.0])
+def over_calls(records: Iterable[Record], calls: Mapping[PromptKey, CallKey], parts: Parts) -> Estimate | None:
+    """Sum over sum; the bootstrap resamples prompts, those of a batch together. None for a denominator of 0."""
+    sums: dict[CallKey, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for record in records:
         part, whole = parts(record)
         mine = sums[calls[record.task, record.prompt_id]]

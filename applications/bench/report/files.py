@@ -1,4 +1,4 @@
-"""Makes a run's whole report from the files in its folder, and writes it there. Runs no model."""
+"""Makes a run's report from the files in its folder, and writes it there. Runs no model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,34 +12,34 @@ from lade.applications.bench.report.notes import notes_of
 from lade.applications.bench.report.page import page
 from lade.applications.bench.report.pictures import PICTURES, Picture, drawn
 from lade.applications.bench.report.remarks import remarks
-from lade.applications.bench.report.report import Report
+from lade.applications.bench.report.report import BenchReport
 from lade.applications.bench.report.results import read_results
 from lade.applications.bench.report.rows import Row
 from lade.applications.bench.report.terminal import table_of
 from lade.files.atomic import put_in_place
 from lade.files.regularfile import MEBIBYTE, naming, read_bytes
 
-LARGEST = 16 * MEBIBYTE  # of a picture
+MAX_BYTES = 16 * MEBIBYTE  # of a plot
 SUMMARY, MARKDOWN, PAGE = "summary.json", "report.md", "report.html"
-UNDRAWN = "they need matplotlib; pip install 'lade[plot]', then `lade bench-report`"
-NO_PICTURES = f"no pictures: {UNDRAWN}"
-OLD_PICTURES = f"the pictures are an earlier report's, and no new ones were drawn: {UNDRAWN}"
+NO_MATPLOTLIB = "they need matplotlib; pip install 'lade[plot]', then `lade bench-report`"
+NO_PICTURES = f"no pictures: {NO_MATPLOTLIB}"
+OLD_PICTURES = f"the pictures are an earlier report's, and no new ones were drawn: {NO_MATPLOTLIB}"
 
 
-def build(folder: Path) -> Report:
-    """Write summary.json, report.md, report.html and the pictures into the folder of a run.
+def build(folder: Path) -> BenchReport:
+    """Write summary.json, report.md, report.html and the plots into the folder of a run.
 
-    Needs results.jsonl and run.json there, of a run that ended or was interrupted, and nothing else.
+    Needs only results.jsonl and run.json there, of a complete or interrupted run.
 
     Raises:
-        ValueError: one of the two cannot be used; names the file, and in it the line and the field.
+        ValueError: one of the two is invalid; names the file, the line and the field.
     """
     findings = find(read_results(folder))
     new = _draw(findings)
     pictures = _drawn_before(folder) if new is None else new
     told = [*remarks(findings), *([] if new is not None else [OLD_PICTURES if pictures else NO_PICTURES])]
     document = document_of(findings, told, pictures)
-    report = Report(
+    report = BenchReport(
         head=findings.run | {"overall": overall(findings)},
         table=table_of(findings.rows, title_of(findings)),
         notes=notes_of(findings.rows) + told,
@@ -68,7 +68,7 @@ def overall(findings: Findings) -> list[dict[str, Any]]:
 
 
 def _draw(findings: Findings) -> dict[Picture, bytes] | None:
-    """None where they cannot be drawn here; then those of an earlier report stay."""
+    """The plots; None without matplotlib. Those of an earlier report are kept then."""
     try:
         return drawn(findings)
     except ImportError:
@@ -76,18 +76,18 @@ def _draw(findings: Findings) -> dict[Picture, bytes] | None:
 
 
 def _drawn_before(folder: Path) -> dict[Picture, bytes]:
-    """The pictures that an earlier report left in the folder."""
+    """The plots of an earlier report in the folder."""
     there = (picture for picture in PICTURES if (folder / picture.name).is_file())
     return {picture: _read(folder / picture.name) for picture in there}
 
 
 def _read(path: Path) -> bytes:
     with naming(path):
-        return read_bytes(path, LARGEST)
+        return read_bytes(path, MAX_BYTES)
 
 
 def _put_pictures(folder: Path, pictures: Mapping[Picture, bytes]) -> None:
-    """What an earlier report drew and this one has nothing to draw of goes."""
+    """Write the plots; those of an earlier report that this one does not have are removed."""
     for picture in PICTURES:
         if picture in pictures:
             put_in_place(folder / picture.name, pictures[picture])

@@ -1,4 +1,4 @@
-"""Every figure of a run, computed once from its records: what the tables, the pictures and the summary say."""
+"""All figures of a run, computed once from its records, for the tables, the plots and the summary."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,6 @@
-"""The speed-ups in Spec-Bench's layout: a row for each method, a column for each kind of text, all of them last.
+"""Speed-ups in the layout of Spec-Bench's leaderboard (arXiv 2401.07851): rows are methods, columns are tasks.
 
-Knows records, no method by name. The layout is that of the leaderboard of arXiv 2401.07851.
+Knows records, no method by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.grid import NO_INTERVAL, NONE, Grid, ratio, ratio_between
 from lade.applications.bench.report.rows import Speed, by, speeds
+from lade.applications.bench.report.texttable import NO_INTERVAL, NONE, TextTable, ratio, ratio_between
 
 NOTE = (
     "Speed-ups over plain decoding in the same process (×, medians over prompts); #Mean accepted tokens: new tokens / "
@@ -19,23 +19,23 @@ NOTE = (
 )
 
 
-def speed_grids(condition: Condition, findings: Findings) -> list[Grid]:
-    """Tasks as columns, then the categories of every task that has several."""
+def speed_tables(condition: Condition, findings: Findings) -> list[TextTable]:
+    """A table with tasks as columns, then one with categories for every task that has several."""
     records = findings.records[condition]
-    found = [speed_grid("Speed by task", records, lambda record: record.task, findings.overall[condition])]
+    found = [speed_table("Speed by task", records, lambda record: record.task, findings.overall[condition])]
     for task, members in by(records, lambda record: record.task).items():
         if len({record.category for record in members}) > 1:
             title = f"Speed by category of {task}"
-            found.append(speed_grid(title, members, lambda record: record.category or NONE, speeds(members)))
+            found.append(speed_table(title, members, lambda record: record.category or NONE, speeds(members)))
     return found
 
 
-def speed_grid(
+def speed_table(
     title: str, records: Sequence[Record], column: Callable[[Record], str], overall: Mapping[str, Speed]
-) -> Grid:
+) -> TextTable:
     columns = {name: speeds(members) for name, members in by(records, column).items()}
     others = list(dict.fromkeys(label for speed in overall.values() for label in speed.baseline_ratios))
-    return Grid(
+    return TextTable(
         title,
         NOTE,
         ("Method", *columns, "#Mean accepted tokens", "Overall", *(f"Overall over {label}" for label in others)),

@@ -1,4 +1,4 @@
-"""What stands below the table, one line each, and only where there is something to say. Knows rows only."""
+"""Lines below the table, only where there is something to report. Knows rows only."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from lade.applications.bench.report.rows import Row
 
 
 def notes_of(rows: Sequence[Row]) -> list[str]:
-    """Several tasks or conditions would make a line for each of them of what the report's tables say better."""
+    """The notes; sources and drafting only for a single task and condition, since the report has tables of them."""
     single = len({(row.task, row.condition) for row in rows}) == 1
     return [*(sources(rows) + drafting(rows) if single else []), *fallbacks(rows), *partings(rows), *scores(rows)]
 
 
 def subject(row: Row, rows: Sequence[Row]) -> str:
-    """Its method, with task and condition where the rows differ in them."""
+    """The row's method, with task and condition if the rows differ in them."""
     parts = [
         row.method,
         *([row.task] if len({other.task for other in rows}) > 1 else []),
@@ -22,7 +22,7 @@ def subject(row: Row, rows: Sequence[Row]) -> str:
 
 
 def sources(rows: Sequence[Row]) -> list[str]:
-    """What each source of drafts gave, the most accepted first."""
+    """Draft counts of each source, in decreasing order of accepted tokens."""
     return [
         f"{subject(row, rows)}: accepted/verified/proposed: "
         + ", ".join(

@@ -1,4 +1,4 @@
-"""The pictures of a run: one row each in `PICTURES`. Needs matplotlib, imported only where they are drawn."""
+"""The plots of a run, one row each in `PICTURES`. Needs matplotlib, imported when they are drawn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lade.applications.bench.report.style import png
 
 @dataclass(frozen=True)
 class Picture:
-    """A file in the run's folder. `draw` gives a figure, or None where the run has nothing to show of it."""
+    """A plot, a file in the run's folder. `draw` returns a figure, or None if the run has no data for it."""
 
     name: str
     caption: str
@@ -30,6 +30,6 @@ PICTURES = (
 
 
 def drawn(findings: Findings) -> dict[Picture, bytes]:
-    """As PNG. ImportError without matplotlib."""
+    """The plots as PNG. ImportError without matplotlib."""
     figures = {picture: picture.draw(findings) for picture in PICTURES}
     return {picture: png(figure) for picture, figure in figures.items() if figure is not None}

@@ -1,4 +1,4 @@
-"""Figures over the runs of one method, pooled: sums divided by sums. Knows records only."""
+"""Pooled figures of one method's runs: sums divided by sums. Knows records only."""
 
 import math
 from collections import Counter
@@ -39,12 +39,12 @@ def times(own: Sequence[Record], plain_forward: float) -> dict[str, Any]:
 
 
 def forwards(record: Record) -> int:
-    """Forwards of the record's call after the prefill: a row of a batch may have ended before the last of them."""
+    """Forwards of the call after the prefill; a row of a batch may end before the last one."""
     return sum(record.widths.values()) or record.steps
 
 
 def plain_forward(records: Sequence[Record]) -> float:
-    """Seconds of plain decoding's forward after the prefill; infinite where none was seen."""
+    """Seconds of plain decoding's forward after the prefill; infinite without one."""
     plain = [record for record in records if record.method == PLAIN]
     return quotient(sum(r.model_seconds for r in plain), sum(map(forwards, plain))) or math.inf
 
@@ -88,7 +88,7 @@ def scored_pairs(own: Sequence[Record], records: Sequence[Record]) -> Iterator[t
 
 
 def texts(own: Sequence[Record]) -> dict[str, Any]:
-    """Measures of the texts: averaged over a prompt's turns and repeats, then over prompts."""
+    """Measures of the texts, averaged over a prompt's turns and repeats, then over prompts."""
     by_prompt: dict[str | int, list[Record]] = {}
     for record in own:
         by_prompt.setdefault(record.prompt_id, []).append(record)

@@ -1,4 +1,4 @@
-"""Speed ratios of paired runs, and their intervals over prompts. Knows records only."""
+"""Speed ratios of paired runs, with confidence intervals over prompts. Knows records only."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,11 @@ from lade.applications.bench.records import Record
 from lade.applications.interval import Estimate, pooled_median
 
 PromptKey = tuple[str, str | int]  # task and prompt id
-Call = tuple[str, str | int]  # of a batch: task and the seed of its first run, which no other batch of the task has
+CallKey = tuple[str, str | int]  # of a batch: task and the seed of its first run, unique in the task
 
 
 def speed_ratios(records: Iterable[Record], method: str, baseline: str) -> dict[PromptKey, list[float]]:
-    """Per prompt: tokens per second of `method` over `baseline`'s, one ratio for each turn and repeat that has both.
+    """Per prompt: tokens per second of `method` over `baseline`'s, for each turn and repeat that has both.
 
     The records are of one condition.
     """
@@ -27,28 +27,28 @@ def speed_ratios(records: Iterable[Record], method: str, baseline: str) -> dict[
     return dict(ratios)
 
 
-def calls_of(records: Iterable[Record]) -> dict[PromptKey, Call]:
-    """What decoded each prompt: prompts of one batch share their calls, and with them every accident of timing."""
-    found: dict[PromptKey, Call] = {}
+def calls_of(records: Iterable[Record]) -> dict[PromptKey, CallKey]:
+    """The call that decoded each prompt; prompts of one batch share it, so their timings are not independent."""
+    found: dict[PromptKey, CallKey] = {}
     for record in sorted(records, key=lambda record: record.repeat):
         prompt = record.task, record.prompt_id
         found.setdefault(prompt, (record.task, record.seed) if record.batch > 1 else prompt)
     return found
 
 
-def over_prompts(ratios: Mapping[PromptKey, Sequence[float]], calls: Mapping[PromptKey, Call]) -> Estimate | None:
-    """The median of the prompts' medians and its 95% interval: prompts resampled, those of a batch together.
+def over_prompts(ratios: Mapping[PromptKey, Sequence[float]], calls: Mapping[PromptKey, CallKey]) -> Estimate | None:
+    """The median of the prompts' medians and its 95% interval, by bootstrap over prompts, those of a batch together.
 
     None without a ratio.
     """
     if not ratios:
         return None
-    groups: dict[Call, list[float]] = defaultdict(list)
+    groups: dict[CallKey, list[float]] = defaultdict(list)
     for prompt, values in ratios.items():
         groups[calls[prompt]].append(median(values))
     return pooled_median(list(groups.values()))
 
 
 def of_prompt(values: Sequence[float]) -> Estimate:
-    """One prompt's median over its turns and repeats, which are resampled."""
+    """One prompt's median over its turns and repeats, with its bootstrap interval."""
     return pooled_median([[value] for value in values])

@@ -1,12 +1,12 @@
-"""What run.json tells beyond figures: what was left out, and what an interrupted run has still to do."""
+"""Remarks from run.json: what is left out, and what an interrupted run still lacks."""
 
 from collections.abc import Iterator
 from math import prod
 
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.grid import FEW
 from lade.applications.bench.report.ratios import calls_of
 from lade.applications.bench.report.rows import by
+from lade.applications.bench.report.texttable import FEW
 from lade.applications.interval import ENOUGH
 
 
@@ -31,7 +31,7 @@ def remarks(findings: Findings) -> Iterator[str]:
 
 
 def unfinished(findings: Findings) -> Iterator[str]:
-    """What an interrupted run has not recorded yet."""
+    """The part of the run without records."""
     options = findings.run.get("options", {})
     for condition, records in findings.records.items():
         for task, counts in findings.run.get("tasks", {}).items():

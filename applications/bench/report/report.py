@@ -1,4 +1,4 @@
-"""What a bench found, ready to be shown and kept. Knows neither what was measured nor how."""
+"""A report, ready to print and to write. Knows no measurement."""
 
 import json
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from lade.files.atomic import put_in_place
 
 
 @dataclass(frozen=True)
-class Report:
-    """A table to read, and the figures behind it."""
+class BenchReport:
+    """A table for the terminal, and its figures."""
 
     head: dict[str, Any]  # model, machine, options, counts
     table: Table
     notes: list[str]
     rows: list[dict[str, Any]]
-    brief: list[dict[str, Any]]  # the rows as the terminal's JSON has them
-    path: Path  # where there is more to read
+    brief: list[dict[str, Any]]  # the rows for the JSON on stdout
+    path: Path  # of the full report
 
     def show(self, as_json: bool) -> None:
-        """The table, the notes and where the report lies; as JSON where that was asked for."""
+        """Print the table, the notes and the report's path; with `as_json` also JSON."""
         found = self.head | {"notes": self.notes, "table": self.brief}
         show(self.table, *self.notes, f"report: {self.path}", found=found, as_json=as_json)
 

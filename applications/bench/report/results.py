@@ -1,4 +1,4 @@
-"""What a run left in its folder, read back: its records and how it was made. Knows no statistics."""
+"""Reading a run's folder: its records and its run.json. Knows no statistics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 from lade.applications.bench.records import RESULTS, Record, read_records
 from lade.applications.bench.runfile import RUN, read_run
-from lade.base.shown import shown
+from lade.base.shown import invalid, shown
 
-PARTING = {"index": int, "gap": float, "ulps": float, "explained": bool}  # what the report reads of one
+PARTING = {"index": int, "gap": float, "ulps": float, "explained": bool}  # the fields that the report uses
 
 
 @dataclass(frozen=True)
 class Results:
-    """A run that ended or was interrupted."""
+    """A complete or interrupted run."""
 
     folder: Path
     run: dict[str, Any]
@@ -22,7 +22,7 @@ class Results:
 
 
 def read_results(folder: Path) -> Results:
-    """ValueError names the file, and in it the line and the field, that cannot be used."""
+    """ValueError names the file, the line and the invalid field."""
     path = folder / RESULTS
     records = some_records(path)
     for number, record in enumerate(records, 1):
@@ -33,10 +33,10 @@ def read_results(folder: Path) -> Results:
 
 
 def some_records(path: Path) -> list[Record]:
-    """At least one. ValueError names the file, the line and the field that cannot be used."""
+    """At least one record. ValueError names the file, the line and the invalid field."""
     records = read_records(path)
     if not records:
-        raise ValueError(f"{path}: holds no record")
+        raise ValueError(f"{path}: must hold at least one record")
     return records
 
 
@@ -44,24 +44,24 @@ def _check_parting(parting: dict[str, Any] | None, where: str) -> None:
     for name, kind in PARTING.items() if parting is not None else ():
         value = parting.get(name) if parting is not None else None
         if not isinstance(value, int if kind is int else (int, float) if kind is float else bool):
-            raise ValueError(f"{where}: parting.{name}={shown(value)}: {kind.__name__} is needed")
+            raise invalid(f"{where}: parting.{name}", kind.__name__, value)
 
 
 def check_run(run: Mapping[str, Any], path: Path) -> None:
-    """ValueError names the file and the field that has not the form in which a bench writes it."""
+    """ValueError names the file and the invalid field."""
     _check(run, {"model": str}, path)
     options = run.get("options", {})
     if not isinstance(options, Mapping):
-        raise ValueError(f"{path}: options={shown(options)}: an object is needed")
+        raise invalid(f"{path}: options", "an object", options)
     varied = {"repeats": int, "temperature": list, "batch": list, "context": list}
     _check(options, {name: kind for name, kind in varied.items() if name in options}, path, "options.")
     for name, parts in {"tasks": {"prompts": int, "skipped": int, "turns_left_out": int}, "left_out": None}.items():
         entries = run.get(name, {})
         if not isinstance(entries, Mapping):
-            raise ValueError(f"{path}: {name}={shown(entries)}: an object is needed")
+            raise invalid(f"{path}: {name}", "an object", entries)
         for key, entry in entries.items() if parts else ():
             if not isinstance(entry, Mapping):
-                raise ValueError(f"{path}: {name}.{key}={shown(entry)}: an object is needed")
+                raise invalid(f"{path}: {name}.{key}", "an object", entry)
             _check(entry, parts or {}, path, f"{name}.{key}.")
 
 
@@ -70,4 +70,4 @@ def _check(values: Mapping[str, Any], kinds: Mapping[str, type], path: Path, pre
         if name not in values:
             raise ValueError(f"{path}: the field {shown(prefix + name)} is missing")
         if not isinstance(values[name], kind) or isinstance(values[name], bool):
-            raise ValueError(f"{path}: {prefix}{name}={shown(values[name])}: {kind.__name__} is needed")
+            raise invalid(f"{path}: {prefix}{name}", kind.__name__, values[name])

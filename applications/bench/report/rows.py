@@ -1,6 +1,6 @@
-"""Turns records into rows: one method on one task under one condition.
+"""Rows from records: one method on one task under one condition.
 
-Knows records, and of the registry which methods are baselines; knows no method by name but plain decoding.
+Knows records, and which methods are baselines; knows only plain decoding by name.
 """
 
 from collections import Counter
@@ -18,21 +18,21 @@ from lade.applications.interval import Estimate
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast one method was on some of the records. Rates are pooled: sums divided by sums."""
+    """The speed of one method on some of the records. Rates are pooled: sums divided by sums."""
 
     method: str
     runs: int
     tokens_per_step: float  # the mean accepted tokens
     tokens_per_second: float  # of all rows of a batch together
-    compared_with: str  # plain decoding, unless the method decodes another distribution
-    speed_ratio: Estimate | None  # to that one; None where no run of it stands beside
-    baseline_ratios: dict[str, Estimate]  # to every other baseline that ran
-    acceptance_rate: Estimate | None  # alpha: places with drafts at which one was accepted; None without drafts
-    block_efficiency: Estimate | None  # tau: tokens that a step emitted
+    compared_with: str  # the baseline: plain decoding, unless the method decodes another distribution
+    speed_ratio: Estimate | None  # to the baseline; None without runs of it
+    baseline_ratios: dict[str, Estimate]  # to every other baseline
+    acceptance_rate: Estimate | None  # alpha: share of places with drafts where one is accepted; None without drafts
+    block_efficiency: Estimate | None  # tau: tokens emitted per step
 
     @property
     def named(self) -> str:
-        """The method and, where that is not plain decoding, what it is compared with."""
+        """The method, and its baseline if that is not plain decoding."""
         if self.compared_with == PLAIN:
             return self.method
         return f"{self.method} ({'alone' if self.compared_with == self.method else f'over {self.compared_with}'})"
@@ -47,15 +47,15 @@ class Row(Speed):
     batch: int
     context: int | None
     mean_forward_tokens: float
-    repeated_4grams: float  # the mean share in the new tokens: loops flatter every figure of acceptance
+    repeated_4grams: float  # mean share in the new tokens; repetition raises every acceptance figure
     text_measures: dict[str, float]  # of the new tokens, averaged over prompts
-    log_likelihood: float | None  # under the reference model, a token's mean, averaged over prompts
+    log_likelihood: float | None  # mean per token under the reference model, averaged over prompts
     latency_seconds: float  # of a call; the median
     first_token_seconds: float  # the median
     model_share: float  # of the time after the prefill
     host_share: float
-    drafting_share: float  # the part of the host's that chose what to draft
-    draft_microseconds: float  # to choose what one step drafts
+    drafting_share: float  # the part of the host's time spent on drafting
+    draft_microseconds: float  # of drafting, per step
     draft_share: float  # of plain decoding's forward after the prefill
     peak_memory_bytes: int | None
     proposed: dict[str, int]  # by source of drafts
@@ -63,18 +63,18 @@ class Row(Speed):
     accepted: dict[str, int]
     verified_by_depth: dict[int, int]
     accepted_by_depth: dict[int, int]
-    accepted_lengths: dict[int, int]  # tokens that a step emitted: how many steps
-    identical: int  # runs with the tokens of what it is compared with
-    divergences: int  # greedy runs that leave plain decoding's
-    unexplained: int  # those of them where the audit finds no near-tie
-    widest_gap: float  # between the two best tokens, where a run leaves them
+    accepted_lengths: dict[int, int]  # tokens emitted by a step -> number of steps
+    identical: int  # runs with the baseline's tokens
+    divergences: int  # greedy runs that differ from plain decoding
+    unexplained: int  # divergences without a near-tie
+    widest_gap: float  # largest top-2 gap at a divergence
     widest_gap_ulps: float
     scored: int
     correct: int
     plain_correct: int  # of the same prompts, turns and repeats
-    score_changes: int  # answers that are right in only one of the two
-    warm_seconds: float | None  # what the warm table cost once, where the method used it
-    fallbacks: dict[str, int]  # reason: runs that decoded plainly
+    score_changes: int  # answers that are right in one of the two only
+    warm_seconds: float | None  # one-time cost of the warm table, if the method used it
+    fallbacks: dict[str, int]  # reason -> runs with plain decoding
     prompts: dict[str, Estimate]  # speed ratio of each
 
     @property
@@ -83,12 +83,12 @@ class Row(Speed):
 
     @property
     def sources(self) -> list[str]:
-        """Sources of drafts, the most accepted first."""
+        """Sources of drafts, in decreasing order of accepted tokens."""
         return sorted(self.proposed, key=lambda source: -self.accepted.get(source, 0))
 
 
 def summarise(records: Sequence[Record]) -> list[Row]:
-    """A row for each condition, task and method; tasks and methods in the order in which they appear."""
+    """A row for each condition, task and method; tasks and methods in order of appearance."""
     return [
         row_of(method, condition, members)
         for condition, of_condition in by_condition(records).items()
@@ -105,7 +105,7 @@ def by(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, lis
 
 
 def row_of(method: str, condition: Condition, records: Sequence[Record]) -> Row:
-    """The records are all methods' on one task under one condition."""
+    """Args: records: those of all methods on one task under one condition."""
     own = [record for record in records if record.method == method]
     ratios = speed_ratios(records, method, own[0].compared_with)
     return Row(
@@ -125,7 +125,7 @@ def row_of(method: str, condition: Condition, records: Sequence[Record]) -> Row:
 
 
 def speed_of(method: str, records: Sequence[Record]) -> Speed:
-    """The records are all methods' under one condition, of any number of tasks."""
+    """Args: records: those of all methods under one condition, of any number of tasks."""
     own = [record for record in records if record.method == method]
     others = [label for label in baselines(records) if label != method]
     calls = calls_of(own)
@@ -142,12 +142,12 @@ def speed_of(method: str, records: Sequence[Record]) -> Speed:
 
 
 def speeds(records: Sequence[Record]) -> dict[str, Speed]:
-    """Of every method, in the order in which they appear. The records are of one condition."""
+    """The speed of every method, in order of appearance. The records are of one condition."""
     return {method: speed_of(method, records) for method in by(records, lambda record: record.method)}
 
 
 def baselines(records: Iterable[Record]) -> list[str]:
-    """Labels besides plain decoding's whose method is a baseline by the registry."""
+    """Labels of the baselines other than plain decoding."""
     labels = dict.fromkeys(record.method for record in records)
     named = {label: METHODS.get(label.partition(":")[0]) for label in labels if label != PLAIN}
     return [label for label, method in named.items() if method is not None and method.baseline]

@@ -1,16 +1,16 @@
-"""The lossless audit and the scores, in grids. Knows rows and the records' partings."""
+"""The lossless audit and the scores, as tables. Knows rows and the divergences of records."""
 
 from collections.abc import Iterable
 
 from lade.applications.bench.records import Record
-from lade.applications.bench.report.grid import NONE, Grid, share
 from lade.applications.bench.report.rows import Row
+from lade.applications.bench.report.texttable import NONE, TextTable, share
 
-PARTINGS = 40  # lines of the grid of single divergences
+PARTINGS = 40  # divergences in the table, at most
 
 
-def audit(rows: Iterable[Row]) -> Grid:
-    return Grid(
+def audit(rows: Iterable[Row]) -> TextTable:
+    return TextTable(
         "Same text as plain decoding",
         "Divergences: greedy texts that leave plain decoding's. A near-tie explains one where rounding alone can turn "
         "the choice; not explained must be 0. Gap: between the two best logits there, at most. A method that decodes "
@@ -34,11 +34,11 @@ def audit(rows: Iterable[Row]) -> Grid:
     )
 
 
-def partings(records: Iterable[Record]) -> Grid:
+def partings(records: Iterable[Record]) -> TextTable:
     found = [(record, record.parting) for record in records if record.parting is not None]
     found.sort(key=lambda pair: (pair[1]["explained"], -pair[1]["ulps"]))
     more = f" The {PARTINGS} widest of {len(found)}; results.jsonl has all." if len(found) > PARTINGS else ""
-    return Grid(
+    return TextTable(
         "First divergences",
         f"Where a greedy text leaves plain decoding's, and the gap between the two best logits there.{more}",
         ("Task", "Method", "Prompt", "turn", "position", "gap", "in ulp", "explained"),
@@ -59,8 +59,8 @@ def partings(records: Iterable[Record]) -> Grid:
     )
 
 
-def scores(rows: Iterable[Row]) -> Grid:
-    return Grid(
+def scores(rows: Iterable[Row]) -> TextTable:
+    return TextTable(
         "Right answers",
         "That the quality is unchanged; the model is not what is measured. Changed: right in one of the two only.",
         ("Task", "Method", "right", "plain's right", "changed"),

@@ -1,6 +1,6 @@
-"""How every picture looks: one colour and mark for each method in all of them, told apart without colours too.
+"""The style of all plots: one colour and marker per method, distinguishable without colours too.
 
-Knows no figure and no method by name but plain decoding.
+Knows only plain decoding by name.
 """
 
 import math
@@ -11,18 +11,18 @@ from io import BytesIO
 from typing import Any
 
 from lade.applications.bench.methods import PLAIN
-from lade.applications.bench.report.grid import FEW
+from lade.applications.bench.report.texttable import FEW
 from lade.applications.interval import Estimate
 
-# Okabe and Ito's colours, which people who confuse some colours tell apart; yellow, pale on white, comes last.
+# The palette of Okabe and Ito, safe for colour-blind readers; yellow, pale on white, is last.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
-MORE = ("#332288", "#882255", "#999933", "#117733", "#8C510A", "#B2DF8A", "#FF7F9F")  # behind them: dark, then pale
-GOLDEN = 0.618034  # of the circle of hues: further ones lie far apart however many there are
+MORE = ("#332288", "#882255", "#999933", "#117733", "#8C510A", "#B2DF8A", "#FF7F9F")  # then dark ones, then pale ones
+GOLDEN = 0.618034  # golden ratio: spreads any number of further hues evenly
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "//", "..", "xx")
 GREY = "#6E6E6E"
 DPI = 130
-TONES = 256  # of a picture: a third of the bytes, with the colours as they were
+TONES = 256  # palette size: a third of the bytes with the same colours
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Look:
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """By place in the run, no two of one colour; plain decoding is grey."""
+    """Styles in the order of the run, all of different colours; plain decoding is grey."""
     others = [method for method in methods if method != PLAIN]
     found = {
         method: Look(colour(place), MARKS[place % len(MARKS)], HATCHES[place // len(COLOURS) % len(HATCHES)])
@@ -51,7 +51,7 @@ def colour(place: int) -> str:
 
 
 def panels(titles: Sequence[str], width: float, height: float, sharex: bool = True) -> tuple[Any, list[Any]]:
-    """A figure with one pair of axes below the other, each under its title, to one scale. Needs matplotlib."""
+    """A figure with axes below each other, each with a title, on one scale. Needs matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height * len(titles)), layout="constrained")
@@ -66,17 +66,17 @@ def panels(titles: Sequence[str], width: float, height: float, sharex: bool = Tr
 
 
 def from_zero(axes: Sequence[Any]) -> None:
-    """Once all is drawn: what is drawn behind it would not widen the axes."""
+    """Start the y-axes at 0. Call last: later plots do not widen the axes."""
     axes[0].set_ylim(bottom=0)
 
 
 def legends(figure: Any) -> Any:
-    """Beside the axes: methods are many and their labels long. The figure grows by what they take."""
+    """Add legends beside the axes; the figure grows by their size."""
     found = [
         panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, frameon=False) for panel in figure.axes
     ]
     for legend in found:
-        legend.set_in_layout(False)  # the axes as they are without it
+        legend.set_in_layout(False)  # measure the axes without legends
     figure.draw_without_rendering()
     boxes = [legend.get_window_extent() for legend in found]
     missing = max(box.height for box in boxes) - min(panel.get_window_extent().height for panel in figure.axes)
@@ -90,7 +90,7 @@ def legends(figure: Any) -> Any:
 
 
 def whiskers(estimates: Sequence[Estimate]) -> list[list[float]]:
-    """Lengths below and above the medians, as matplotlib's `yerr`; an interval of no width has no whiskers."""
+    """Lengths below and above the medians, as matplotlib's `yerr`; none for an interval of zero width."""
     return [
         [_length(estimate, estimate.median, estimate.low) for estimate in estimates],
         [_length(estimate, estimate.high, estimate.median) for estimate in estimates],
@@ -104,12 +104,12 @@ def _length(estimate: Estimate, high: float | None, low: float | None) -> float:
 
 
 def few(estimates: Sequence[Estimate]) -> str:
-    """What stands behind the name of an axis where some of them have no interval."""
+    """A suffix of an axis' name if some estimates have no interval."""
     return f" (without whiskers: {FEW}, no interval)" if any(estimate.low is None for estimate in estimates) else ""
 
 
 def png(figure: Any) -> bytes:
-    """The same bytes for the same figure and version of matplotlib."""
+    """The figure as PNG; deterministic for one version of matplotlib."""
     from PIL import Image
 
     drawn, small = BytesIO(), BytesIO()

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from lade.applications.bench.report.grid import NO_INTERVAL, NONE, ratio_between, versus
 from lade.applications.bench.report.rows import Row
+from lade.applications.bench.report.texttable import NO_INTERVAL, NONE, ratio_between, versus
 
 CAPTION = (
     "S new tokens / forwards after the prefill; T tokens in such a forward; α places with drafts at which one was "
@@ -16,7 +16,7 @@ SHORT = {"temperature": "temp"}
 
 
 def table_of(rows: Sequence[Row], title: str) -> Table:
-    """Task, temperature, batch and context are shown where the rows differ in them."""
+    """Task, temperature, batch and context are columns if the rows differ in them."""
     varied = [
         name for name in ("task", "temperature", "batch", "context") if len({getattr(row, name) for row in rows}) > 1
     ]

@@ -1,15 +1,15 @@
-"""How varied the texts are and how likely a reference model finds them, in a grid. Knows rows only."""
+"""Diversity and log-likelihood of the texts, as a table. Knows rows only."""
 
 from collections.abc import Sequence
 
-from lade.applications.bench.report.grid import NONE, Grid
 from lade.applications.bench.report.rows import Row
+from lade.applications.bench.report.texttable import NONE, TextTable
 
 
-def texts(rows: Sequence[Row]) -> Grid:
+def texts(rows: Sequence[Row]) -> TextTable:
     telling = [row for row in rows if row.text_measures or row.log_likelihood is not None]
     names = list(dict.fromkeys(name for row in telling for name in row.text_measures))
-    return Grid(
+    return TextTable(
         "Texts",
         "Of the new tokens, averaged over prompts. Entropy of n-grams in nats; distinct: different n-grams over all; "
         "repetition: 4-grams that stood there before; diversity: the product of distinct 2 to 4; log-likelihood: a "

@@ -1,1 +1,1 @@
-"""Whether an answer is right, judged by its text alone, so that the same text has the same score by any method."""
+"""Scorers of answers, by the text alone: the same text has the same score for every method."""

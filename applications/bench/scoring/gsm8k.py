@@ -1,4 +1,4 @@
-"""GSM8K's exact match: the number behind "####", as its authors ask for it, else the last number of the answer."""
+"""GSM8K's exact match: the number after "####", as its authors define it, else the last number of the answer."""
 
 import re
 from decimal import Decimal
@@ -6,7 +6,7 @@ from decimal import Decimal
 from lade.applications.bench.prompts import Prompt
 
 NUMBER = re.compile(r"(?<![\w.])([-−]?)\$?([-−]?)(\d[\d,]*(?:\.\d+)?|\.\d+)")
-NEXT_QUESTION = "\nQuestion:"  # where a model that only continues text goes on to a problem of its own
+NEXT_QUESTION = "\nQuestion:"  # where a base model starts a new problem
 
 
 def score(prompt: Prompt, completion: str, execute: bool) -> bool:
@@ -15,7 +15,7 @@ def score(prompt: Prompt, completion: str, execute: bool) -> bool:
 
 
 def answer_of(text: str) -> Decimal | None:
-    """The number that a text gives as its answer; signs, "$" and thousands separators are understood."""
+    """The number that a text gives as its answer; signs, "$" and thousands separators are parsed."""
     text = text.partition(NEXT_QUESTION)[0]
     marked = NUMBER.match(text.partition("####")[2].lstrip())
     numbers = [marked] if marked else list(NUMBER.finditer(text))

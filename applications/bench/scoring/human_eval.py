@@ -6,13 +6,13 @@ from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.scoring.python_code import fenced, until
 from lade.applications.bench.scoring.sandbox import passes
 
-# Where a text has left the function: arXiv 2107.03374, section 2.2; "@" and the fence are bigcode-evaluation-harness's.
+# Stop sequences of arXiv 2107.03374, section 2.2; "@" and the fence are bigcode-evaluation-harness's.
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n@", "\n```")
 
 
 @dataclass(frozen=True)
-class Checks:
-    """`code` defines `check(candidate)`, which fails by an exception; the candidate is the function so named."""
+class HumanEvalTests:
+    """`code` defines `check(candidate)`, which raises an exception on failure; `function` is the candidate's name."""
 
     code: str
     function: str
@@ -23,8 +23,8 @@ def score(prompt: Prompt, completion: str, execute: bool) -> bool | None:
 
 
 def program(prompt: Prompt, completion: str) -> str:
-    """Whoever answers in a fenced block writes the whole function anew; the head above it does no harm."""
-    tests: Checks = prompt.answer
+    """The program to run. A fenced block defines the whole function again, after the unused head."""
+    tests: HumanEvalTests = prompt.answer
     block = fenced(completion)
     body = until(completion, STOPS) if block is None else "\n" + block
     return f"{prompt.text}{body}\n{tests.code}\ncheck({tests.function})\n"

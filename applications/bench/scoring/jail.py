@@ -1,8 +1,8 @@
-"""Runs one program in a process that has given up nearly everything a process can do.
+"""Runs one program in a process with limited resources and system calls.
 
-A script of its own, which imports the standard library only: `sandbox.py` starts it and gives it, on standard input, a
-JSON object with the program, its limits and the system calls that are left to it. It answers READY where all that
-is in force, and why not otherwise; from then on nothing leaves it but the code it exits with.
+A separate script that imports only the standard library. `sandbox.py` starts it and sends, on standard input, a JSON
+object with the program, its limits and the seccomp filter. It answers READY once all limits are active, or an error;
+after that its only output is its exit status.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import signal
 import sys
 import types
 
-READY, PASSED = b"ready", 77  # 77: what no program exits with by chance
+READY, PASSED = b"ready", 77  # 77: an unusual exit status
 SET_DEATH_SIGNAL, SET_SECCOMP, SET_NO_NEW_PRIVILEGES = 1, 22, 38  # linux/prctl.h
 FILTER = 2  # linux/seccomp.h
 
@@ -25,7 +25,7 @@ class Filter(ctypes.Structure):
 
 
 def limit(cpu_seconds: int, memory_bytes: int) -> None:
-    """For good: the hard limits are set too."""
+    """Set soft and hard limits, which cannot be raised again."""
     for what, most in (
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_AS, memory_bytes),
@@ -38,9 +38,9 @@ def limit(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def confine(instructions: bytes) -> None:
-    """Leave only the system calls that the filter lets through. OSError where the kernel will not have it."""
+    """Allow only the system calls of the filter. OSError if the kernel rejects it."""
     program = Filter(len(instructions) // 8, instructions)
-    call(SET_DEATH_SIGNAL, signal.SIGKILL)  # no program outlives who waits for it
+    call(SET_DEATH_SIGNAL, signal.SIGKILL)  # ends with its parent
     call(SET_NO_NEW_PRIVILEGES, 1)
     call(SET_SECCOMP, FILTER, ctypes.addressof(program))
 

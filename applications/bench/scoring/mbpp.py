@@ -6,13 +6,13 @@ from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.scoring.python_code import fenced, until
 from lade.applications.bench.scoring.sandbox import passes
 
-# Where a text has left the code: bigcode-evaluation-harness's stops for MBPP.
+# Stop sequences of bigcode-evaluation-harness for MBPP.
 STOPS = ("\nclass", "\nassert", '\n"""', "\nprint", "\nif", "\n<|/", "\n```")
 
 
 @dataclass(frozen=True)
-class Checks:
-    """Code that the tests need, then the tests: assertions about what the answer defines."""
+class MbppTests:
+    """The setup code of the tests, then the tests: assertions about the answer."""
 
     setup: str
     code: str
@@ -23,7 +23,7 @@ def score(prompt: Prompt, completion: str, execute: bool) -> bool | None:
 
 
 def program(prompt: Prompt, completion: str) -> str:
-    tests: Checks = prompt.answer
+    tests: MbppTests = prompt.answer
     block = fenced(completion)
     code = until(completion, STOPS) if block is None else block
     return f"{code}\n{tests.setup}\n{tests.code}\n"

@@ -1,18 +1,18 @@
-"""The code in a completion: what a chat fences, or what stands before a text goes on to something else."""
+"""The code in a completion: a fenced block, or the text before a stop sequence."""
 
 import re
 from collections.abc import Sequence
 
-# A fence that opens: at the very beginning, or with its language. A bare one further on closes what a model was in.
+# An opening fence is at the very beginning or names its language; a later bare fence closes a block.
 FENCE = re.compile(r"(?:\A\s*```[\w+-]*|^```(?:python|py)\w*)[ \t]*\n(.*?)(?:^```|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def fenced(text: str) -> str | None:
-    """The first block, where the first fence opens one; None otherwise."""
+    """The first block, if the first fence is an opening one; None otherwise."""
     found = FENCE.search(text)
     return found.group(1) if found and "```" not in text[: found.start()] else None
 
 
 def until(text: str, stops: Sequence[str]) -> str:
-    """What stands before the first of the stops."""
+    """The text before the first stop sequence."""
     return text[: min((place for place in map(text.find, stops) if place >= 0), default=len(text))]

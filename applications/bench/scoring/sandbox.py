@@ -1,13 +1,12 @@
-"""Runs generated code in a process of its own that can do little but compute, on Linux on x86-64 or aarch64.
+"""Runs generated code in a sandboxed process, on Linux on x86-64 or aarch64.
 
-What is stopped: making processes or threads, signals to other processes, the network, writing, renaming or removing any
-file, running on (CPU and wall time), taking memory, reading standard input, output; the environment is empty and the
-working folder a new one. Only Python's standard library can be imported.
+Prevented: new processes or threads, signals to other processes, network access, writing, renaming or removing files,
+excessive CPU time, wall time and memory, standard input and output. The environment is empty, the working folder is
+new, and only Python's standard library can be imported.
 
-What is not: the code reads every file that this user may read, though it can hand nothing on but whether it passed; it
-takes a core for its time; code that wants to can pretend to pass; a hole in the kernel or in Python is a way out, and
-as root a device may do something when it is merely opened for reading. Run it as a user who can read little, or in a
-container, where the model is not trusted.
+Not prevented: the code can read every file that this user can read, though its only output is whether it passed; it
+uses one core; malicious code can pretend to pass; a vulnerability of the kernel or of Python is a way out; as root,
+opening a device for reading can have effects. For an untrusted model, use a user with few rights or a container.
 """
 
 import json
@@ -26,12 +25,12 @@ from pathlib import Path
 from lade.applications.bench.scoring.seccomp import MACHINES, filter_for
 
 JAIL = Path(__file__).with_name("jail.py")
-READY, PASSED = b"ready", 77  # as in jail.py, which imports nothing of this package
-STARTUP_SECONDS = 600.0  # for an interpreter to start on a busy machine; no code of the program's runs in it
-ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the order of sets, too, is the same whenever the same text is judged
-FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")  # nothing of the user's or of site-packages; -I would drop the hash seed
+READY, PASSED = b"ready", 77  # as in jail.py, which imports nothing from this package
+STARTUP_SECONDS = 600.0  # for the interpreter to start on a busy machine, before the program runs
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # the order of sets is the same in every run
+FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")  # no user or site packages; -I would ignore the hash seed
 
-# What must be refused. Run once per process, since a filter that is not in force would go unnoticed otherwise.
+# Calls that must fail: a self-test, run once per process.
 ATTEMPTS = """
 import os, socket
 attempts = (
@@ -51,16 +50,17 @@ for attempt in attempts:
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, so that nothing is known about the code."""
+    """The sandbox itself failed; the result of the code is unknown."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may take.
+    """Limits of one program.
 
-    cpu_seconds: of computing, the interpreter's start included: the same on a machine that is busy with other things.
-    wall_seconds: after which a program that waits for something, not for its turn to compute, is given up.
-    memory_bytes: of addresses, which is more than what it touches.
+    Attributes:
+        cpu_seconds: CPU time, with the interpreter's start; independent of the machine's load.
+        wall_seconds: after this time a sleeping program is stopped; one that waits for a CPU is not.
+        memory_bytes: address space, which is more than the memory in use.
     """
 
     cpu_seconds: int = 5
@@ -69,12 +69,12 @@ class Limits:
 
 
 def passes(program: str, limits: Limits = Limits()) -> bool:
-    """Whether the program comes to its end within the limits and without an exception.
+    """Whether the program ends within the limits and without an exception.
 
-    The same program is run once: whichever method wrote it, it has one score.
+    Results are cached: the same program runs once.
 
     Raises:
-        SandboxError: this machine cannot confine a program, or could not start one.
+        SandboxError: this machine cannot sandbox a program, or cannot start one.
     """
     require_confinement()
     return _passes(program, limits)
@@ -82,7 +82,7 @@ def passes(program: str, limits: Limits = Limits()) -> bool:
 
 @lru_cache(maxsize=1)
 def require_confinement() -> None:
-    """SandboxError where a program could do what it must not."""
+    """SandboxError if the sandbox does not work on this machine."""
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise SandboxError(
             f"generated code is run on Linux on {' or '.join(MACHINES)} only, where it can be confined; "
@@ -130,7 +130,7 @@ def _verdict(process: subprocess.Popen[bytes], program: str, limits: Limits) -> 
 
 
 def _waits(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it sleeps. One that wants to compute goes on: its CPU time is limited."""
+    """Whether the process sleeps. A running one may continue: its CPU time is limited."""
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
@@ -141,7 +141,7 @@ def _order(program: str, limits: Limits) -> bytes:
 
 
 def _answer(process: subprocess.Popen[bytes], order: bytes) -> bytes:
-    """All that it says, which ends before the program begins."""
+    """The jail's output, which ends before the program starts."""
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(BrokenPipeError), process.stdin:

@@ -1,14 +1,14 @@
-"""The system calls that confined code may make, as a filter for the Linux kernel (seccomp, a program of classic BPF).
+"""The allowed system calls of sandboxed code, as a seccomp filter (classic BPF) for the Linux kernel.
 
-What is not listed fails with EPERM: making processes and signals to them, sockets, every way to write, rename or remove
-a file. Pure: makes bytes and installs nothing.
+All others fail with EPERM: processes, signals, sockets, writing, renaming or removing files. Pure: returns bytes,
+installs nothing.
 """
 
 import struct
 
-# name: (number on x86_64, on aarch64); None where the machine has no such call
+# name: (number on x86_64, on aarch64); None: the machine has no such call
 ALLOWED: dict[str, tuple[int | None, int | None]] = {
-    # files that are open, and what there is
+    # open files, and file metadata
     "read": (0, 63),
     "pread64": (17, 67),
     "readv": (19, 65),
@@ -62,7 +62,7 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "times": (100, 153),
     "exit": (60, 93),
     "exit_group": (231, 94),
-    # time and chance
+    # time and random numbers
     "time": (201, None),
     "gettimeofday": (96, 169),
     "clock_gettime": (228, 113),
@@ -72,7 +72,7 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "restart_syscall": (219, 128),
     "getrandom": (318, 278),
 }
-OPENS = {"open": (2, None, 1), "openat": (257, 56, 2)}  # and which argument holds the flags: reading only
+OPENS = {"open": (2, None, 1), "openat": (257, 56, 2)}  # and the index of the flags argument: read-only
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
 
 WRITING = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND

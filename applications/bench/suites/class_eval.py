@@ -7,11 +7,11 @@ tests need packages and files that the sandbox does not have.
 from functools import partial
 
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.suites.sources import Row, Shipped, load
+from lade.applications.bench.suites.sources import DataRow, Shipped, load
 from lade.applications.bench.suites.suite import Suite
 
 
-def prompt(_: int, row: Row) -> Prompt:
+def prompt(_: int, row: DataRow) -> Prompt:
     return Prompt(row["task_id"], (row["skeleton"],))
 
 

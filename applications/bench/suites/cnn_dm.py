@@ -7,12 +7,12 @@ from functools import partial
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.suites.hub import Hub
-from lade.applications.bench.suites.sources import Local, Row, load
+from lade.applications.bench.suites.sources import DataRow, Local, load
 from lade.applications.bench.suites.suite import Suite
 from lade.applications.bench.suites.xsum import summary_of
 
 
-def prompt(_: int, row: Row) -> Prompt:
+def prompt(_: int, row: DataRow) -> Prompt:
     return summary_of(row["article"], row["id"])
 
 

@@ -8,11 +8,11 @@ from functools import partial
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.scoring import gsm8k
-from lade.applications.bench.suites.sources import Row, Shipped, load
+from lade.applications.bench.suites.sources import DataRow, Shipped, load
 from lade.applications.bench.suites.suite import Suite
 
 
-def prompt(number: int, row: Row) -> Prompt:
+def prompt(number: int, row: DataRow) -> Prompt:
     return Prompt(
         number, (f"Question: {row['question']}\nAnswer:",), answer=row["answer"].rpartition("####")[2].strip()
     )

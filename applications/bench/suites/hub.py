@@ -1,12 +1,12 @@
-"""Rows from the Hugging Face hub, read as a stream so that no whole data set is downloaded. Knows no suite."""
+"""Rows from the Hugging Face hub, streamed, so that the data set is not downloaded whole. Knows no suite."""
 
 from dataclasses import dataclass
 from types import ModuleType
 
-from lade.applications.bench.suites.sources import AbsentError, MakePrompt, Row
+from lade.applications.bench.suites.sources import AbsentError, DataRow, MakePrompt
 from lade.models.hub import ask
 
-ROWS = 1000  # of a large data set so many are enough
+ROWS = 1000  # of a data set, at most
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class Hub:
     def name(self) -> str:
         return self.dataset
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[DataRow]:
         from huggingface_hub import constants
 
         where = f"the hub's {self.dataset}"
         if constants.HF_HUB_OFFLINE:
-            raise AbsentError(f"{where} is not asked for, since HF_HUB_OFFLINE is set")
+            raise AbsentError(f"{where} is not used, because HF_HUB_OFFLINE is set")
         datasets = _datasets(where)
         try:
-            ask()  # `load_dataset` would try for half a minute
+            ask()  # fails faster than `load_dataset`
             stream = datasets.load_dataset(
                 self.dataset, self.config, split=self.split, revision=self.revision, streaming=True
             )
             return list(stream.take(ROWS))
-        except Exception as error:  # of a transport that differs from version to version
+        except Exception as error:  # the types of errors differ between versions
             raise AbsentError(f"{where} cannot be read ({type(error).__name__}: {error})") from error
 
 

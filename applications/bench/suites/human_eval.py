@@ -4,12 +4,12 @@ from functools import partial
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.scoring import human_eval
-from lade.applications.bench.suites.sources import Row, Shipped, load
+from lade.applications.bench.suites.sources import DataRow, Shipped, load
 from lade.applications.bench.suites.suite import Suite
 
 
-def prompt(_: int, row: Row) -> Prompt:
-    return Prompt(row["task_id"], (row["prompt"],), answer=human_eval.Checks(row["test"], row["entry_point"]))
+def prompt(_: int, row: DataRow) -> Prompt:
+    return Prompt(row["task_id"], (row["prompt"],), answer=human_eval.HumanEvalTests(row["test"], row["entry_point"]))
 
 
 SUITE = Suite(

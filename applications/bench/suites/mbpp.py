@@ -8,14 +8,14 @@ from functools import partial
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.scoring import mbpp
-from lade.applications.bench.suites.sources import Row, Shipped, load
+from lade.applications.bench.suites.sources import DataRow, Shipped, load
 from lade.applications.bench.suites.suite import Suite
 
 
-def prompt(_: int, row: Row) -> Prompt:
+def prompt(_: int, row: DataRow) -> Prompt:
     tests = "\n".join(row["test_list"])
     text = f'"""\n{row["text"].strip()}\n{tests}\n"""\n'
-    return Prompt(row["task_id"], (text,), answer=mbpp.Checks(row["test_setup_code"], tests))
+    return Prompt(row["task_id"], (text,), answer=mbpp.MbppTests(row["test_setup_code"], tests))
 
 
 SUITE = Suite(

@@ -6,13 +6,13 @@ The prompt is instruction, input where there is one, and "Output:", one of the f
 from functools import partial
 
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.suites.sources import Row, Shipped, load
+from lade.applications.bench.suites.sources import DataRow, Shipped, load
 from lade.applications.bench.suites.suite import Suite
 
 FILE = "self_instruct/user_oriented_instructions.jsonl.gz"
 
 
-def prompt(_: int, row: Row) -> Prompt:
+def prompt(_: int, row: DataRow) -> Prompt:
     parts = row["instruction"].strip(), row["instances"][0]["input"].strip(), "Output:"
     return Prompt(row["id"], ("\n\n".join(filter(None, parts)),))
 

@@ -1,7 +1,7 @@
-"""Where a suite's rows may lie, tried in order: files that ship with this package, then the optional local data.
+"""Sources of a suite's rows, tried in order: files in this package, then optional local data.
 
-The local data is the folder named by LADE_DATA, else a folder `shared` beside the repository; a suite's files stand in
-`data/SUITE/` in there. Knows no suite.
+The local data is the folder LADE_DATA, else a folder `shared` beside the repository; a suite's files are in its
+`data/SUITE/`. Knows no suite.
 """
 
 import gzip
@@ -19,19 +19,19 @@ from lade.base.shown import shown
 from lade.files.jsonobject import json_value
 from lade.files.regularfile import MEBIBYTE, as_text, naming, read_bytes
 
-Row = dict[str, Any]
-MakePrompt = Callable[[int, Row], Prompt]  # (place among the rows, row)
+DataRow = dict[str, Any]
+MakePrompt = Callable[[int, DataRow], Prompt]  # (index of the row, row)
 
-MOST = 512 * MEBIBYTE  # of a file, unpacked too
+MAX_BYTES = 512 * MEBIBYTE  # compressed, and uncompressed
 SHIPPED = Path(__file__).parent / "data"
 
 
 class AbsentError(Exception):
-    """A source has nothing here; the message says where it looked."""
+    """A source without rows; the message names the place."""
 
 
-class Source(Protocol):
-    """A place where rows may be found, and what a row means."""
+class RowSource(Protocol):
+    """A place that may have rows, and the conversion of a row to a prompt."""
 
     @property
     def name(self) -> str: ...
@@ -41,10 +41,10 @@ class Source(Protocol):
 
     @property
     def hint(self) -> str:
-        """How to make the source have them; empty where nobody can."""
+        """How to provide the rows; empty if that is not possible."""
 
-    def rows(self) -> list[Row]:
-        """AbsentError where it has none; ValueError where it has them but they cannot be read."""
+    def rows(self) -> list[DataRow]:
+        """AbsentError if there are none; ValueError if they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Shipped:
     def name(self) -> str:
         return self.file
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[DataRow]:
         return read_rows(SHIPPED / self.file)
 
 
 @dataclass(frozen=True)
 class Local:
-    """A file of the local data, and where somebody may get it from."""
+    """A file of the local data, and its origin."""
 
     file: str
     prompt: MakePrompt
@@ -79,12 +79,12 @@ class Local:
     def hint(self) -> str:
         return f"set LADE_DATA to a folder that holds {self.name}" + (f" ({self.origin})" if self.origin else "")
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[DataRow]:
         return read_rows(local_data() / "data" / self.file)
 
 
-def load(suite: str, *sources: Source) -> list[Prompt]:
-    """The prompts of the first source that has them. SuiteError where none has, or the one that has is broken."""
+def load(suite: str, *sources: RowSource) -> list[Prompt]:
+    """The prompts of the first source that has rows. SuiteError if none has, or if the rows are invalid."""
     missing = []
     for source in sources:
         try:
@@ -94,7 +94,7 @@ def load(suite: str, *sources: Source) -> list[Prompt]:
         except ValueError as error:
             raise SuiteError(f"{suite}: {error}") from error
     ways = [*filter(None, (source.hint for source in sources)), "give a file of prompts with --prompts"]
-    raise SuiteError(f"{suite}: no prompts: {'; '.join(missing)}. To have them, {', or '.join(ways)}")
+    raise SuiteError(f"{suite}: no prompts: {'; '.join(missing)}. To provide them, {', or '.join(ways)}")
 
 
 def local_data() -> Path:
@@ -108,15 +108,15 @@ def local_data() -> Path:
         raise AbsentError(f"LADE_DATA must be a folder, got {shown(named)} ({error})") from error
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Of JSON lines, or of one JSON list whose texts become `{"prompt": text}`; compressed where the name says so.
+def read_rows(path: Path) -> list[DataRow]:
+    """Rows of JSON lines, or of one JSON list whose texts become `{"prompt": text}`; `.gz` files are decompressed.
 
-    AbsentError where there is no such file; ValueError, which names file and line, where it is broken.
+    AbsentError if the file does not exist; ValueError with file and line if it is invalid.
     """
     if not path.is_file():
         raise AbsentError(f"there is no {path}")
     with naming(path):
-        text = as_text(_unpacked(read_bytes(path, MOST), path.suffix))
+        text = as_text(_unpacked(read_bytes(path, MAX_BYTES), path.suffix))
     if path.suffix == ".json":
         return [_row(item, f"{path}, item {number}") for number, item in enumerate(_list(text, path))]
     lines = text.split("\n")  # not splitlines: a JSON string may hold U+2028
@@ -124,38 +124,38 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _unpacked(content: bytes, suffix: str) -> bytes:
-    """ValueError where it is broken, or larger than a file may be once it is unpacked."""
+    """ValueError for an invalid file, or one over `MAX_BYTES` when uncompressed."""
     if suffix != ".gz":
         return content
     try:
         with gzip.GzipFile(fileobj=BytesIO(content)) as file:
-            unpacked = file.read(MOST + 1)
+            unpacked = file.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"cannot be read ({error})") from error
-    if len(unpacked) > MOST:
-        raise ValueError(f"cannot be read (unpacked, its size must be at most {MOST:,} bytes)")
+    if len(unpacked) > MAX_BYTES:
+        raise ValueError(f"cannot be read (its uncompressed size must be at most {MAX_BYTES:,} bytes)")
     return unpacked
 
 
 def _list(text: str, path: Path) -> list[Any]:
     found = json_value(text, path)
     if not isinstance(found, list):
-        raise ValueError(f"{path}: a JSON list is needed, not {type(found).__name__}")
+        raise ValueError(f"{path}: must be a JSON list, got {type(found).__name__}")
     return found
 
 
-def _row(item: object, where: str) -> Row:
+def _row(item: object, where: str) -> DataRow:
     if isinstance(item, str):
         return {"prompt": item}
     if not isinstance(item, dict):
-        raise ValueError(f"{where} holds neither an object nor a text but {type(item).__name__}")
+        raise ValueError(f"{where} must be an object or a text, got {type(item).__name__}")
     return item
 
 
-def _prompt(source: Source, number: int, row: Row) -> Prompt:
+def _prompt(source: RowSource, number: int, row: DataRow) -> Prompt:
     try:
         return source.prompt(number, row)
     except KeyError as error:
         raise ValueError(f"{source.name}: row {number + 1} has no {error}") from error
     except (AttributeError, IndexError, TypeError) as error:
-        raise ValueError(f"{source.name}: row {number + 1} is not as expected ({error})") from error
+        raise ValueError(f"{source.name}: row {number + 1} has an unexpected form ({error})") from error

@@ -7,7 +7,7 @@ read from the file of that name in github.com/hemingkx/Spec-Bench.
 from functools import partial
 
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.suites.sources import Local, Row, load
+from lade.applications.bench.suites.sources import DataRow, Local, load
 from lade.applications.bench.suites.suite import Suite
 
 FILE = "spec_bench/question.jsonl"
@@ -21,7 +21,7 @@ COLUMNS = {  # headings and order are Spec-Bench's own
 }
 
 
-def prompt(_: int, row: Row) -> Prompt:
+def prompt(_: int, row: DataRow) -> Prompt:
     """MT-bench's own eight categories are one part here."""
     category = row["category"] if row["category"] in COLUMNS else "mt_bench"
     return Prompt(row["question_id"], tuple(row["turns"]), category)

@@ -1,4 +1,4 @@
-"""What a suite is: named prompts, how they are come by, and how an answer is judged. Knows no suite by name."""
+"""The type of a suite: named prompts, their loader and their scorer. Knows no suite by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,20 @@ Scorer = Callable[[Prompt, str, bool], bool | None]
 
 
 class SuiteError(ValueError):
-    """Prompts that cannot be had; the message names the suite, where they were looked for and how to give them."""
+    """Prompts that are not available; the message names the suite, the places tried and how to provide them."""
 
 
 @dataclass(frozen=True)
 class Suite:
     """One set of prompts.
 
-    load: all its prompts, in a fixed order, each id once. SuiteError where they are not at hand.
-    licence: what its text may be used under, or that this is not clear.
-    score: whether a completion of a prompt's first turn is right, by the texts alone. Its last argument allows it to
-        run generated code; where it would have to and may not, it answers None. None: nothing to score.
-    executes: whether `score` runs generated code.
-    columns: categories of its prompts that a report shows apart, with the heading of each.
+    Attributes:
+        load: loads all prompts, in a fixed order, with different ids. SuiteError if they are not available.
+        licence: the licence of the text, or that it is unclear.
+        score: whether a completion of a prompt's first turn is right. The last argument allows it to run generated
+            code; it returns None if it needs to and must not. None: no scorer.
+        executes: whether `score` runs generated code.
+        columns: category -> heading of its column in a report.
     """
 
     name: str

@@ -8,15 +8,15 @@ from functools import partial
 
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.suites.hub import Hub
-from lade.applications.bench.suites.sources import Local, Row, load
+from lade.applications.bench.suites.sources import DataRow, Local, load
 from lade.applications.bench.suites.suite import Suite
 
 
-def prompt(number: int, row: Row) -> Prompt:
+def prompt(number: int, row: DataRow) -> Prompt:
     return Prompt(number, (row["prompt"],))
 
 
-def translation(number: int, row: Row) -> Prompt:
+def translation(number: int, row: DataRow) -> Prompt:
     """Other sentences than MCSD's choice, hence ids that no run on those has."""
     text = f"Translate the input English sentence into German.\nInput: {row['translation']['en']}\nOutput: "
     return Prompt(f"newstest2014/{number}", (text,))

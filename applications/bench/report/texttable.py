@@ -1,9 +1,10 @@
-"""A table as text, before anything says how it looks: the page, the Markdown file and the tests read the same cells."""
+"""A table of text cells, before rendering: shared by the page, the Markdown file and the tests."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lade.applications.interval import ENOUGH, Estimate
+from lade.files.regularfile import MEBIBYTE
 
 NONE = "–"
 FEW = f"n < {ENOUGH}"
@@ -11,8 +12,8 @@ NO_INTERVAL = f"{FEW}: no interval, since fewer prompts or batches ran"
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Text cells under a header. The first `labels` columns name the row, the others are figures."""
+class TextTable:
+    """Text cells under a header. The first `labels` columns name the row; the others are figures."""
 
     title: str
     note: str  # what the columns mean
@@ -30,19 +31,19 @@ def ratio_between(estimate: Estimate | None) -> str:
 
 
 def between(estimate: Estimate | None) -> str:
-    """A ratio without its sign, finer: for what hardly differs."""
+    """A value with three decimals, without the × sign."""
     return NONE if estimate is None else f"{estimate.median:.3f} ({interval(estimate, 3)})"
 
 
 def interval(estimate: Estimate, places: int) -> str:
-    """From so few units that there is none, that."""
+    """The confidence interval; a note if there are too few units for one."""
     if estimate.low is None or estimate.high is None:
         return FEW
     return f"{estimate.low:.{places}f}–{estimate.high:.{places}f}"
 
 
 def versus(baselines: Iterable[str]) -> str:
-    """The head of a column of speed ratios to these baselines."""
+    """The header of a column of speed ratios to these baselines."""
     found = set(baselines)
     return f"× {found.pop()}" if len(found) == 1 else "× baseline"
 
@@ -56,4 +57,4 @@ def seconds(value: float) -> str:
 
 
 def mebibytes(value: int | None) -> str:
-    return NONE if value is None else f"{value / 2**20:,.1f}"
+    return NONE if value is None else f"{value / MEBIBYTE:,.1f}"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from lade.applications.bench import sources
+from lade.applications.bench import promptsets
 from lade.applications.bench.prompts import Prompt
+from lade.applications.bench.promptsets import DEFAULT_SUITES, from_file, from_suites
 from lade.applications.bench.scoring.sandbox import SandboxError
-from lade.applications.bench.sources import DEFAULT_SUITES, from_file, from_suites
 from lade.applications.bench.suites import SUITES, Suite, SuiteError
 
 
@@ -65,7 +65,7 @@ def test_code_that_cannot_be_run_safely_is_no_surprise_behind_the_runs(monkeypat
     def fails(program: str) -> bool:
         raise SandboxError("this machine does not confine it")
 
-    monkeypatch.setattr(sources, "passes", fails)
+    monkeypatch.setattr(promptsets, "passes", fails)
     with pytest.raises(ValueError, match="--execute: this machine does not confine it"):
         from_suites("sums,code", 1, 0, execute=True)
     assert len(from_suites("sums,talk", 1, 0, execute=True)) == len(from_suites("code,talk", 1, 0, execute=False)) == 2
@@ -81,10 +81,10 @@ def test_a_file_is_a_source_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "offset", "message"),
     [
-        ("", 0, "--suite '': at least one name is needed, known are mt_bench"),
-        ("sums,warp", 0, "unknown suite 'warp': known are mt_bench"),
-        ("sums,sums", 0, "suite 'sums' stands twice"),
-        ("sums", 5, "suite sums: holds 5 prompts, none behind the first 5"),
+        ("", 0, "--suite must be at least one of mt_bench"),
+        ("sums,warp", 0, "--suite must be among mt_bench"),
+        ("sums,sums", 0, "--suite must name different suites, got 'sums' twice"),
+        ("sums", 5, "suite sums: holds 5 prompts, none after the first 5"),
         ("sums,absent", 0, "absent: no prompts: there is no file"),
     ],
 )
