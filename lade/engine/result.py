@@ -36,11 +36,9 @@ def result_of(call: Call, requests: Sequence[Request], record: Record) -> torch.
 
 
 def _sequences(call: Call, requests: Sequence[Request]) -> torch.Tensor:
+    ids, pad = call.input_ids, call.pad_token
     longest = max(request.emitted for request in requests)
-    new = [
-        request.tokens[request.prompt_length :] + [call.pad_token] * (longest - request.emitted) for request in requests
-    ]
-    ids = call.input_ids
+    new = [request.tokens[request.prompt_length :] + [pad] * (longest - request.emitted) for request in requests]
     # int64 whatever the prompt's type, as the result of plain decoding.
     return torch.cat([ids, torch.tensor(new, dtype=torch.long, device=ids.device)], dim=1)
 
