@@ -59,7 +59,7 @@ class Rows:
         if imported:
             feed(self.stock, self._extend(imported))
         self.cache = TreeCache(self.stock, self.config)
-        self.used = dict.fromkeys(self._layers(), 0)  # slots that were ever written
+        self.used = dict.fromkeys(self._layers(), 0)  # key indices that were ever written, from 0 on
 
     def _extend(self, tokens: int) -> list[list[int]]:
         new = [[next(self.fresh) for _ in range(tokens)] for _ in self.texts]

@@ -88,29 +88,29 @@ class Rows:
         return self.cache.group(sliding=name != FULL)
 
     def naive(self, name: str, trees: Sequence[list[int]]) -> Tensor:
-        """[n, T, K] bool: what each node of each row may look at, slot by slot."""
+        """[n, T, K] bool: what each node of each row may look at, key by key."""
         kv_length = self.group(name).kv_length
         seen = torch.zeros(len(trees), self.nodes, kv_length, dtype=torch.bool)
         for row, tree in enumerate(trees):
             for node in range(self.nodes):
-                for slot in range(kv_length):
-                    seen[row, node, slot] = self._sees(name, row, tree, node, slot)
+                for key in range(kv_length):
+                    seen[row, node, key] = self._sees(name, row, tree, node, key)
         return seen
 
-    def _sees(self, name: str, row: int, tree: list[int], node: int, slot: int) -> bool:
+    def _sees(self, name: str, row: int, tree: list[int], node: int, key: int) -> bool:
         group, kind = self.group(name), self.kind(name)
-        other = slot - group.held(row)
+        other = key - group.held(row)
         if other >= 0:
             if other not in ancestors(tree, node):
                 return False
-            place = group.lengths[row] + depth_of(tree, other)
+            position = group.lengths[row] + depth_of(tree, other)
         else:
-            place = group.starts[row] + slot
-            if place < len(self.real[row]) and not self.real[row][place]:
+            position = group.starts[row] + key
+            if position < len(self.real[row]) and not self.real[row][position]:
                 return False
         own, first = group.lengths[row] + depth_of(tree, node), self.real[row].index(True)
-        in_window = kind.window is None or own - kind.window < place
-        return in_window and (kind.chunk is None or (own - first) // kind.chunk == (place - first) // kind.chunk)
+        in_window = kind.window is None or own - kind.window < position
+        return in_window and (kind.chunk is None or (own - first) // kind.chunk == (position - first) // kind.chunk)
 
 
 def ancestors(tree: list[int], node: int) -> list[int]:
@@ -175,9 +175,9 @@ def test_masks_agree(name: str, real: list[list[bool]], spare: int, data: st.Dat
 # A chain, as transformers masks it
 
 
-def by_place(mask: Tensor, first: int, places: int) -> Tensor:
-    """[n, T, places]: what is seen, by place in the row instead of by slot; what is not held is not seen."""
-    seen = torch.zeros(*mask.shape[:1], mask.shape[2], places, dtype=torch.bool)
+def by_position(mask: Tensor, first: int, positions: int) -> Tensor:
+    """[n, T, positions]: what is seen, by position in the row; what is not stored is not seen."""
+    seen = torch.zeros(*mask.shape[:1], mask.shape[2], positions, dtype=torch.bool)
     seen[:, :, first : first + mask.shape[3]] = mask[:, 0] == 0
     return seen
 
@@ -208,8 +208,8 @@ def test_chains_are_masked_as_transformers_does(name: str, pads: tuple[int, ...]
             theirs = theirs if isinstance(theirs, dict) else dict.fromkeys(ours, theirs)
             assert ours.keys() == theirs.keys()
             for kind, mask in ours.items():
-                own = by_place(mask, rows.group(kind).starts[0], seen + nodes)
-                assert torch.equal(own, by_place(theirs[kind], offsets[kind != FULL], seen + nodes))
+                own = by_position(mask, rows.group(kind).starts[0], seen + nodes)
+                assert torch.equal(own, by_position(theirs[kind], offsets[kind != FULL], seen + nodes))
             rows.cache.keep([range(nodes)] * len(pads))
             _advance(stock, len(pads), nodes)
 
