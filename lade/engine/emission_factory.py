@@ -25,7 +25,7 @@ def emission_for(
     """The emission of a call.
 
     Args:
-        noise: for sampling from certain drafts, else `None`.
+        noise: for sampling with drafts that are not random, else `None`.
         record: scores and logits that the caller gets back.
         proposals: whether drafts are drawn from a distribution, so that an acceptance rule chooses.
     """
