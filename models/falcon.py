@@ -1,4 +1,4 @@
-"""Falcon: checkpoints with rotary embeddings branch; ALiBi ones take their bias from the flat 2-D mask."""
+"""Falcon: rotary checkpoints decode with draft trees; ALiBi ones take their bias from the flat 2-D mask."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""What differs from the general case, by model type: one file per family that needs saying anything at all.
+"""Exceptions by model type, one file per family.
 
-A family without a row is branched by the general rules (cache layers, masks, rotary switches, self-probe).
+A family without a row follows the general rules (cache layers, masks, rotary switches, self-probe).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ REFUSALS: dict[str, Callable[[Any], str | None]] = {
     "mpt": mpt.refusal,
 }
 BATCH_REFUSALS: dict[str, Callable[[Any], str | None]] = {"git": git.batch_refusal}
-# Families that build masks of their own for images only; a text gets the ordinary ones.
+# Families that build masks of their own for images only; text gets the usual masks.
 TEXT_MASKS_ARE_ORDINARY = {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "paligemma"}
 
 
 def refusal(model: Any, rows: int = 1) -> str | None:
-    """Why this model cannot be branched with so many rows, or `None` where nothing is known against it."""
+    """Why this model cannot decode draft trees with this many rows, or `None` if no reason is known."""
     config = model.config.get_text_config(decoder=True)
     rule = REFUSALS.get(config.model_type) or (BATCH_REFUSALS.get(config.model_type) if rows > 1 else None)
     if rule is not None:

@@ -1,4 +1,4 @@
-"""GIT, asked for text alone: one prompt branches, a batch does not."""
+"""GIT, on text alone: one prompt decodes with draft trees, a batch does not."""
 
 from typing import Any
 

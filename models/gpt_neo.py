@@ -1,4 +1,4 @@
-"""GPT-Neo: global layers branch; local ones cut their window by the key's index, wrong beyond it without an error."""
+"""GPT-Neo: local layers cut their window by key index, silently wrong for a tree; global layers decode draft trees."""
 
 from typing import Any
 

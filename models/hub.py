@@ -1,6 +1,6 @@
-"""Whether a model of the hub is to be had, asked once: the hub's own client tries for half a minute before it gives up.
+"""Asks the hub once whether it answers, as the hub's own client retries for half a minute before it fails.
 
-Knows the hub's client, which it imports when it is asked; loads no model.
+Imports the hub's client on first use; loads no model.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def on_hand(name: str, cache_dir: str | Path | None = None) -> str:
-    """The name, where the hub answers; where it does not, the folder in which its cache keeps that model.
+    """The name if the hub answers, else the model's folder in the hub's cache.
 
     Raises:
-        OSError: neither has it; names the model.
+        OSError: the hub does not answer and the cache does not have the model.
     """
     try:
         ask()
@@ -28,7 +28,7 @@ def on_hand(name: str, cache_dir: str | Path | None = None) -> str:
 
 
 def cached(name: str, cache_dir: str | Path | None = None) -> Path | None:
-    """Where earlier downloads lie; None where there are none."""
+    """The folder of an earlier download, or `None`."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(name, "config.json", cache_dir=cache_dir)
@@ -36,12 +36,12 @@ def cached(name: str, cache_dir: str | Path | None = None) -> Path | None:
 
 
 def ask() -> None:
-    """Ask the hub for anything, through its own client with whatever that was set up with; any answer counts.
+    """Check that the hub answers at all, with its own client and that client's settings.
 
-    It may take half of HF_HUB_ETAG_TIMEOUT, which is what the client itself waits for each file.
+    The timeout is half of HF_HUB_ETAG_TIMEOUT, which is what the client itself waits per file.
 
     Raises:
-        OSError: why the hub cannot be asked now.
+        OSError: the hub does not answer, or HF_HUB_OFFLINE is set.
     """
     from huggingface_hub import constants, get_session
 
@@ -49,5 +49,5 @@ def ask() -> None:
         raise OSError("HF_HUB_OFFLINE is set")
     try:
         get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT / 2)
-    except Exception as error:  # of a transport that differs from version to version
+    except Exception as error:  # the transport and its errors differ between versions
         raise OSError(f"{constants.ENDPOINT} does not answer ({type(error).__name__}: {error})") from error

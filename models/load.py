@@ -1,6 +1,6 @@
-"""Loading a causal language model and its tokenizer: one that ships, a local folder, or a hub name.
+"""Loading a causal language model and its tokenizer: a shipped model, a local folder, or a hub name.
 
-Knows nothing of decoding but that a warm table speeds it up. Wrong arguments are refused before any file is read.
+Arguments are checked before any file is read.
 """
 
 from __future__ import annotations
@@ -36,19 +36,27 @@ def load(
     warm: bool = False,
     quant: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model, in eval mode, and its tokenizer.
+    """Load a model and its tokenizer.
 
-    Models that ship have short names: lade-code-8M, which is what `None` loads, its draft lade-code-8M-draft, and
-    stories260K. A folder of such a name comes first.
+    Args:
+        path_or_name: a folder, a hub name, or a shipped model: lade-code-8M (the default), its draft model
+            lade-code-8M-draft, or stories260K. A folder with such a name comes first. The shipped models end a text
+            with their BOS token; as the first token of a prompt it does not end it.
+        dtype: float32, bfloat16, float16 or float64; `None` for the checkpoint's own.
+        device: the CPU by default.
+        attn_implementation: the name of transformers' attention implementation.
+        cache_dir: folder of hub downloads.
+        warm: compute the model's warm table, or load it if it is saved (`lade.warm_up`).
+        quant: quantise the weights: "nf4" or "int8" (bitsandbytes), "torchao-int8", or "int4" (torchao, on CUDA).
 
-    `dtype` defaults to the checkpoint's own, `device` to the CPU; `cache_dir` is where hub downloads are kept.
-    `warm=True` computes the model's warm table, once for good, or loads it where it is kept (`lade.warm_up`).
-    `quant` holds the weights in few bits: "nf4" and "int8" (bitsandbytes), "torchao-int8", "int4" (torchao, on CUDA).
-    The models that ship end a text with their BOS token: a prompt that starts with it is no end.
+    Returns:
+        The model in eval mode, and its tokenizer.
 
-    Raises FileNotFoundError for a path that holds no model, OSError for a name the hub does not give,
-    ValueError for a dtype or device that is not known here, a `warm` that is no switch, or a `quant` that is not known
-    or not to be had with this device, dtype and model; ImportError where its package is missing.
+    Raises:
+        ValueError: an argument is wrong, or `quant` does not go with the device, dtype or model.
+        FileNotFoundError: the path has no model.
+        OSError: the hub does not have the name.
+        ImportError: the package for `quant` is missing.
     """
     check_switch("warm", warm)
     source = model_source(path_or_name)
@@ -100,7 +108,7 @@ def _quantised(
 
 
 def model_source(path_or_name: str | Path | None) -> str:
-    """A folder that holds a model, which those that ship are in, or a name to ask the hub for."""
+    """The model's folder, also of a shipped model, or a hub name."""
     if path_or_name is None:
         path_or_name = FOLDER / TARGET
     if not isinstance(path_or_name, str | Path):
@@ -122,12 +130,12 @@ def _missing(allowed: str, path_or_name: str | Path) -> FileNotFoundError:
 
 
 def _may_be_on_the_hub(name: str) -> bool:
-    """A well-formed name that is not a shipped model's misspelt, for which the hub would be asked at length."""
+    """Whether the name is well-formed and not a misspelt name of a shipped model."""
     return bool(HUB_NAME.fullmatch(name)) and not get_close_matches(name, NAMES, cutoff=0.8)
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """A dtype from its name; ValueError where it is not one that models decode in."""
+    """A dtype from its name; ValueError where it is not in `DTYPES`."""
     import torch
 
     name = str(dtype).removeprefix("torch.") if isinstance(dtype, str | torch.dtype) else None
@@ -158,7 +166,7 @@ def as_device(device: str | int | torch.device) -> torch.device:
 
 
 def _name_pad_token(model: PreTrainedModel) -> None:
-    """Where the checkpoint names no pad token, the one that `generate` would take, without its warning per call."""
+    """Set a missing pad token to the EOS token, as `generate` would with a warning per call."""
     settings = model.generation_config
     if settings.pad_token_id is None and settings.eos_token_id is not None:
         eos = settings.eos_token_id

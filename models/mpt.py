@@ -1,4 +1,4 @@
-"""MPT: its ALiBi bias follows the keys' order in the cache; a tree comes out wrong without an error."""
+"""MPT: its ALiBi bias follows the order of keys in the cache, which is silently wrong for a tree."""
 
 from typing import Any
 

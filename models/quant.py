@@ -1,6 +1,6 @@
-"""Loading with quantised weights: one row per way in `QUANTS`, and what is checked before and behind it.
+"""Loading with quantised weights: one row per format in `QUANTS`, with checks before and after loading.
 
-Knows bitsandbytes and torchao by name only; both are imported by transformers, when a row is used.
+transformers imports bitsandbytes and torchao when a row is used.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ EXTRA = "pip install 'lade[quant]'"
 
 @dataclass(frozen=True)
 class Quantisation:
-    """A way to hold weights in few bits.
+    """A quantisation format.
 
     Attributes:
-        package: what must be installed.
-        devices: torch's types of the devices that have the kernels.
-        dtypes: what the rest of the model may be in, by name; `None` for anything.
-        config: dtype -> what transformers' `from_pretrained` takes as `quantization_config`.
+        package: the package that must be installed.
+        devices: torch device types that have the kernels.
+        config: dtype -> the `quantization_config` of `from_pretrained`.
+        dtypes: names of the dtypes that weights without quantisation may have; `None` for any.
     """
 
     package: str
@@ -73,11 +73,11 @@ QUANTS = {
 
 
 def check_quant(quant: str, device: torch.device) -> None:
-    """Errors about a way of quantising on a device, before any file is read.
+    """Check a format on a device, before any file is read.
 
     Raises:
-        ValueError: quant is not known, or not on this device; says what is allowed.
-        ImportError: its package is missing; says which extra to install.
+        ValueError: `quant` is unknown, or the device has no kernels for it.
+        ImportError: its package is missing.
     """
     if not isinstance(quant, str) or quant not in QUANTS:
         raise invalid("quant", f"one of {', '.join(QUANTS)}, or None", quant)
@@ -92,14 +92,14 @@ def check_quant(quant: str, device: torch.device) -> None:
 
 
 def quantised_arguments(quant: str, config: Any, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """What `from_pretrained` takes to load with quantised weights, straight to the device.
+    """Arguments of `from_pretrained` that load quantised weights directly to the device.
 
     Args:
         config: the checkpoint's.
-        dtype: of what is not quantised.
+        dtype: of the weights that are not quantised.
 
     Raises:
-        ValueError: the checkpoint is quantised already, or dtype does not go with it.
+        ValueError: the checkpoint is quantised already, or the format does not support the dtype.
     """
     if getattr(config, "quantization_config", None) is not None:
         raise invalid("quant", "None for a checkpoint that is quantised already", quant)
@@ -110,7 +110,7 @@ def quantised_arguments(quant: str, config: Any, dtype: torch.dtype, device: tor
 
 
 def check_quantised(model: PreTrainedModel, quant: str) -> None:
-    """ValueError where nothing was quantised, or where the kernels do not take the model's sizes."""
+    """ValueError where no weight was quantised, or the kernels do not support the model's sizes."""
     import torch
 
     told = f"quant={quant!r} on device={str(model.device)!r}"
@@ -120,7 +120,7 @@ def check_quantised(model: PreTrainedModel, quant: str) -> None:
         with torch.no_grad():
             model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=False)
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{told}: its kernels do not take this model ({first_line(error)})") from error
+        raise ValueError(f"{told}: its kernels do not support this model ({first_line(error)})") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The small pretrained models that ship: their names, where they lie, and a prompt that suits each.
+"""The small shipped models: their names, their folder, and a prompt for each.
 
 Knows no model class and reads no file.
 """
@@ -21,5 +21,5 @@ NAMES = tuple(PROMPTS)
 
 
 def prompt_for(path_or_name: str | Path | None) -> str:
-    """What a model goes on from if nobody says: the prompt of the shipped model of that name, else a function."""
+    """The default prompt: that of the shipped model with this name, else a function."""
     return PROMPTS.get(Path(path_or_name or TARGET).name, FUNCTION)

@@ -1,4 +1,4 @@
-"""The amateur's part of a contrastive call: the whole text, a cache of its own, and whether both fit."""
+"""The amateur's part of a contrastive call: its inputs and its KV cache."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lade.target.contrast import Contrast
 
 
 def amateur_call(call: Call, contrast: Contrast) -> Call:
-    """The same call as the amateur gets it: the whole text, and a cache of its own.
+    """The same call for the amateur, with an empty cache of its own.
 
     Raises:
-        ValueError: the call does not hold the whole text.
+        ValueError: `input_ids` or `position_ids` do not cover the whole text.
     """
     width, positions = call.input_ids.shape[1], call.model_kwargs.get("position_ids")
     if _continues_without_text(call):
@@ -38,7 +38,7 @@ def amateur_call(call: Call, contrast: Contrast) -> Call:
 
 
 def _continues_without_text(call: Call) -> bool:
-    """Whether the cache holds tokens that `input_ids` lack; told as transformers' prefill tells it."""
+    """Whether the cache holds tokens that are not in `input_ids`, by the rule of transformers' prefill."""
     cache, mask = (call.model_kwargs.get(name) for name in ("past_key_values", "attention_mask"))
     if cache is None or not cache.get_seq_length():
         return False
@@ -47,10 +47,13 @@ def _continues_without_text(call: Call) -> bool:
 
 
 def check_positions(call: Call) -> None:
-    """ValueError where the text may outgrow the amateur's positions.
+    """Check that the longest possible text fits the amateur's positions.
 
     Args:
-        call: the amateur's.
+        call: of `amateur_call`.
+
+    Raises:
+        ValueError: it does not.
     """
     limit = position_limit(call.text_config)
     if limit is None:

@@ -37,24 +37,26 @@ def decoding_method(
     reference: Any = None,
     contrast: Contrast | None = None,
 ) -> Callable[..., Generated]:
-    """A decoding method for `model.generate(**inputs, custom_generate=...)`; greedy and sampling only.
+    """A decoding method for `model.generate(**inputs, custom_generate=...)`; greedy decoding and sampling only.
 
-    transformers' hook drops `streamer` and `tokenizer` on the way, so what the call needs of them is bound here: give
-    the same streamer to `generate` (it puts the prompt) and to this function (it puts the tokens). The hook also
-    refuses `stop_strings`; `lade.generate(..., stop_strings=..., tokenizer=...)` takes them.
+    The hook of transformers does not pass `streamer` and `tokenizer` on, so they are bound here: give the same streamer
+    to `generate` (it puts the prompt) and to this function (it puts the tokens). The hook also refuses `stop_strings`;
+    `lade.generate(..., stop_strings=..., tokenizer=...)` takes them.
 
     Args:
-        config: settings, the process-wide ones at the time of the call where `None`.
+        config: settings; `None` for the process-wide ones at the time of the call.
         method: draft with a model instead (`lade.DraftModel`, ...).
         streamer: receives the generated tokens and `end()`.
-        tokenizer: kept for criteria that need it.
+        tokenizer: for criteria that need it.
         reference: a text that the output may repeat, as token ids, or one per prompt; for mode "auto".
         contrast: decode contrastively, with an amateur beside the model.
 
+    Returns:
+        A function for `custom_generate`; it returns what `model.generate` returns.
+
     Raises:
-        ValueError: config is not a LookaheadConfig, contrast no Contrast, reference no text, or method is given beside
-            one of them; later, from the call, where beams or, in the paper's mode, a reference are asked for, where
-            the method does not go with the model, or what cannot be contrasted.
+        ValueError: an argument has the wrong type, or `method` is given with one of the others. From the call: beams
+            are asked for, a reference in the paper's mode, or an argument does not fit the model.
     """
     arguments = Arguments(config, method, reference, contrast)
     check_streamer(streamer)
@@ -65,10 +67,10 @@ def decoding_method(
 def _custom_generate(
     options_for: Callable[[Any], Options], streamer: Streamer | None, tokenizer: Any
 ) -> Callable[..., Generated]:
-    """A function for transformers' hook, which calls it with the arguments of a decoding method.
+    """The function that transformers' hook calls with the arguments of a decoding method.
 
     Args:
-        options_for: model -> the call's options; asked when a call begins.
+        options_for: model -> the call's options.
     """
 
     def custom_generate(
@@ -79,7 +81,7 @@ def _custom_generate(
         generation_config: Any = None,
         **model_kwargs: Any,
     ) -> Generated:
-        check_strategy(generation_config)  # the model's own generation config is part of it by now
+        check_strategy(generation_config)  # merged by now with the model's own generation config
         model_kwargs.setdefault("tokenizer", tokenizer)
         bound = model_kwargs.pop("streamer", None) or streamer
         return route_call(
@@ -109,25 +111,26 @@ def generate(
     contrast: Contrast | None = None,
     **generate_kwargs: Any,
 ) -> Generated:
-    """`model.generate` with lookahead; nothing in transformers is patched.
+    """`model.generate` with lookahead, without patching transformers.
 
     Args:
         model: a transformers causal language model.
-        input_ids: [B, P] token ids, left-padded where rows differ in length (give an attention_mask then).
-        config: settings, the process-wide ones where `None`.
+        input_ids: [B, P] token ids; rows of unequal length are left-padded and need an attention_mask.
+        config: settings; `None` for the process-wide ones.
         method: draft with a model instead (`lade.DraftModel`, `lade.MultiCandidate`, `lade.SelfSpeculative`).
+        streamer: receives the prompt, the generated tokens and `end()`.
+        tokenizer: the model's; needed with `stop_strings`.
         reference: a text that the output may repeat (a predicted output, the old version of a file), as token ids or a
             list of them per prompt; for mode "auto".
-        contrast: decode contrastively, with an amateur beside the model (`lade.Contrast`): another distribution than
-            the model's own, in which the drafts change nothing. `LookaheadConfig(budget=1)` drafts nothing: one token
-            per forward.
-        generate_kwargs: whatever `model.generate` takes for greedy decoding and sampling.
+        contrast: decode contrastively, with an amateur beside the model (`lade.Contrast`). This changes the
+            distribution; drafts do not. `LookaheadConfig(budget=1)` drafts nothing: one token per forward.
+        generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling.
 
     Returns:
         What `model.generate` returns.
 
     Raises:
-        ValueError: names the argument, its value and what is allowed, before any work.
+        ValueError: an argument is wrong; raised before any forward.
     """
     check_model("model", model)
     arguments = Arguments(config, method, reference, contrast)

@@ -1,7 +1,6 @@
-"""transformers' own assisted generation and prompt lookup, with the results and statistics of lade's methods.
+"""transformers' own assisted generation and prompt lookup, with the statistics of lade's methods.
 
-Nothing of them is written anew: `model.generate` runs them, and what they did is counted from outside. Both decode one
-text at a time.
+`model.generate` runs them, and hooks count what they do. Both decode one text at a time.
 """
 
 from __future__ import annotations
@@ -37,25 +36,26 @@ def assisted_generate(
     streamer: Streamer | None = None,
     **generate_kwargs: Any,
 ) -> Generated:
-    """`model.generate` with a draft model, as transformers does it (`assistant_model=`); fills `lade.last_stats()`.
+    """transformers' assisted generation (`assistant_model=`); fills `lade.last_stats()`.
 
-    With an assistant of another tokenizer transformers re-encodes text between the two (greedy), or matches their
-    vocabularies and cuts the assistant's output layer to what both share, for good (sampling).
+    If the assistant has another tokenizer, transformers re-encodes the text between the two (greedy), or keeps the
+    tokens that both have and cuts the assistant's output layer to them permanently (sampling).
 
     Args:
+        model: a transformers causal language model.
         input_ids: [1, P] token ids.
         assistant: the draft model.
-        draft_tokens: drafted per step, always so many; `None` leaves it to the assistant's generation config.
-        tokenizer: the model's, where the assistant has another one; then both are needed.
+        draft_tokens: tokens drafted per step; `None` leaves it to the assistant's generation config.
+        tokenizer: the model's; given with `assistant_tokenizer` where the two tokenizers differ.
         assistant_tokenizer: the assistant's.
-        streamer: receives tokens as transformers hands them on, several at once.
-        generate_kwargs: whatever else `model.generate` takes for assisted generation.
+        streamer: receives the tokens, several at once.
+        generate_kwargs: the other arguments of `model.generate` for assisted generation.
 
     Returns:
         What `model.generate` returns.
 
     Raises:
-        ValueError: names the argument, its value and what is allowed, before any work.
+        ValueError: an argument is wrong; raised before any forward.
     """
     check_model("model", model)
     check_model("assistant", assistant)
@@ -85,22 +85,23 @@ def prompt_lookup_generate(
     streamer: Streamer | None = None,
     **generate_kwargs: Any,
 ) -> Generated:
-    """`model.generate` that drafts by looking up the last tokens in the text so far, as transformers does it.
+    """transformers' prompt lookup: drafts what followed the last tokens earlier in the text.
 
-    Fills `lade.last_stats()`; what choosing a draft takes is part of its `host_seconds` and not told apart.
+    Fills `lade.last_stats()`; the time for drafting is part of `host_seconds`.
 
     Args:
+        model: a transformers causal language model.
         input_ids: [1, P] token ids.
-        draft_tokens: the most that are drafted per step.
-        ngram: how many of the last tokens are looked up, at most.
-        streamer: receives tokens as transformers hands them on, several at once.
-        generate_kwargs: whatever else `model.generate` takes for prompt lookup.
+        draft_tokens: the most tokens drafted per step.
+        ngram: the most tokens that are looked up.
+        streamer: receives the tokens, several at once.
+        generate_kwargs: the other arguments of `model.generate` for prompt lookup.
 
     Returns:
         What `model.generate` returns.
 
     Raises:
-        ValueError: names the argument, its value and what is allowed, before any work.
+        ValueError: an argument is wrong; raised before any forward.
     """
     check_model("model", model)
     for name, value in (("draft_tokens", draft_tokens), ("ngram", ngram)):
@@ -110,7 +111,7 @@ def prompt_lookup_generate(
 
 
 class StepCounter:
-    """A streamer that notes how many tokens every step emits, and hands them on to another one."""
+    """A streamer that counts the tokens of each step and passes them on to another streamer."""
 
     def __init__(self, streamer: Streamer | None) -> None:
         self._streamer = streamer
@@ -149,7 +150,7 @@ def _counted(
     with ForwardCounter(unwrapped(model), *map(unwrapped, drafters)) as counter:
         result = model.generate(input_ids=input_ids, streamer=steps, **arguments, **generate_kwargs)
     seen = counter.result()
-    # Every forward holds its draft behind what is not in the cache yet: the prompt at first, later one token.
+    # A forward holds the tokens that are not cached (the prompt, later one token), then the draft.
     drafted = [seen.per_forward[0] - input_ids.shape[1], *(tokens - 1 for tokens in seen.per_forward[1:])]
     record(stats_of(source, seen, drafted, steps.emitted))
     return result
@@ -158,11 +159,12 @@ def _counted(
 def stats_of(source: str, seen: Forwards, drafted: Sequence[int], emitted: Sequence[int]) -> GenerationStats:
     """Statistics of a method that drafts one chain per step.
 
-    The prefill carries the first draft along: it is no step, and yet its draft counts as proposed, verified, accepted.
+    The prefill is not a step, but it verifies the first draft, which counts as proposed, verified and accepted.
 
     Args:
-        source: what the drafts are called.
-        drafted: tokens that each forward verified, the prefill first.
+        source: name of the drafts in the statistics.
+        seen: the forwards of the call.
+        drafted: drafted tokens in each forward, the prefill first.
         emitted: tokens that each forward added to the text, the prefill first.
     """
     accepted = [tokens - 1 for tokens in emitted]
@@ -187,13 +189,13 @@ def stats_of(source: str, seen: Forwards, drafted: Sequence[int], emitted: Seque
 
 
 def _by_depth(chains: Sequence[int]) -> dict[int, int]:
-    """Depth -> chains that reach it."""
+    """Depth -> number of chains that reach it."""
     return {depth: sum(length >= depth for length in chains) for depth in range(1, max(chains, default=0) + 1)}
 
 
 @contextlib.contextmanager
 def _drafting(assistant: Any, tokens: int | None) -> Iterator[None]:
-    """Inside, the assistant drafts a fixed number of tokens; transformers reads that from its generation config."""
+    """Inside, the assistant's generation config asks for a fixed number of tokens; it is restored afterwards."""
     if tokens is None:
         yield
         return

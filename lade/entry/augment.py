@@ -1,7 +1,7 @@
-"""Switching lookahead on: the one patch point in transformers, and the scopes that use it.
+"""The one patch of transformers, and the ways to switch it on: `augment_all` and `lookahead` scopes.
 
-`GenerationMixin._sample` is replaced while `augment_all` or a `lookahead` scope wants it, and put back by identity. The
-environment (USE_LADE) is read here only, when a call begins.
+`GenerationMixin._sample` is replaced while one of them is active, and the original object is restored. The environment
+(USE_LADE) is read here only, when a call begins.
 """
 
 from __future__ import annotations
@@ -32,25 +32,27 @@ from lade.target.contrast import Contrast
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One `lookahead` scope: which model's calls it is for, and what they get."""
+    """An open `lookahead` scope."""
 
     model: Any
     options: Options
 
 
 _lock = fork_safe_lock()
-_users = 0  # open scopes, and one for augment_all
+_users = 0  # open scopes, plus one for augment_all
 _augmented = False
 _original: Callable[..., Any] | None = None
-_patch: Callable[..., Any] | None = None  # ours, while it is in use; an older one under another's patch passes on
+_patch: Callable[..., Any] | None = (
+    None  # ours while in use; an older one, below another library's patch, calls the original
+)
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("lade_scopes", default=())
 
 
 def augment_all() -> None:
-    """Let every transformers model decode with lookahead, by the settings of `config_lade`; again changes nothing.
+    """Let every transformers model decode with lookahead, with the settings of `config_lade`.
 
-    USE_LADE=0 (or false, no, off) in the environment switches it off call by call; a value that says neither on nor off
-    is taken as on, with one warning.
+    Calling it again changes nothing. USE_LADE=0 (or false, no, off) in the environment switches it off; it is read at
+    every call, and any other value counts as on, with one warning for an unknown one.
     """
     global _augmented
     with _lock:
@@ -60,9 +62,9 @@ def augment_all() -> None:
 
 
 def restore_all() -> None:
-    """Undo `augment_all`, and what `config_lade` set: the settings are the defaults again.
+    """Undo `augment_all` and reset the settings of `config_lade` to the defaults.
 
-    Scopes that are open keep theirs; pools and warm tables stay (`drop_pools`).
+    Open scopes keep their settings; pools and warm tables stay (`drop_pools`).
     """
     global _augmented
     forget_settings()
@@ -86,19 +88,18 @@ def lookahead(
 
     Args:
         model: the model, or a wrapper (PEFT) around it.
-        config: its settings; the process-wide ones where `None`.
+        config: settings; `None` for the process-wide ones.
         method: draft with a model instead (`lade.DraftModel`, `lade.MultiCandidate`, `lade.SelfSpeculative`).
         reference: a text that the outputs may repeat, as token ids, or one per prompt; for mode "auto".
-        warm: compute the model's warm table before the scope begins, or load it where it is kept (`lade.warm_up`); for
-            mode "auto". Without it, a table that is kept is used all the same.
-        contrast: decode contrastively, with an amateur beside the model. Calls that cannot be contrastive fail then,
-            those for beams and assisted generation included. `LookaheadConfig(budget=1)` drafts nothing: one token per
-            forward.
+        warm: compute or load the model's warm table before the scope begins (`lade.warm_up`); for mode "auto". A
+            table that is saved already is used without it too.
+        contrast: decode contrastively, with an amateur beside the model. Calls that cannot be contrastive raise
+            ValueError, beams and assisted generation included. `LookaheadConfig(budget=1)` drafts nothing: one token
+            per forward.
 
     Raises:
-        ValueError: config is not a LookaheadConfig, model has no `generate`, reference is no text, method or contrast
-            does not go with the model, method stands beside one of these, or warm is given for a model, a mode or a
-            method that has no use for a table.
+        ValueError: an argument has the wrong type or does not fit the model, `method` is given with one of the others,
+            or `warm` for a model, mode or method that uses no warm table.
     """
     check_model("model", model)
     arguments = Arguments(config, method, reference, contrast)
@@ -123,7 +124,7 @@ def lookahead(
 
 
 def original_sample() -> Callable[..., Any]:
-    """transformers' own `_sample`, whether or not it is replaced at the moment."""
+    """transformers' own `_sample`, also while it is replaced."""
     with _lock:
         return _original if _original is not None else GenerationMixin._sample
 
@@ -141,7 +142,7 @@ def _remove() -> None:
     _users -= 1
     if _users:
         return
-    if GenerationMixin.__dict__["_sample"] is _patch:  # else another library's patch is on top: not ours to remove
+    if GenerationMixin.__dict__["_sample"] is _patch:  # else another library's patch is on top of ours
         GenerationMixin._sample = _original
     _original = _patch = None
 
@@ -158,7 +159,7 @@ def _patched(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options_for(model: Any) -> Options | None:
-    """Those of the model's innermost scope, else the process-wide settings where lade is switched on."""
+    """The options of the model's innermost scope, else the process-wide settings if lade is on; `None` if it is off."""
     scope = _innermost(model)
     if scope is not None:
         return scope.options
@@ -170,7 +171,7 @@ def _innermost(model: Any) -> Scope | None:
 
 
 def _contrasts(model: Any) -> str | None:
-    """Why other decoding methods are refused for this model, here and now."""
+    """Why other decoding methods are refused for this model in the current scope, or `None`."""
     scope = _innermost(model)
     contrastive = scope is not None and scope.options.contrast is not None
-    return "contrastive decoding, which is asked for here, is greedy or samples" if contrastive else None
+    return "contrastive decoding, which this scope asks for, is greedy or samples" if contrastive else None

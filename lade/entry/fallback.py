@@ -1,6 +1,7 @@
-"""Why a call decodes plainly: what cannot be branched, or not yet. One reason per check, the first one speaks.
+"""Reasons to fall back to plain decoding: what a forward of a draft tree cannot handle. The first reason is reported.
 
-Everything here is decided before any work. What no configuration tells is left to the self-probe (`lade.target.probe`).
+All of it is decided before any forward, from configurations and arguments; the self-probe (`lade.target.probe`) finds
+the rest.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_
 
 
 class FallbackWarning(UserWarning):
-    """lade decodes plainly, through transformers' own method; the message says why."""
+    """lade falls back to plain decoding with transformers' own method; the message gives the reason."""
 
 
 _warned_assistants: WeakSet[Any] = WeakSet()
 
 
 def warn(call: Call, reason: str) -> None:
-    """One warning per call; assistants, which are called once per draft round, get one for good."""
+    """Warn once per call; for an assistant, which is called once per draft, once per model."""
     if call.is_assistant:
         if call.model in _warned_assistants:
             return
@@ -46,10 +47,10 @@ def warn(call: Call, reason: str) -> None:
 
 
 def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None]) -> str | None:
-    """The first reason why this call cannot be branched, or `None`.
+    """The first reason why this call must decode plainly, or `None`.
 
     Args:
-        refusal: model, rows -> the reason why its family cannot be branched, or `None`.
+        refusal: model, rows -> why its family cannot decode draft trees, or `None`.
     """
     checks: tuple[Callable[[Call], str | None], ...] = (
         _mode,
@@ -82,7 +83,7 @@ def _mode(call: Call) -> str | None:
 
 
 def _processes(call: Call) -> str | None:
-    """Processes that share a model must forward the same drafts, and each chooses their sizes by its own clock."""
+    """Processes that share a model need equal drafts, but each chooses draft sizes by its own timings."""
     if getattr(call.model, "_device_mesh", None) is not None or (getattr(call.model, "_tp_size", None) or 1) > 1:
         return "the model is spread over several processes (tp_plan)"
     distributed = torch.distributed
@@ -92,7 +93,7 @@ def _processes(call: Call) -> str | None:
 
 
 def _sampling(call: Call) -> str | None:
-    """How other devices draw, and what state their generators have, is not known (MPS)."""
+    """The generators of other devices (MPS) may not draw as lookahead assumes."""
     device = call.input_ids.device.type
     if call.generation_config.do_sample and device not in SAMPLING:
         return f"sampling on a device of type {device!r} (its draws are known on {' and '.join(SAMPLING)})"
@@ -100,7 +101,7 @@ def _sampling(call: Call) -> str | None:
 
 
 def _loop(call: Call) -> str | None:
-    """What plain decoding calls once per token, and lookahead once per step or not at all."""
+    """Overridden methods that plain decoding calls once per token, and lookahead once per step or never."""
     found = overridden(call.model)
     return None if found is None else f"the model's own {found} may count on one call per token"
 
@@ -140,7 +141,7 @@ def _cache(call: Call) -> str | None:
 
 
 def _inputs(call: Call) -> str | None:
-    # A text-only call of an image model brings an empty dict of images.
+    # A text-only call of an image model has an empty dict of images.
     given = {
         name for name, value in call.model_kwargs.items() if not (value is None or (type(value) is dict and not value))
     }
@@ -172,7 +173,7 @@ def _rope(call: Call) -> str | None:
 
 
 def _temperature(call: Call) -> str | None:
-    """Rows that lookahead lets run ahead of others have tokens of several indices in one forward."""
+    """Rows accept unequal numbers of tokens, so one forward holds tokens of different positions."""
     rows, width = call.input_ids.shape
     cache = call.model_kwargs.get("past_key_values")
     longest = generated_length(call) + (0 if cache is None else cache.get_seq_length())

@@ -1,4 +1,4 @@
-"""The arguments of `model.generate` that lade reads itself, checked before any work."""
+"""Checks of the arguments of `model.generate` that lade reads itself, before any forward."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from lade.base.shown import invalid
 from lade.facts.vocabulary import readable
 
-# What chooses another decoding method of transformers -> the value that does not.
+# Arguments that choose another decoding method of transformers -> the value that does not.
 STRATEGIES = {"num_beams": 1, "num_beam_groups": 1, "penalty_alpha": None, "dola_layers": None}
 
 
@@ -41,7 +41,7 @@ def check_strategy(generation_config: Any, kwargs: Mapping[str, Any] | None = No
     """ValueError where the call asks for another decoding method than greedy decoding and sampling.
 
     Args:
-        kwargs: arguments that come before the generation config.
+        kwargs: arguments of the call; they override the generation config.
     """
     for name, plain in STRATEGIES.items():
         value = (kwargs or {}).get(name, getattr(generation_config, name, plain))

@@ -1,6 +1,6 @@
-"""Ways of drafting that need a model: what a user says of them, checked when it is said. One frozen class per method.
+"""Methods that draft with a model: their options, checked when they are made. One frozen class per method.
 
-Knows what each needs of a call and its target; the drafting itself is in `lade.drafters`.
+Makes the drafter of a call; the drafting itself is in `lade.drafters`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from lade.target.skipset import skip_set
 NODES = 256  # the most tokens of a draft
 
 
-class _OfAPair:
-    """A method whose drafts a second model makes."""
+class _SecondModelMethod:
+    """A method whose drafts come from a second model."""
 
     __slots__ = ()
     draft: Any
@@ -45,21 +45,21 @@ class _OfAPair:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DraftModel(_OfAPair):
-    """Speculative decoding (Leviathan et al., arXiv 2211.17192): a smaller model writes ahead, the target verifies.
+class DraftModel(_SecondModelMethod):
+    """Speculative decoding (Leviathan et al., arXiv 2211.17192): a smaller model drafts a chain, the target verifies.
 
     Attributes:
         draft: a causal model with the target's tokenizer; vocabularies may be padded to different sizes.
-        tokens: drafted per step, 1 to 256; where the number adapts, the first one or the most.
+        tokens: drafted per step, 1 to 256; the start value for `"acceptance"`, the maximum for `"confidence"`.
         adapt: `"fixed"`: always `tokens`. `"acceptance"`: two more after a draft that was accepted whole, else one
-            fewer, from 1 to twice `tokens`. `"confidence"`: up to the first token that the draft gives less than
-            `threshold`, which rises or falls by 0.01 per step with the share of tokens accepted.
-        threshold: where `"confidence"` begins, from 0 to 1.
-        likeliest: draft the likeliest tokens even where the target samples: the sampled text is then plain decoding's
-            with the same seed. Else drafts are drawn, and it is the distribution that is plain decoding's.
+            fewer, from 1 to twice `tokens`. `"confidence"`: up to the first token with a probability below
+            `threshold`, which moves by 0.01 per step towards an acceptance rate of 0.9.
+        threshold: the first threshold of `"confidence"`, from 0 to 1.
+        likeliest: draft the likeliest tokens also where the target samples: the sampled text equals plain decoding's
+            with the same seed. Otherwise drafts are drawn, and only the distribution equals plain decoding's.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: a field is wrong.
     """
 
     draft: Any
@@ -75,22 +75,22 @@ class DraftModel(_OfAPair):
 
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
         length = partial(LENGTHS[self.adapt], self.tokens, self.threshold)
-        chooser = chooser_of(call, self.likeliest, replacement=True)
-        return ModelDrafter(pairs.second_model(self.draft, target), chooser, length, one_each, "draft")
+        chooser = _chooser(call, self.likeliest, replacement=True)
+        return ModelDrafter(pairs.second_model(self.draft, target), chooser, length, _chain_width, "draft")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MultiCandidate(_OfAPair):
-    """Multi-candidate speculative decoding (Yang et al., arXiv 2401.06706): several drafts per position, as a tree.
+class MultiCandidate(_SecondModelMethod):
+    """Multi-candidate speculative decoding (Yang et al., arXiv 2401.06706): a tree with several candidates per node.
 
     Attributes:
         draft: a causal model with the target's tokenizer; vocabularies may be padded to different sizes.
-        widths: candidates after each node, depth by depth: (4, 2, 2) makes 4 + 8 + 16 nodes. At most 256 nodes.
-        replacement: whether candidates after one node are drawn with replacement, so that some may be the same.
+        widths: candidates per node, depth by depth: (4, 2, 2) makes 4 + 8 + 16 nodes. At most 256 nodes.
+        replacement: draw the candidates of a node with replacement, so that some may be equal.
         likeliest: as in `DraftModel`.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: a field is wrong.
     """
 
     draft: Any
@@ -106,22 +106,22 @@ class MultiCandidate(_OfAPair):
 
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
         length = partial(Fixed, len(self.widths), 0.0)
-        chooser = chooser_of(call, self.likeliest, self.replacement)
+        chooser = _chooser(call, self.likeliest, self.replacement)
         width = self.widths.__getitem__
         return ModelDrafter(pairs.second_model(self.draft, target), chooser, length, width, "draft")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelfSpeculative:
-    """Self-speculative decoding (Draft & Verify, arXiv 2309.08168): the target drafts with sub-layers left out.
+    """Self-speculative decoding (Draft & Verify, arXiv 2309.08168): the target drafts with sub-layers skipped.
 
     Attributes:
-        layers: whose attention and whose MLP is left out: (attention layers, MLP layers), a `SkipSet`, or a file that
-            `lade skip-search` wrote. Held as a `SkipSet`.
+        layers: the sub-layers to skip: (layers without attention, layers without MLP), a `SkipSet`, or a file from
+            `lade skip-search`. Stored as a `SkipSet`.
         tokens, adapt, threshold, likeliest: as in `DraftModel`.
 
     Raises:
-        ValueError: names the field, its value and what is allowed.
+        ValueError: a field is wrong.
         OSError: the file cannot be read.
     """
 
@@ -145,19 +145,22 @@ class SelfSpeculative:
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
         model = SkippedSelf(target, Skipping(target.model, self.layers))
         length = partial(LENGTHS[self.adapt], self.tokens, self.threshold)
-        return ModelDrafter(model, chooser_of(call, self.likeliest, replacement=True), length, one_each, "draft")
+        return ModelDrafter(model, _chooser(call, self.likeliest, replacement=True), length, _chain_width, "draft")
 
 
 def self_speculative(layers: Any, **options: Any) -> SelfSpeculative:
-    """`SelfSpeculative` by the name of what it does."""
+    """The same as `SelfSpeculative(layers, **options)`."""
     return SelfSpeculative(layers, **options)
 
 
 def check_method(method: Any, **beside: object) -> None:
-    """ValueError where the argument `method` is none, or stands beside settings of drafts without a model.
+    """Check the argument `method`.
 
     Args:
-        beside: the call's other arguments, by name, that are `None` where they are not given.
+        beside: arguments that may not be given with a method, by name; `None` where they are not given.
+
+    Raises:
+        ValueError: it is not a method, or one of the others is given too.
     """
     if method is None:
         return
@@ -169,15 +172,15 @@ def check_method(method: Any, **beside: object) -> None:
             raise invalid(name, f"None beside method={type(method).__name__}", value)
 
 
-def chooser_of(call: Call, likeliest: bool, replacement: bool) -> Chooser:
-    """How a call's candidates are chosen: drawn behind its warpers where it samples, else the likeliest."""
+def _chooser(call: Call, likeliest: bool, replacement: bool) -> Chooser:
+    """Chooses a call's candidates: drawn from the warped distribution where it samples, else the likeliest."""
     if likeliest or not call.generation_config.do_sample:
         return Likeliest()
-    blind = [processor for processor in call.processors if type(processor) in purity.TEXT_BLIND]
-    return Drawn(LogitsProcessorList(blind), replacement)
+    warpers = [processor for processor in call.processors if type(processor) in purity.TEXT_BLIND]
+    return Drawn(LogitsProcessorList(warpers), replacement)
 
 
-def one_each(level: int) -> int:
+def _chain_width(level: int) -> int:
     return 1
 
 

@@ -1,4 +1,4 @@
-"""What a user asks of lade beside `model.generate`'s own arguments: checked when it is given, then with the model."""
+"""The arguments that lade adds to those of `model.generate`: checked when given, then against the model."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lade.target.contrast import Contrast, check_contrast, check_kind
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a call decodes with; all of it goes with the model.
+    """The options of a call, checked against its model.
 
     Attributes:
         config: settings.
         references: one text for all prompts, or one per prompt.
-        contrast: the amateur of contrastive decoding.
-        method: drafts with a model instead of what `config` says.
+        contrast: decode contrastively.
+        method: draft with a model instead.
     """
 
     config: LookaheadConfig
@@ -32,10 +32,10 @@ class Options:
 
 
 class Arguments:
-    """The arguments of a way in, as the user gives them, before the model is known.
+    """The arguments as the user gives them, before the model is known.
 
     Raises:
-        ValueError: names the argument that is of another kind, or that does not go beside `method`.
+        ValueError: an argument has the wrong type, or `method` is given with one of the others.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Arguments:
         self._references = references_of(reference)
 
     def options(self, model: Any) -> Options:
-        """The options for a model, with the process-wide settings where `config` is `None`.
+        """The options for a model; `config=None` stands for the process-wide settings.
 
         Raises:
-            ValueError: the argument that does not go with the model, or with the mode.
+            ValueError: an argument does not fit the model or the mode.
         """
         whole, config = unwrapped(model), self._config or default_config()
         if self._method is not None:

@@ -1,6 +1,6 @@
-"""A target and a draft model: whether the two go together, and the drafting model that comes of it.
+"""A target and its draft model: checks that the two fit, and the `SecondModel` made of them.
 
-Knows models and what refuses to be branched, nothing of how candidates are chosen.
+Knows models and the reasons for plain decoding, not how candidates are chosen.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.probe import empty_cache, probed_reason
 
-APART = 1024  # entries by which vocabularies of one tokenizer may differ: models are padded to round sizes
+PADDING = 1024  # entries by which vocabularies of one tokenizer may differ, as models pad them to round sizes
 
 
 def check_draft(draft: Any) -> None:
-    """ValueError where the argument `draft` can draft for nobody."""
+    """ValueError where `draft` cannot draft for any target."""
     check_model("draft", draft)
     model = unwrapped(draft)
     if model.config.is_encoder_decoder:
@@ -38,17 +38,17 @@ def check_draft(draft: Any) -> None:
 
 
 def check_pair(target: Any, draft: Any) -> None:
-    """ValueError where the two cannot have one tokenizer."""
+    """ValueError where the two cannot have the same tokenizer."""
     entries, own = vocabulary(target), vocabulary(draft)
-    if abs(entries - own) > APART:
+    if abs(entries - own) > PADDING:
         raise ValueError(
-            f"draft must have the target's tokenizer, with a vocabulary within {APART} of the target's {entries} "
+            f"draft must have the target's tokenizer, with a vocabulary within {PADDING} of the target's {entries} "
             f"entries, got {own} entries"
         )
 
 
 def reason_for_plain(draft: Any, call: Call) -> str | None:
-    """Why the draft model cannot take part in a call, or `None`."""
+    """Why the draft model cannot draft for a call, or `None`."""
     model = unwrapped(draft)
     config = text_config(model)
     inputs = {"attention_mask": call.model_kwargs.get("attention_mask"), "past_key_values": DynamicCache(config=config)}
@@ -60,13 +60,13 @@ def reason_for_plain(draft: Any, call: Call) -> str | None:
 
 
 def second_model(draft: Any, target: HFTarget) -> SecondModel:
-    """The draft model behind an empty cache."""
+    """The draft model with an empty KV cache."""
     model = unwrapped(draft)
     config = text_config(model)
     kinds, limit = layer_kinds(config), position_limit(config)
-    behind = HFTarget(model, empty_cache(model), kinds, limit, Clock())
+    drafting = HFTarget(model, empty_cache(model), kinds, limit, Clock())
     known = min(readable(target.model), writable(target.model))
-    return SecondModel(behind, readable(model), known, writable(target.model), target.model.device)
+    return SecondModel(drafting, readable(model), known, writable(target.model), target.model.device)
 
 
 def vocabulary(model: Any) -> int:

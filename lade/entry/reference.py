@@ -1,7 +1,4 @@
-"""Texts that an output may repeat: what a user may give, as token ids per row, and where.
-
-Knows of a model how many ids it reads.
-"""
+"""References: texts that an output may repeat, as token ids, from an argument or from the generation config."""
 
 from __future__ import annotations
 
@@ -22,14 +19,15 @@ References = list[Sequence[int] | None]
 def references_for(
     references: References | None, generation_config: Any, config: LookaheadConfig, model: Any, prompts: int
 ) -> References | None:
-    """One reference per prompt; the generation config's entry `lade` counts where no references are given.
+    """One reference per prompt, from the argument, else from the generation config's entry `lade`.
 
     Args:
-        references: of `references_of`, checked.
+        references: of `references_of`, and checked.
         generation_config: the call's, or `None`.
+        prompts: the number of prompts.
 
     Raises:
-        ValueError: the entry is wrong, or the number of texts is.
+        ValueError: the entry or the number of texts is wrong.
     """
     configured = reference_in(generation_config)
     if references is None:
@@ -45,10 +43,10 @@ def references_for(
 
 
 def reference_in(generation_config: Any) -> Any:
-    """What the generation config's entry `lade` holds, if there is one.
+    """The reference in the generation config's entry `lade`, or `None`.
 
     Raises:
-        ValueError: it is no dict, or has an unknown key.
+        ValueError: the entry is not a dict, or has an unknown key.
     """
     entry = getattr(generation_config, "lade", None)
     if entry is None:
@@ -59,7 +57,7 @@ def reference_in(generation_config: Any) -> Any:
 
 
 def check_reference(references: References | None, config: LookaheadConfig, model: Any) -> None:
-    """ValueError where the mode has no use for references, or the model cannot read them."""
+    """ValueError where the mode uses no references, or a token id is not in the model's vocabulary."""
     if references is None:
         return
     check_mode("reference", config)
@@ -69,7 +67,7 @@ def check_reference(references: References | None, config: LookaheadConfig, mode
 
 
 def check_mode(name: str, config: LookaheadConfig) -> None:
-    """ValueError where the argument of this name is given in the paper's mode."""
+    """ValueError, which names the argument, in the paper's mode."""
     mode = config.settled().mode
     if mode != "auto":
         raise ValueError(f"{name} is for mode='auto', not for mode={mode!r}")
@@ -82,7 +80,7 @@ def references_of(reference: Any) -> References | None:
         reference: token ids (a list or a 1-D tensor), or a list with such a text or `None` per prompt.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is something else.
     """
     if reference is None:
         return None

@@ -1,7 +1,8 @@
-"""Refusing transformers' other decoding methods, where decoding in their way would give another distribution.
+"""Refusal of transformers' other decoding methods, where they would give another distribution.
 
-While a scope asks for it, beam search and assisted generation are replaced by wrappers that raise for its model and
-pass everything else on. Put back by identity; another library's patch on top stays, and ours passes on below it.
+Inside `refusing`, wrappers replace beam search and assisted generation; they raise for some models and call the
+original for all others. The original objects are restored; below another library's patch, our wrapper stays and calls
+the original.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # name
 
 @contextlib.contextmanager
 def refusing(reason: Reason) -> Iterator[None]:
-    """Inside, beams and assisted generation raise ValueError for models that the function gives a reason for."""
+    """Inside, beam search and assisted generation raise ValueError for models with a reason."""
     with _lock:
         _install()
         _open.append(reason)

@@ -1,4 +1,4 @@
-"""A call's route: lookahead, or plain decoding and why; in place of transformers' decoding method `_sample`."""
+"""The route of a call, in place of transformers' `_sample`: lookahead, or plain decoding with a reason."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def route_call(
 ) -> Any:
     """Decode with lookahead, or plainly with one `FallbackWarning` where that is not possible.
 
-    What is to be contrastive is never decoded plainly, since that would be another distribution.
+    A contrastive call never falls back, since plain decoding has another distribution. Arguments that are not listed
+    are those of transformers' `_sample`.
 
     Args:
-        options: checked against this model; all arguments but this and the next are as transformers' `_sample` takes
-            them.
+        options: checked against this model.
         plain: transformers' own `_sample`.
 
     Returns:
@@ -49,7 +49,7 @@ def route_call(
 
     Raises:
         ValueError: the generation config's entry `lade` or the number of references is wrong, or this call cannot be
-            contrastive; before any work.
+            contrastive; raised before any forward.
     """
     call = Call(
         model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus or False, model_kwargs
@@ -78,7 +78,7 @@ def route_call(
 
 
 def _references(call: Call, options: Options) -> References | None:
-    """One per row; the samples of a prompt share its reference."""
+    """One reference per row; the samples of a prompt share one."""
     samples = getattr(call.generation_config, "num_return_sequences", None) or 1
     prompts = call.input_ids.shape[0] // samples
     texts = references_for(options.references, call.generation_config, options.config, call.model, prompts)
@@ -86,7 +86,7 @@ def _references(call: Call, options: Options) -> References | None:
 
 
 def _contrasting(call: Call, contrast: Contrast) -> Amateur:
-    """The amateur's part of a call, where both models can be branched."""
+    """The amateur's part of a call; ValueError where one of the models cannot decode draft trees."""
     reason, name = _reason_for_plain(call), "the model"
     amateur = amateur_call(call, contrast) if reason is None else call
     if reason is None:

@@ -1,8 +1,8 @@
-"""Where two texts part, and whether rounding explains it: the report for half precision and quantised weights.
+"""The first divergence of two texts, and whether rounding explains it, for half precision and quantised weights.
 
-A wide forward and a one-token forward differ in the last bits there, so texts may part where the two likeliest tokens
-are as good as tied. A parting is explained where the one-token top-2 gap is at most max(4 ulp, twice what plain
-transformers itself shows at that position between a one-token and an eight-token causal forward).
+There a wide forward and a one-token forward differ in the last bits, so texts may diverge where the two likeliest
+tokens nearly tie. A divergence is explained where the one-token top-2 gap is at most max(4 ulp, twice the difference
+that plain transformers shows at that position between a one-token and an eight-token causal forward).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from transformers import DynamicCache
 
 ULPS = 4
-BLOCK = 8  # tokens of the wide forward that plain decoding is measured against
+BLOCK = 8  # tokens of the wide forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Parting:
 
     Attributes:
         index: position in the sequence, prompt included.
-        tokens: what either text says there.
-        gap: one-token top-2 gap of the logits there.
+        tokens: the token of each text at that position.
+        gap: one-token top-2 gap of the logits.
         allowed: the widest gap that rounding explains.
-        ulp: the distance of neighbouring numbers of the model's dtype, at the size of the largest logit there.
+        ulp: unit in the last place of the model's dtype, at the size of the largest logit.
     """
 
     index: int
@@ -45,7 +45,7 @@ class Parting:
         return self.gap / self.ulp
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields and what follows from them."""
+        """All fields and properties."""
         return asdict(self) | {"ulps": self.ulps, "explained": self.explained}
 
 
@@ -55,9 +55,10 @@ def parting(model: Any, one: torch.Tensor, other: torch.Tensor, prompt_length: i
 
     Args:
         one, other: [length] token ids, prompt first.
+        prompt_length: tokens of the prompt.
 
     Returns:
-        Where they part, or `None` where one is the other or its beginning.
+        The first divergence, or `None` where the texts are equal or one is a prefix of the other.
     """
     shared = min(len(one), len(other))
     differs = (one[:shared] != other[:shared]).nonzero()
@@ -73,7 +74,7 @@ def parting(model: Any, one: torch.Tensor, other: torch.Tensor, prompt_length: i
 
 
 def _logits_after(model: Any, tokens: torch.Tensor, prompt_length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """[V] float32 logits after the last token, decoded one by one, and with the last `BLOCK` tokens in one forward."""
+    """[V] float32 logits after the last token: decoded one by one, and with the last `BLOCK` tokens in one forward."""
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
     tokens = tokens.to(model.device)[None]
     length = tokens.shape[1]

@@ -1,7 +1,7 @@
-"""Counts and times models' forwards from outside, alike for every method, compiled ones too. Knows no method.
+"""Counts and times the forwards of models with hooks, compiled forwards included. Knows no decoding method.
 
 Hooks see the forwards of all threads, so a counted call must be the only one on its models. Counters may be nested.
-Forwards that leave sub-layers out draft: they are the host's, as those of a draft model are.
+Forwards with skipped sub-layers are drafts and are not counted; their time is host time, as a draft model's.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ import torch
 
 from lade.target.skipping import is_skipping
 
-COMPILED = "get_compiled_call"  # where transformers' generation takes a compiled forward from
+COMPILED = "get_compiled_call"  # the method that gives transformers' generation its compiled forward
 
 
 @dataclass(frozen=True, slots=True)
 class Forwards:
-    """What was seen of one `generate`: the first forward is the prefill, `steps` are those after it.
+    """The forwards of one `generate`: the first is the prefill, `steps` are the others.
 
     Attributes:
         per_forward: tokens per row of every forward, the prefill first.
         seconds: of the whole call.
         prefill_seconds: up to the end of the first forward.
-        model_seconds: inside the forwards after the prefill; on CUDA the device's time.
-        other_seconds: inside the other models' forwards after the prefill.
-        peak_bytes: the most that was allocated on the model's device meanwhile, where that was asked for; `None` on a
-            CPU.
+        model_seconds: in the forwards after the prefill; on CUDA the device's time.
+        other_seconds: in the other models' forwards after the prefill.
+        peak_bytes: peak memory allocated on the model's device, if asked for; `None` on a CPU.
     """
 
     per_forward: tuple[int, ...]
@@ -47,17 +46,17 @@ class Forwards:
 
     @property
     def tokens(self) -> int:
-        """Of a row, in all forwards after the prefill."""
+        """Tokens of a row in all forwards after the prefill."""
         return sum(self.per_forward[1:])
 
     @property
     def widths(self) -> dict[int, int]:
-        """Tokens of a row -> how many forwards after the prefill had so many."""
+        """Tokens of a row -> number of forwards after the prefill with that many."""
         return dict(sorted(Counter(self.per_forward[1:]).items()))
 
     @property
     def mean_tokens(self) -> float | None:
-        """Of a row in a forward after the prefill; `None` where there was none."""
+        """Mean tokens of a row per forward after the prefill; `None` if there was none."""
         return self.tokens / self.steps if self.steps else None
 
     @property
@@ -78,12 +77,12 @@ class _Forward:
 
 
 class ForwardCounter:
-    """A context manager around one `generate`; `result()` holds once it has ended.
+    """A context manager around one `generate`; `result()` is available after it.
 
     Args:
-        model: the one whose forwards are counted; it has a `device`, as models of transformers do.
-        others: models whose time is told apart, such as a draft model.
-        peak: measure the peak of the memory too, which starts that of the device anew.
+        model: forwards of this model are counted; it has a `device`, as models of transformers do.
+        others: models that are timed separately, such as a draft model.
+        peak: measure peak memory too; resets the device's peak.
     """
 
     def __init__(self, model: Any, *others: Any, peak: bool = False) -> None:
@@ -113,10 +112,10 @@ class ForwardCounter:
             self._bytes = torch.cuda.max_memory_allocated(self._watches[0].device)
 
     def result(self) -> Forwards:
-        """What was counted.
+        """The counts and times.
 
         Raises:
-            RuntimeError: the model was never called.
+            RuntimeError: the model was not called.
         """
         own = self._watches[0]
         first = next((index for index, forward in enumerate(self._seen) if forward.watch is own), None)
@@ -159,7 +158,7 @@ class _Watch:
     def mark(self) -> Any:
         if not self._cuda:
             return time.perf_counter()
-        # An event, not a synchronisation: the host must not wait for every forward.
+        # An event instead of a synchronisation, so that the host does not wait for each forward.
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.device))
         return event
@@ -192,7 +191,7 @@ class _Watch:
             self._seen.append(_Forward(*self._running, self.mark(), self))
 
     def _timed(self, compiled_call: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:
-        """The compiled forward, timed around: hooks would be compiled with it, and cost it its one graph."""
+        """The compiled forward, timed from outside: hooks would be compiled with it, and break its graph."""
 
         def get(*args: Any) -> Callable[..., Any]:
             forward = compiled_call(*args)

@@ -1,4 +1,4 @@
-"""How likely a model finds a text: the mean log-likelihood of a continuation. Knows no decoding."""
+"""Mean log-likelihood of a text under a model. Knows no decoding."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def mean_log_likelihood(model: Any, prompt: torch.Tensor, continuation: torch.Te
     model in it.
 
     Args:
-        model: a causal language model of transformers, in eval mode; its raw distribution counts, without processors.
+        model: a causal language model of transformers, in eval mode; no logits processors are applied.
         prompt: [P] token ids, at least one.
         continuation: [T] token ids, at least one.
 
     Raises:
-        ValueError: names the argument.
+        ValueError: an argument is wrong.
     """
     size = int(model.config.get_text_config(decoder=True).vocab_size)
     for name, ids in (("prompt", prompt), ("continuation", continuation)):

@@ -90,7 +90,9 @@ class Refusing(LlamaForCausalLM):
 def test_kernels_refuse_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quant_of_loading, "is_quantised", lambda model: True)
     model = Refusing(tiny_model(BY_NAME["llama"]).config)
-    with pytest.raises(ValueError, match=r"on device='cpu': its kernels do not take this model \(N must be.*block_n\)"):
+    with pytest.raises(
+        ValueError, match=r"on device='cpu': its kernels do not support this model \(N must be.*block_n\)"
+    ):
         check_quantised(model, "nf4")
 
 
@@ -148,5 +150,5 @@ def test_lookahead_on_quantised_weights(name: str, dtype: str, folder: Path) -> 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_sizes_that_no_kernel_takes() -> None:
     installed("nf4")
-    with pytest.raises(ValueError, match="quant='nf4' on device='cpu': its kernels do not take this model"):
+    with pytest.raises(ValueError, match="quant='nf4' on device='cpu': its kernels do not support this model"):
         load(FOLDER / STORIES, quant="nf4")
