@@ -1,6 +1,6 @@
-"""A trained LLaMA made wider and deeper without changing its logits: text of the small model at the cost of a big one.
+"""Widens and deepens a trained LLaMA without changing its logits: the small model's text at a big model's cost.
 
-Holds the map from old weights to new ones. It knows nothing about speed, files or the names of shapes.
+Maps old weights to new ones. Knows no speed, files or names of shapes.
 """
 
 import copy
@@ -24,13 +24,13 @@ FIELDS = {  # argument of `widen`: field of the model's configuration
     "max_position_embeddings": "max_position_embeddings",
 }
 MOST_DIFFERENCE = 1e-3  # of a logit, in float32
-ROUNDINGS = 4
-ROPE_BY_FREQUENCY = ("default", "linear", "llama3")  # types that treat a frequency alike at every head size
+ROUNDINGS = 4  # a difference may be so many times the original's rounding error
+ROPE_BY_FREQUENCY = ("default", "linear", "llama3")  # types that depend on the frequency, not on the head size
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Where the entries of one old dimension stand in the new one: entry `old[i]` is copied to `new[i]`."""
+    """Map of a dimension: entry `old[i]` of the old weight is copied to `new[i]` of the new one."""
 
     size: int
     old: Tensor  # [n]
@@ -49,10 +49,13 @@ def widen(
     vocab_size: int | None = None,
     max_position_embeddings: int | None = None,
 ) -> LlamaForCausalLM:
-    """A new model of the given sizes, else the model's own, in its dtype and on its device, with the same logits.
+    """A wider and deeper model with the same logits, dtype and device; sizes default to the model's own.
 
-    Extra vocabulary entries carry the logit of token 0 and stand behind it, so greedy text stays the same; sampled text
-    does so only where token 0 is out of reach (top-k, top-p). ValueError names the size that is wrong for the model.
+    Extra vocabulary entries have the logit of token 0 and come after it, so greedy text stays the same; sampled text
+    does where top-k or top-p excludes token 0.
+
+    Raises:
+        ValueError: a size does not fit the model, or the model cannot be widened.
     """
     given = {
         "hidden_size": hidden_size,
@@ -80,7 +83,7 @@ def widen(
 
 
 def own_sizes(model: PreTrainedModel) -> dict[str, int]:
-    """The model's sizes by the names of `widen`'s arguments. ValueError where it is a model that cannot be widened."""
+    """The model's sizes by argument of `widen`; ValueError where the model cannot be widened."""
     old = model.config
     if old.model_type != "llama":
         raise invalid("model", "a LLaMA model", old.model_type)
@@ -92,10 +95,11 @@ def own_sizes(model: PreTrainedModel) -> dict[str, int]:
 
 @torch.no_grad()
 def logit_difference(model: PreTrainedModel, wide: LlamaForCausalLM) -> float:
-    """The largest difference of a logit from the original's in float32, over tokens of all its vocabulary.
+    """The largest difference between the logits of the two models, with the original in float32.
 
-    ValueError where it is more than rounding explains: in float32 `MOST_DIFFERENCE`, in half precision `ROUNDINGS`
-    times what the original itself loses to rounding.
+    Raises:
+        ValueError: rounding does not explain it: it exceeds `MOST_DIFFERENCE` and, in half precision, `ROUNDINGS` times
+            the original's own rounding error.
     """
     vocabulary = model.config.vocab_size
     ids = torch.arange(32, device=model.device)[None] * (vocabulary // 32)  # [1, 32]
@@ -103,7 +107,7 @@ def logit_difference(model: PreTrainedModel, wide: LlamaForCausalLM) -> float:
     found = float((wide(ids).logits[..., :vocabulary].float() - exact).abs().max())
     own = float((model(ids).logits.float() - exact).abs().max())
     allowed = max(MOST_DIFFERENCE, ROUNDINGS * own)
-    if not found <= allowed:  # not a number is no pass
+    if not found <= allowed:  # NaN fails too
         raise ValueError(f"the widened model's logits differ by {found:.1e}, rounding explains {allowed:.1e}")
     return found
 
@@ -132,7 +136,7 @@ def _wide_config(old: LlamaConfig, sizes: dict[str, int]) -> LlamaConfig:
     config = copy.deepcopy(old)
     for name, size in sizes.items():
         setattr(config, FIELDS[name], size)
-    # The mean of squares is taken over more entries, of which only the old ones are not zero.
+    # The mean of squares is over more entries, of which only the old ones are not zero.
     config.rms_norm_eps = old.rms_norm_eps * old.hidden_size / config.hidden_size
     config.tie_word_embeddings = False
     config.lade_widened = {field: getattr(old, field) for field in FIELDS.values()}
@@ -189,7 +193,7 @@ def _padded(old: int, new: int) -> Axis:
 
 
 def _head_axes(old: LlamaConfig, new: LlamaConfig) -> tuple[Axis, Axis]:
-    """Query and key-value axes: an old kv head is repeated until each of its query heads has a slot at a copy."""
+    """Query and key-value axes: an old kv head is copied until each of its query heads has a place at a copy."""
     group = old.num_attention_heads // old.num_key_value_heads
     slots = new.num_attention_heads // new.num_key_value_heads
     copies = _copies(group, slots)
@@ -202,12 +206,12 @@ def _head_axes(old: LlamaConfig, new: LlamaConfig) -> tuple[Axis, Axis]:
 
 
 def _copies(group: int, slots: int) -> int:
-    """How many new kv heads stand for an old one of `group` query heads where each serves `slots` of them."""
+    """Copies of an old kv head with `group` query heads, where a new kv head serves `slots` query heads."""
     return math.ceil(group / slots)
 
 
 def _spread(heads: list[tuple[int, int]], old: LlamaConfig, new: LlamaConfig, count: int) -> Axis:
-    """Rows of (old head, new head) pairs. Within a RoPE half, old index i moves to where the frequency is the same."""
+    """Rows of (old head, new head) pairs. Within a RoPE half, old index i moves to the index of equal frequency."""
     half = torch.arange(old.head_dim // 2)
     wide_half = half * (new.head_dim // old.head_dim)
     old_rows = torch.cat([half, half + old.head_dim // 2])

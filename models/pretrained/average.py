@@ -1,7 +1,7 @@
-"""Averages the weights of two models of one shape: between a model and what it became by further training.
+"""Averages the weights of two models of one shape: a model, and the same model after further training.
 
-Weights that left one start stay averageable (arXiv 2203.05482, 2109.01903), and the mean of a run against loops and the
-run before it loops less at the loss of the latter. Knows no data.
+Models trained from one start can be averaged (arXiv 2203.05482, 2109.01903). The mean of a run with the unlikelihood
+loss and the run before it repeats less, at the loss of the latter. Knows no data.
 
     python -m lade.models.pretrained.average runs/target/model runs/unlooped/model --share 0.33 --out runs/mean
 """

@@ -1,7 +1,7 @@
 """Rows of tokens for training and for the held-out loss, drawn from token files.
 
-A step's rows depend on the seed and the step alone, so a resumed run sees what an uninterrupted one does. Knows no
-model. R rows, L tokens in a row.
+The rows of a step depend on the seed and the step alone, so a resumed run sees the same rows. Knows no model. R rows, L
+tokens per row.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ END = 0  # the token that opens every document
 
 @dataclass(frozen=True)
 class Stream:
-    """The documents of one kind, one after the other."""
+    """The concatenated documents of one kind."""
 
     tokens: NDArray[np.uint16]  # [S]
     starts: NDArray[np.int64]  # [D], where documents begin
@@ -30,7 +30,7 @@ class Stream:
         return cls(tokens, np.flatnonzero(tokens == END))
 
     def windows(self, places: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-        """[R] places: [R, L] tokens from there, or from the document's start where it is within a quarter of L."""
+        """[R, L] tokens from places [R]; from the document's start where it is less than L / 4 before a place."""
         starts = self.starts[np.searchsorted(self.starts, places, "right") - 1]
         places = np.where(places - starts < length // 4, starts, places)
         at = places[:, None] + np.arange(length)  # [R, L]
@@ -38,7 +38,7 @@ class Stream:
 
 
 class Mixture:
-    """Streams drawn from in proportion to their size times how often each is to be repeated."""
+    """Draws from streams in proportion to size times repeats."""
 
     def __init__(self, streams: Mapping[str, Stream], repeats: Mapping[str, float], seed: int) -> None:
         self._streams = [stream for name, stream in streams.items() if len(stream.tokens) and repeats[name]]

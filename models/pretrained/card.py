@@ -1,4 +1,4 @@
-"""Writes a model card from what was recorded: the runs, their losses, the corpus and the measured figures.
+"""Writes a model card from the records of the runs, the corpus and the measured figures.
 
     python -m lade.models.pretrained.card --name NAME --run runs/target --corpus runs/corpus \\
         --figures runs/target.json --note "What else must be told." --out NAME/README.md
@@ -16,7 +16,7 @@ from lade.models.pretrained.exercises import json_lines
 
 FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
-LAST = 50  # steps whose mean loss is told
+LAST = 50  # steps in the mean of the final loss
 
 
 @click.command()
@@ -83,7 +83,7 @@ def losses(bits: dict[str, float]) -> str:
 
 
 def greedy_text(prompts: dict[str, Any]) -> str:
-    """Acceptance never stands without the share of repeated 4-grams: loops flatter it."""
+    """Tokens per forward, beside the share of repeated 4-grams, which raises them."""
     ways = {"lookahead_tokens_per_forward": "with lookahead"}
     if all("assisted_tokens_per_forward" in row for row in prompts.values()):
         ways["assisted_tokens_per_forward"] = "with the draft"
@@ -109,7 +109,7 @@ def samples(prompts: dict[str, Any]) -> str:
 
 
 def data(contents: dict[str, Any]) -> str:
-    """Every source under its licence; the licences and the sources of each with most text come first."""
+    """Sources by licence; those with most text come first."""
     sources: dict[str, list[str]] = {}
     for row in contents["sources"]:
         sources.setdefault(row["licence"], []).append(f"{row['name']} {row['version']}".strip())

@@ -1,6 +1,6 @@
-"""A run's state on disk, and the trained weights in bfloat16 for others to load.
+"""A run's checkpoint on disk, and the trained weights exported in bfloat16.
 
-The state is complete or not there: it is written beside its place and renamed. Knows no data and no schedule.
+Checkpoints are written atomically: to a temporary file, which is renamed. Knows no data and no schedule.
 """
 
 import copy
@@ -18,7 +18,7 @@ FILE = "checkpoint.pt"
 
 @dataclass
 class State:
-    """How far a run is: steps taken, and seconds of work over all its sittings."""
+    """Progress of a run: steps, and seconds of work, earlier parts of the run included."""
 
     step: int = 0
     seconds: float = 0.0
@@ -27,7 +27,7 @@ class State:
 def save(
     folder: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, state: State, plan: dict[str, Any]
 ) -> None:
-    """`plan` is what must be the same for a run that goes on from here."""
+    """Save a checkpoint; `plan` holds what must be equal when the run resumes."""
     beside = folder / (FILE + ".part")
     content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "state": vars(state), "plan": plan}
     torch.save(content, beside)
@@ -35,7 +35,7 @@ def save(
 
 
 def restore(folder: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, plan: dict[str, Any]) -> State:
-    """Loads weights and optimizer in place. ValueError names what differs from the run that was saved."""
+    """Load weights and optimizer in place; ValueError where `plan` differs from the saved one."""
     saved = torch.load(folder / FILE, map_location="cpu", weights_only=True)
     for name, value in plan.items():
         if saved["plan"].get(name) != value:
@@ -46,7 +46,7 @@ def restore(folder: Path, model: LlamaForCausalLM, optimizer: torch.optim.Optimi
 
 
 def export(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """The model in bfloat16 safetensors with its tokenizer, as `from_pretrained` reads it."""
+    """Save the model in bfloat16 safetensors with its tokenizer, for `from_pretrained`."""
     half = copy.deepcopy(model).to("cpu", torch.bfloat16)
     half.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

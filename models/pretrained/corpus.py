@@ -1,4 +1,4 @@
-"""Builds the corpus: documents are gathered, cleaned of evaluation texts, split, and written as token files.
+"""Builds the corpus: gathers documents, removes evaluation texts, splits, and writes token files.
 
 python -m lade.models.pretrained.corpus --data ../shared/data --out runs/corpus
 """
@@ -31,7 +31,7 @@ PRESENT = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 def gather(found: Sequence[Origin], data: Path | None) -> list[Document]:
-    """All distinct documents, without those that hold a text of an evaluation."""
+    """All distinct documents without those that contain an evaluation text."""
     withheld = Withheld([] if data is None else evaluation_texts(data))
     sources = (document for origin in found for document in source_documents(origin))
     documents = list(distinct(chain(exercise_documents(data, click.echo), sources)))
@@ -43,7 +43,7 @@ def gather(found: Sequence[Origin], data: Path | None) -> list[Document]:
 
 
 def split(documents: Sequence[Document], share: float = HELD_OUT) -> dict[str, list[Document]]:
-    """Training and held-out documents, each side in an order that is mixed but always the same."""
+    """Training and held-out documents, shuffled with a fixed seed."""
     mixed = random.Random(0).sample(documents, len(documents))
     sides: dict[str, list[Document]] = {side: [] for side in SIDES}
     for document in mixed:
@@ -61,7 +61,7 @@ def sample(documents: Sequence[Document], characters: int = SAMPLE) -> Iterator[
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, documents: Sequence[Document]) -> NDArray[np.uint16]:
-    """Token ids of all documents in a row, each behind the token that opens a text."""
+    """Token ids of all documents, concatenated; a BOS token precedes each."""
     parts = [np.empty(0, np.uint16)]
     for start in range(0, len(documents), 512):
         batch = documents[start : start + 512]
@@ -78,7 +78,7 @@ def _ids(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> list[list[int]
 
 
 def write(folder: Path, sides: dict[str, list[Document]], tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
-    """A token file per side and kind, and the held-out texts themselves; tokens per file."""
+    """Write a token file per side and kind, and the held-out texts; returns tokens per file."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(folder)
     counts = {}
@@ -93,7 +93,7 @@ def write(folder: Path, sides: dict[str, list[Document]], tokenizer: PreTrainedT
 
 
 def listing(found: Sequence[Origin], sides: dict[str, list[Document]]) -> list[dict[str, Any]]:
-    """Name, version, licence and size of everything that a training document comes from, the largest first."""
+    """Name, version, licence and size of the origins of training documents, the largest first."""
     known = {origin.name: (origin.version, origin.licence) for origin in found}
     known |= {name: ("", licence) for name, (_, licence) in EXERCISES.items()}
     counts, characters = Counter[str](), Counter[str]()
@@ -108,7 +108,7 @@ def listing(found: Sequence[Origin], sides: dict[str, list[Document]]) -> list[d
 
 
 def checked_data(context: click.Context, parameter: click.Parameter, data: Path | None) -> Path | None:
-    """Without one of them no exercise would get in, and no evaluation text would be kept out."""
+    """Check that a data set is there: without one, no exercise is added and no evaluation text is removed."""
     if data is not None and not any((data / name).is_dir() for name in DATA):
         raise click.BadParameter(f"the folder must hold at least one of {', '.join(DATA)}, got {str(data)!r}")
     return data

@@ -1,6 +1,6 @@
-"""Documents, the unit of the corpus: where one comes from, which are the same, and which are held out.
+"""Documents, the unit of the corpus: their origin, which are equal, and which are held out.
 
-Knows neither where texts are found nor how they become tokens.
+Knows no files and no tokens.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,9 +13,9 @@ KINDS = ("source", "function", "exercise", "answer")
 
 @dataclass(frozen=True)
 class Document:
-    """One text. `origin` is the distribution or data set, `group` what must stay on one side of the split.
+    """One text. `origin` is the distribution or data set; a `group` stays on one side of the split.
 
-    The first `prompt` characters are what a prompt would hold: no token reaches across their end, as none does there.
+    The first `prompt` characters are the prompt part: no token crosses their end, as in a real prompt.
     """
 
     text: str
@@ -26,7 +26,7 @@ class Document:
 
 
 def distinct(documents: Iterable[Document]) -> Iterator[Document]:
-    """The first of every set of documents that are equal but for white space at the ends of lines."""
+    """Documents without duplicates; white space at the ends of lines is ignored."""
     seen: set[bytes] = set()
     for document in documents:
         lines = (line.rstrip() for line in document.text.strip().splitlines())

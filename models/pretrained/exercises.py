@@ -1,6 +1,6 @@
-"""Short tasks with answers, as texts to learn from: GSM8K's training split and MBPP outside its test split.
+"""Short tasks with answers: GSM8K's training split, and MBPP outside its test split.
 
-Reads the data sets' own files from a folder and says what is not there. Knows the splits; knows nothing of tokens.
+Reads the data sets' own files from a folder and reports missing ones. Knows the splits, no tokens.
 """
 
 import ast
@@ -23,7 +23,7 @@ CALCULATION = re.compile(r"<<[^>]*>>")
 
 
 def exercise_documents(data: Path | None, say: Callable[[str], None]) -> Iterator[Document]:
-    """Programming exercises and questions with answers; `say` is told of what is not there."""
+    """Programming exercises and questions with answers; `say` gets a line per missing file."""
     for name, (file, _) in EXERCISES.items():
         path = None if data is None else data / file
         if path is None or not path.is_file():
@@ -40,7 +40,7 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def gsm8k(path: Path) -> Iterator[str]:
-    """Questions with worked answers, the calculator's notes left out."""
+    """Questions with worked answers, without calculator annotations."""
     for row in json_lines(path):
         yield f"Question: {row['question'].strip()}\nAnswer: {CALCULATION.sub('', row['answer']).strip()}\n"
 

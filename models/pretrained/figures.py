@@ -1,6 +1,6 @@
-"""Figures about trained models: bits per byte, how much a text repeats itself, tokens per forward of a pair.
+"""Figures of trained models: bits per byte, share of repeated n-grams, tokens per forward.
 
-Knows no file. Tokenizers may differ between models: loss is counted per byte of text.
+Knows no file. The loss is per byte of text, since tokenizers may differ between models.
 """
 
 import math
@@ -39,7 +39,7 @@ def repeated_share(tokens: Sequence[int], n: int = 4) -> float:
 
 @dataclass
 class Outputs:
-    """Greedy texts of one model for one set of prompts, and the forwards that each way of decoding took."""
+    """Greedy texts of one model for one set of prompts, and the number of forwards of each decoding method."""
 
     new_tokens: list[list[int]] = field(default_factory=list)
     assisted_forwards: int = 0
@@ -63,7 +63,7 @@ def greedy(
     new_tokens: int,
     draft: PreTrainedModel | None = None,
 ) -> Outputs:
-    """Each prompt plainly, with the draft where there is one, and with lookahead, whose prefill is not counted."""
+    """Decode each prompt plainly, with the draft if given, and with lookahead, whose prefill is not counted."""
     outputs = Outputs()
     settings: dict[str, Any] = {"max_new_tokens": new_tokens, "do_sample": False}
     for prompt in prompts:

@@ -1,6 +1,6 @@
-"""Functions with a docstring, cut out of source files: the shape of a prompt that asks for a body.
+"""Functions with a docstring, cut out of source files: the form of a code prompt and its answer.
 
-Works on text alone; knows no file and no token.
+Knows text only, no file and no token.
 """
 
 import ast
@@ -14,7 +14,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def documented_functions(source: str) -> Iterator[str]:
-    """The text of each function that says what it does and then does it, dedented, decorators left out."""
+    """The text of each function with a docstring and a body, dedented, without decorators."""
     lines = source.splitlines()
     for node in ast.walk(_parse(source)):
         if isinstance(node, Function) and _is_example(node):
@@ -39,7 +39,7 @@ def _parse(source: str) -> ast.Module:
 
 
 def _is_example(node: Function) -> bool:
-    """A docstring of some words and a body that ends with a result."""
+    """Whether it has a docstring of fitting length, no `self`, and a body that returns a value."""
     docstring = ast.get_docstring(node)
     if docstring is None or not 20 <= len(docstring) <= LONGEST_DOCSTRING or len(node.body) < 2:
         return False

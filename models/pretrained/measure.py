@@ -21,7 +21,7 @@ from lade.models.pretrained.figures import bits_per_byte, greedy
 
 FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-SAMPLES = 2  # outputs of each set of prompts that are kept
+SAMPLES = 2  # outputs kept per set of prompts
 
 
 def human_eval(data: Path) -> list[str]:

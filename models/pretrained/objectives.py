@@ -1,8 +1,7 @@
-"""What a training step makes small: the loss of the next token, loops in the model's own text, a draft's distance
-from its teacher.
+"""Training objectives: cross entropy, unlikelihood of repeated n-grams, and distillation.
 
-An objective takes a model and rows [R, L + 1] of token ids and gives a scalar. Knows no data and no optimizer. V
-entries of the vocabulary.
+An objective maps a model and rows [R, L + 1] of token ids to a scalar. Knows no data and no optimizer. V entries of the
+vocabulary.
 """
 
 from collections.abc import Callable
@@ -15,13 +14,13 @@ from transformers import LlamaForCausalLM
 
 from lade.base.shown import invalid
 
-PROMPT, CONTINUED = 64, 96  # tokens of a row that are gone on from, and at most so many new ones
+PROMPT, CONTINUED = 64, 96  # tokens of a row that are the prompt, and the most new tokens
 GRAM = 4
 Objective = Callable[[LlamaForCausalLM, Tensor], Tensor]
 
 
 def logits(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
-    """[R, L] ids: [R * L, V] logits in float32, computed in bfloat16."""
+    """[R * L, V] float32 logits of ids [R, L], computed in bfloat16."""
     with torch.autocast(ids.device.type, torch.bfloat16):
         scores: Tensor = model(input_ids=ids, use_cache=False).logits  # [R, L, V]
     return scores.flatten(0, 1).float()
@@ -34,10 +33,9 @@ def next_token(model: LlamaForCausalLM, rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Unlooping:
-    """Mean cross entropy and `weight` times the unlikelihood of loops (sequence level, arXiv 1908.04319).
+    """Mean cross entropy plus `weight` times the sequence-level unlikelihood of repeats (arXiv 1908.04319).
 
-    The model goes on from the beginning of every second row, greedily. What it writes counts where it completes a
-    4-gram that it wrote before.
+    The model continues the first tokens of every second row greedily; tokens that complete a repeated 4-gram count.
     """
 
     weight: float = 1.0
@@ -52,7 +50,7 @@ class Unlooping:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def unlikelihood(model: LlamaForCausalLM, prompts: Tensor) -> Tensor:
-    """Mean of -log(1 - p) over the greedy text after the prompts [R, P], where 0 is what repeats nothing."""
+    """Mean of -log(1 - p) over the greedy text after the prompts [R, P]; tokens that repeat nothing count 0."""
     with torch.no_grad():
         text = model.generate(
             prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=CONTINUED, do_sample=False
@@ -64,7 +62,7 @@ def unlikelihood(model: LlamaForCausalLM, prompts: Tensor) -> Tensor:
 
 
 def repeats(new: Tensor, end: int) -> Tensor:
-    """[R, K] bools for new tokens [R, K]: whether it completes a 4-gram that was there before, its text not ended."""
+    """[R, K] bools: whether a new token completes a repeated 4-gram before the end of its text."""
     if new.shape[1] < GRAM:  # every text ended at once
         return torch.zeros_like(new, dtype=torch.bool)
     grams = new.unfold(1, GRAM, 1)  # [R, K - 3, 4]
@@ -75,7 +73,7 @@ def repeats(new: Tensor, end: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Distillation:
-    """Mean of KL(teacher || draft) and the cross entropy, weighed `share` to `1 - share`."""
+    """`share` times KL(teacher || draft) plus `1 - share` times the cross entropy."""
 
     teacher: LlamaForCausalLM
     share: float = 0.8

@@ -1,6 +1,6 @@
-"""What a training run is told, checked once, with its end and its learning rate: warm-up, a plateau, a line to zero.
+"""The settings of a training run, its end, and its learning rate schedule: warm-up, plateau, linear decay to zero.
 
-Knows values only: no file is opened here.
+Opens no file.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ POSITIVE = ("rows", "length", "micro_rows", "held_out_rows", "learning_rate")
 
 @dataclass(frozen=True)
 class Budget:
-    """An end by steps or by the clock; exactly one is given."""
+    """The end of a run, by steps or by time; exactly one is given."""
 
     steps: int | None = None
     minutes: float | None = None
@@ -47,11 +47,10 @@ def rate(progress: float) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows` of `length` tokens a step, in micro-batches of `micro_rows`; `seed` draws weights and rows.
+    """`rows` of `length` tokens per step, in micro-batches of `micro_rows`; `seed` draws weights and rows.
 
-    The weights start from `init` where that is given; a `teacher` makes the run a distillation, in which the distance
-    from it counts `share` of the objective; else the unlikelihood of loops counts `unloop` times. `repeats` is how
-    often a kind of document counts.
+    Weights start from `init` if given. With a `teacher` the run is a distillation, and KL has the weight `share`;
+    without one, the unlikelihood of repeats has the weight `unloop`. `repeats` weighs the kinds of documents.
     """
 
     budget: Budget
@@ -82,7 +81,7 @@ class Plan:
         return self.rows * self.length
 
     def fixed(self) -> dict[str, Any]:
-        """What must be the same when a run goes on; its budget and micro-batches may change."""
+        """The settings that must be equal when a run resumes; budget and micro-batches may change."""
         names = ("size", "share", "unloop", "rows", "length", "learning_rate", "weight_decay", "seed")
         same = {name: getattr(self, name) for name in names}
         return same | {"repeats": dict(self.repeats), "distils": self.teacher is not None}

@@ -1,4 +1,4 @@
-"""How a run goes: a bar where somebody watches, a line now and then where nobody does, and a log for later.
+"""Progress of a run: a bar in a terminal, a line every some seconds elsewhere, and a log file.
 
 Keeps the run's clock. Knows no model.
 """
@@ -17,7 +17,7 @@ LINES_APART = 10.0  # seconds
 
 
 class Report:
-    """Context of a run. `file` takes a JSON line per step and held-out loss; `before` is what earlier sittings took."""
+    """Context of a run. `file` gets a JSON line per step and held-out loss; `before` are seconds of earlier parts."""
 
     def __init__(self, file: Path, before: float = 0.0, console: Console | None = None) -> None:
         self._file, self._before, self._began = file, before, time.monotonic()
@@ -28,7 +28,7 @@ class Report:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("", total=1.0)
-        self._start: float | None = None  # progress at the first step of this sitting
+        self._start: float | None = None  # progress at the first step since the run resumed
         self._tokens = 0
         self._last_line = 0.0
         self._held_out = float("nan")
@@ -44,11 +44,11 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Seconds of work, earlier sittings included."""
+        """Seconds of work, earlier parts of the run included."""
         return self._before + time.monotonic() - self._began
 
     def step(self, progress: float, step: int, tokens: int, loss: float) -> None:
-        """`step` steps of `tokens` tokens each are done, which is `progress` (0 to 1) of the run."""
+        """Report that `step` steps of `tokens` tokens each are done, `progress` (0 to 1) of the run."""
         self._log({"step": step, "seconds": round(self.seconds, 2), "loss": round(loss, 4)})
         self._start = progress if self._start is None else self._start
         self._tokens += tokens

@@ -1,7 +1,7 @@
-"""Where a draft starts from: its teacher's most used directions, heads, neurons and layers.
+"""Initial weights of a draft model, pruned from its teacher: principal directions, heads, neurons and layers.
 
-The residual stream is turned into its principal axes and cut (as in SliceGPT, arXiv 2401.15024); heads and neurons are
-chosen by what they add on a sample (as in Minitron, arXiv 2407.14679). Knows no training. R rows of L tokens, H hidden
+The residual stream is rotated to its principal axes and cut (SliceGPT, arXiv 2401.15024); heads and neurons are chosen
+by their energy on a sample (Minitron, arXiv 2407.14679). Knows no training. R rows of L tokens, H hidden
 size of the teacher, D of the draft.
 """
 
@@ -19,7 +19,7 @@ from lade.base.shown import invalid
 
 @torch.no_grad()
 def cut_from(draft: LlamaForCausalLM, teacher: LlamaForCausalLM, sample: Tensor) -> None:
-    """Overwrites the draft's weights; `sample` [R, L] are token ids that show what matters."""
+    """Overwrite the draft's weights; energies are measured on the token ids `sample` [R, L]."""
     check(draft, teacher)
     with channel_energies(teacher) as energies:
         states = teacher.model(sample, output_hidden_states=True, use_cache=False).hidden_states
@@ -33,7 +33,7 @@ def cut_from(draft: LlamaForCausalLM, teacher: LlamaForCausalLM, sample: Tensor)
 
 
 def check(draft: LlamaForCausalLM, teacher: LlamaForCausalLM) -> None:
-    """ValueError where the draft is no smaller LLaMA of the same kind of heads."""
+    """ValueError where the draft is larger than the teacher, or has other heads."""
     small, large = draft.config, teacher.config
     for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads"):
         if getattr(small, name) > getattr(large, name):
@@ -47,7 +47,7 @@ def check(draft: LlamaForCausalLM, teacher: LlamaForCausalLM) -> None:
 
 
 def principal_axes(states: Tensor, count: int) -> Tensor:
-    """[H, D] axes that hold most of the states [S, N, H], each level of S counting alike."""
+    """[H, D] principal axes of the states [S, N, H]; each of the S levels has equal weight."""
     levels = states / states.square().mean((1, 2), keepdim=True).sqrt()
     return torch.linalg.eigh(torch.einsum("snh,snk->hk", levels, levels)).eigenvectors.flip(1)[:, :count]
 
@@ -59,7 +59,7 @@ def cut_layer(
     gain: float,
     energies: dict[nn.Module, Tensor],
 ) -> None:
-    """Norm weights move into the matrices behind them, so that the axes may be turned."""
+    """Norm weights move into the matrices after them, so that the axes may be rotated."""
     new, old = layer.self_attn, source.self_attn
     value = energies[old.o_proj].view(old.k_proj.out_features // old.head_dim, -1).sum(1)  # [key heads]
     chosen = value.topk(new.k_proj.out_features // new.head_dim).indices.sort().values
@@ -81,13 +81,13 @@ def cut_layer(
 
 
 def rows_of(heads: Tensor, size: int) -> Tensor:
-    """The rows that belong to heads of so many rows each."""
+    """The rows of heads of `size` rows each."""
     return (heads[:, None] * size + torch.arange(size, device=heads.device)).flatten()
 
 
 @contextmanager
 def channel_energies(model: LlamaForCausalLM) -> Iterator[dict[nn.Module, Tensor]]:
-    """For each matrix that writes to the residual stream: how much each of its inputs adds in the forwards inside."""
+    """The energy that each input adds, by matrix that writes to the residual stream, over the forwards inside."""
     found: dict[nn.Module, Tensor] = {}
 
     def note(linear: nn.Linear, inputs: tuple[Tensor]) -> None:

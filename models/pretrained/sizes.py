@@ -1,4 +1,4 @@
-"""The shapes that are trained here, and a fresh LLaMA of such a shape.
+"""The sizes of the trained models, and a LLaMA of such a size with random weights.
 
 Knows no data and no training.
 """

@@ -16,7 +16,7 @@ SMALLEST = len(SPECIAL) + 256  # every byte has a token
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = 8192) -> PreTrainedTokenizerFast:
-    """A tokenizer of at most `vocabulary` entries; `END`, id 0, opens every text that is encoded."""
+    """A tokenizer of at most `vocabulary` entries; `END`, id 0, precedes every encoded text."""
     if vocabulary < SMALLEST:
         raise invalid("vocabulary", f"at least {SMALLEST}, the bytes and special tokens", vocabulary)
     core = Tokenizer(models.BPE())
@@ -35,7 +35,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = 8192) -> PreTrainedT
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """One that was saved, with the same special tokens; it opens texts with `END` whether or not it did before."""
+    """A saved tokenizer with the same special tokens; `END` precedes every encoded text."""
     if not (folder / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{folder}: holds no tokenizer.json")
     core = Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,4 +1,4 @@
-"""Trains a target on a corpus, or with --teacher distils a draft from it; a run can be cut off and resumed.
+"""Trains a target on a corpus, or with --teacher distils a draft from it; runs can be interrupted and resumed.
 
 python -m lade.models.pretrained.train --corpus runs/corpus --out runs/target --minutes 12
 python -m lade.models.pretrained.train --corpus runs/corpus --out runs/draft --size draft --teacher runs/target/model
@@ -26,7 +26,7 @@ from lade.models.pretrained.trainer import Trainer
 FOLDER = click.Path(path_type=Path, file_okay=False)
 MODEL = click.Path(path_type=Path, file_okay=False, exists=True)
 KIND_TIMES = (click.Choice(KINDS), click.FloatRange(min=0))
-SAMPLE, LONGEST_SAMPLE = 16, 256  # rows, and their tokens, that show what of a teacher matters
+SAMPLE, LONGEST_SAMPLE = 16, 256  # rows and tokens per row of the sample for pruning
 REPEAT_HELP = ", ".join(f"{kind} {times:g}" for kind, times in REPEATS.items())
 
 
@@ -72,7 +72,7 @@ def plan_of(place: torch.device, repeat: tuple[tuple[str, float], ...], **settin
 
 
 def check_folder(out: Path, resume: bool) -> None:
-    """FileExistsError or FileNotFoundError where the folder does not suit."""
+    """Make the folder; FileExistsError or FileNotFoundError where `resume` does not fit what it holds."""
     if resume and not (out / FILE).is_file():
         raise FileNotFoundError(f"--resume: {out} holds no {FILE}")
     if not resume and (out / FILE).exists():
@@ -81,7 +81,7 @@ def check_folder(out: Path, resume: bool) -> None:
 
 
 def trainer_of(plan: Plan, corpus: Path, out: Path, tokenizer: PreTrainedTokenizerFast, place: torch.device) -> Trainer:
-    """The model at its start, its objective and its rows; a draft starts as what is cut out of its teacher."""
+    """The initial model, its objective and its rows; a draft is pruned from its teacher."""
     train, held_out = (Mixture(read_streams(corpus, side), plan.repeats, plan.seed) for side in SIDES)
     model = model_of(plan.init, len(tokenizer)) if plan.init else fresh_model(plan.size, len(tokenizer), plan.seed)
     if plan.teacher is None:
@@ -94,7 +94,7 @@ def trainer_of(plan: Plan, corpus: Path, out: Path, tokenizer: PreTrainedTokeniz
 
 
 def model_of(folder: Path, vocabulary: int) -> LlamaForCausalLM:
-    """A saved model in float32; ValueError where it has another vocabulary than the corpus."""
+    """A saved model in float32; ValueError where its vocabulary is not the corpus's."""
     model: LlamaForCausalLM = load(folder, dtype="float32")[0]
     if model.config.vocab_size != vocabulary:
         raise ValueError(
@@ -104,5 +104,5 @@ def model_of(folder: Path, vocabulary: int) -> LlamaForCausalLM:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended saves what it has
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a terminated run saves its state
     main()

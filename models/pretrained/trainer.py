@@ -1,6 +1,6 @@
-"""The training loop: rows, objective, AdamW, and checkpoints between which a run may be cut off.
+"""The training loop: rows, objective, AdamW and checkpoints.
 
-Knows neither the command line nor how the corpus was made. R rows of L + 1 tokens in a step, in micro-batches.
+Knows no command line and no corpus. R rows of L + 1 tokens per step, in micro-batches.
 """
 
 import json
@@ -23,7 +23,7 @@ EVALUATE_EVERY = 0.05  # of the run
 
 
 class Trainer:
-    """One model on its way through one plan, in the folder `out`."""
+    """Trains one model by one plan, in the folder `out`."""
 
     def __init__(
         self, model: LlamaForCausalLM, objective: Objective, train: Mixture, held_out: Mixture, plan: Plan, out: Path
@@ -35,11 +35,11 @@ class Trainer:
         self._state = checkpoint.State()
 
     def resume(self) -> None:
-        """Goes on from the checkpoint in the folder."""
+        """Resume from the checkpoint in the folder."""
         self._state = checkpoint.restore(self._out, self._model, self._optimizer, self._plan.fixed())
 
     def run(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        """Trains to the end of the budget; whatever happens, the state is saved and the weights are exported."""
+        """Train to the end of the budget; also after an error, save the state and export the weights."""
         with Report(self._out / "log.jsonl", self._state.seconds) as report:
             try:
                 self._run(report)
@@ -52,7 +52,7 @@ class Trainer:
         checkpoint.save(self._out, self._model, self._optimizer, self._state, self._plan.fixed())
 
     def summary(self) -> dict[str, Any]:
-        """What the run was and how far it is."""
+        """Size, progress and settings of the run."""
         device = self._model.device
         return {
             "parameters": self._model.num_parameters(),
@@ -74,7 +74,7 @@ class Trainer:
         pending: Tensor | None = None
         while (progress := budget.progress(state.step, state.seconds)) < 1:
             loss = self._step(rate(progress))
-            if pending is not None:  # the loss of the step before: reading it waits for that one only
+            if pending is not None:  # the loss of the previous step, so that reading it does not wait for this one
                 report.step(progress, state.step, self._plan.step_tokens, float(pending))
             pending, state.step, state.seconds = loss, state.step + 1, report.seconds
             after = budget.progress(state.step, state.seconds)
@@ -87,7 +87,7 @@ class Trainer:
             report.step(1.0, state.step, self._plan.step_tokens, float(pending))
 
     def _step(self, factor: float) -> Tensor:
-        """Mean loss over the rows of the current step, before the weights move."""
+        """Take a step; returns the mean loss over its rows, before the update."""
         for group in self._optimizer.param_groups:
             group["lr"] = factor * self._plan.learning_rate
         losses = []
@@ -101,12 +101,12 @@ class Trainer:
         return torch.stack(losses).mean()
 
     def _micro(self, rows: Tensor) -> list[Tensor]:
-        """[R, L + 1] rows in parts of the plan's size, on the model's device."""
+        """[R, L + 1] rows in micro-batches on the model's device."""
         return [part.to(self._model.device, non_blocking=True) for part in torch.split(rows, self._plan.micro_rows)]
 
 
 def _adamw(model: LlamaForCausalLM, plan: Plan) -> torch.optim.AdamW:
-    """Norms do not decay."""
+    """AdamW without weight decay on norms."""
     matrices = [weight for weight in model.parameters() if weight.ndim > 1]
     vectors = [weight for weight in model.parameters() if weight.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": vectors, "weight_decay": 0.0}]

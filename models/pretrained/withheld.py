@@ -1,6 +1,6 @@
-"""What must never be learned: the functions and questions that models are evaluated on, found verbatim in a text.
+"""Evaluation texts that must not be in the corpus, found verbatim in a document; white space is ignored.
 
-White space and blank lines make no difference. Knows the data sets' files and no other part of the corpus.
+Knows the data sets' files and no other part of the corpus.
 """
 
 import gzip
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from lade.models.pretrained.exercises import MBPP_TEST, json_lines
 
-SHORTEST = 40  # characters without white space: below that, code is common property
+SHORTEST = 40  # characters without white space; shorter code is too common
 
 
 class Withheld:
-    """Texts to look for: compared in full where the longest line of one is a line of the document."""
+    """Texts to look for; a text is compared in full where its longest line is a line of the document."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._by_line: defaultdict[str, set[str]] = defaultdict(set)
@@ -36,7 +36,7 @@ class Withheld:
 
 
 def evaluation_texts(data: Path) -> Iterator[str]:
-    """HumanEval's solutions and docstrings, MBPP's test split and GSM8K's test questions, as far as `data` has them."""
+    """HumanEval's solutions and prompts, MBPP's test split and GSM8K's test questions, where `data` has them."""
     human_eval = data / "human_eval" / "HumanEval.jsonl.gz"
     if human_eval.is_file():
         with gzip.open(human_eval, "rt", encoding="utf-8") as lines:
