@@ -160,8 +160,8 @@ def as_device(device: str | int | torch.device) -> torch.device:
         RuntimeError,
         ValueError,
     ) as error:  # an assertion: built without the backend
-        told = device if isinstance(device, int) else str(device)
-        raise invalid("device", f"a device of this machine ({first_line(error)})", told) from error
+        given = device if isinstance(device, int) else str(device)
+        raise invalid("device", f"a device of this machine ({first_line(error)})", given) from error
     return found
 
 

@@ -113,14 +113,14 @@ def check_quantised(model: PreTrainedModel, quant: str) -> None:
     """ValueError where no weight was quantised, or the kernels do not support the model's sizes."""
     import torch
 
-    told = f"quant={quant!r} on device={str(model.device)!r}"
+    case = f"quant={quant!r} on device={str(model.device)!r}"
     if not is_quantised(model):
-        raise ValueError(f"{told}: no weight of this model has a size that can be quantised so")
+        raise ValueError(f"{case}: no weight of this model has a size that can be quantised so")
     try:
         with torch.no_grad():
             model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=False)
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise ValueError(f"{told}: its kernels do not support this model ({first_line(error)})") from error
+        raise ValueError(f"{case}: its kernels do not support this model ({first_line(error)})") from error
 
 
 def first_line(error: BaseException) -> str:

@@ -24,7 +24,7 @@ FIELDS = {  # argument of `widen`: field of the model's configuration
     "max_position_embeddings": "max_position_embeddings",
 }
 MOST_DIFFERENCE = 1e-3  # of a logit, in float32
-ROUNDINGS = 4  # a difference may be so many times the original's rounding error
+ROUNDINGS = 4  # allowed difference, in multiples of the original's rounding error
 ROPE_BY_FREQUENCY = ("default", "linear", "llama3")  # types that depend on the frequency, not on the head size
 
 

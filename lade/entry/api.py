@@ -49,7 +49,7 @@ def decoding_method(
         streamer: receives the generated tokens and `end()`.
         tokenizer: for criteria that need it.
         reference: a text that the output may repeat, as token ids, or one per prompt; for mode "auto".
-        contrast: decode contrastively, with an amateur beside the model.
+        contrast: decode contrastively, with an amateur model.
 
     Returns:
         A function for `custom_generate`; it returns what `model.generate` returns.
@@ -58,10 +58,7 @@ def decoding_method(
         ValueError: an argument has the wrong type, or `method` is given with one of the others. From the call: beams
             are asked for, a reference in the paper's mode, or an argument does not fit the model.
     """
-    arguments = Arguments(config, method, reference, contrast)
-    check_streamer(streamer)
-    check_tokenizer("tokenizer", tokenizer)
-    return _custom_generate(arguments.options, streamer, tokenizer)
+    return _custom_generate(Arguments(config, method, reference, contrast).options, streamer, tokenizer)
 
 
 def _custom_generate(
@@ -72,6 +69,8 @@ def _custom_generate(
     Args:
         options_for: model -> the call's options.
     """
+    check_streamer(streamer)
+    check_tokenizer("tokenizer", tokenizer)
 
     def custom_generate(
         model: Any,
@@ -122,8 +121,8 @@ def generate(
         tokenizer: the model's; needed with `stop_strings`.
         reference: a text that the output may repeat (a predicted output, the old version of a file), as token ids or a
             list of them per prompt; for mode "auto".
-        contrast: decode contrastively, with an amateur beside the model (`lade.Contrast`). This changes the
-            distribution; drafts do not. `LookaheadConfig(budget=1)` drafts nothing: one token per forward.
+        contrast: decode contrastively, with an amateur model (`lade.Contrast`). This changes the distribution; drafts
+            do not. `LookaheadConfig(budget=1)` drafts nothing: one token per forward.
         generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling.
 
     Returns:
@@ -133,21 +132,18 @@ def generate(
         ValueError: an argument is wrong; raised before any forward.
     """
     check_model("model", model)
-    arguments = Arguments(config, method, reference, contrast)
-    check_streamer(streamer)
-    check_tokenizer("tokenizer", tokenizer)
-    options = arguments.options(model)
+    options = Arguments(config, method, reference, contrast).options(model)
     prompts = check_inputs(model, input_ids, generate_kwargs)
     given = generate_kwargs.get("generation_config")
     references = references_for(options.references, given, options.config, model, prompts)
     options = replace(options, references=references)
+    custom_generate = _custom_generate(lambda _: options, streamer, tokenizer)
     stop_strings = generate_kwargs.pop("stop_strings", None)
     if stop_strings is not None:
         _check_stop_strings(stop_strings, tokenizer)
         criteria = StoppingCriteriaList(generate_kwargs.pop("stopping_criteria", None) or [])
         criteria.append(StopStringCriteria(stop_strings=stop_strings, tokenizer=tokenizer))
         generate_kwargs["stopping_criteria"] = criteria
-    custom_generate = _custom_generate(lambda _: options, streamer, tokenizer)
     return model.generate(input_ids=input_ids, streamer=streamer, custom_generate=custom_generate, **generate_kwargs)
 
 

@@ -144,7 +144,7 @@ def _counted(
     if rows != 1:
         raise ValueError(f"input_ids must have one row, as transformers drafts for one text, got {rows}")
     cache = generate_kwargs.get("past_key_values")
-    if cache is not None and cache.get_seq_length():  # the whole prompt runs behind what a cache holds
+    if cache is not None and cache.get_seq_length():  # the whole prompt would be computed again
         raise ValueError(f"past_key_values must be an empty cache, got one of {cache.get_seq_length()} tokens")
     steps = StepCounter(streamer)
     with ForwardCounter(unwrapped(model), *map(unwrapped, drafters)) as counter:

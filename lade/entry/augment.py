@@ -93,7 +93,7 @@ def lookahead(
         reference: a text that the outputs may repeat, as token ids, or one per prompt; for mode "auto".
         warm: compute or load the model's warm table before the scope begins (`lade.warm_up`); for mode "auto". A
             table that is saved already is used without it too.
-        contrast: decode contrastively, with an amateur beside the model. Calls that cannot be contrastive raise
+        contrast: decode contrastively, with an amateur model. Calls that cannot be contrastive raise
             ValueError, beams and assisted generation included. `LookaheadConfig(budget=1)` drafts nothing: one token
             per forward.
 
@@ -105,7 +105,7 @@ def lookahead(
     arguments = Arguments(config, method, reference, contrast)
     check_switch("warm", warm)
     if warm and method is not None:
-        raise ValueError(f"warm must be False beside method={type(method).__name__}, got {warm!r}")
+        raise ValueError(f"warm must be False with method={type(method).__name__}, got {warm!r}")
     options = arguments.options(model)
     if warm:
         check_mode("warm", options.config)

@@ -153,11 +153,11 @@ def self_speculative(layers: Any, **options: Any) -> SelfSpeculative:
     return SelfSpeculative(layers, **options)
 
 
-def check_method(method: Any, **beside: object) -> None:
+def check_method(method: Any, **others: object) -> None:
     """Check the argument `method`.
 
     Args:
-        beside: arguments that may not be given with a method, by name; `None` where they are not given.
+        others: arguments that may not be given with a method, by name; `None` where they are not given.
 
     Raises:
         ValueError: it is not a method, or one of the others is given too.
@@ -167,9 +167,9 @@ def check_method(method: Any, **beside: object) -> None:
     drafts = all(callable(getattr(method, name, None)) for name in ("check", "reason", "drafter"))
     if not drafts or isinstance(method, type):
         raise invalid("method", "a lade.DraftModel, lade.MultiCandidate, lade.SelfSpeculative or None", method)
-    for name, value in beside.items():
+    for name, value in others.items():
         if value is not None:
-            raise invalid(name, f"None beside method={type(method).__name__}", value)
+            raise invalid(name, f"None with method={type(method).__name__}", value)
 
 
 def _chooser(call: Call, likeliest: bool, replacement: bool) -> Chooser:

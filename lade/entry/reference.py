@@ -70,7 +70,7 @@ def check_mode(name: str, config: LookaheadConfig) -> None:
     """ValueError, which names the argument, in the paper's mode."""
     mode = config.settled().mode
     if mode != "auto":
-        raise ValueError(f"{name} is for mode='auto', not for mode={mode!r}")
+        raise invalid("mode", f"'auto' where {name} is given", mode)
 
 
 def references_of(reference: Any) -> References | None:

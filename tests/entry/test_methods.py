@@ -370,9 +370,9 @@ def test_what_does_not_go_together_is_named() -> None:
     large = tiny_model(replace(BY_NAME["qwen2"], config=BY_NAME["qwen2"].config | {"vocab_size": VOCAB + 2000}))
     with pytest.raises(ValueError, match=r"draft must have the target's tokenizer, .* got 64 entries"):
         lade.generate(large, **prompt, method=method)
-    with pytest.raises(ValueError, match="config must be None beside method=DraftModel, got LookaheadConfig"):
+    with pytest.raises(ValueError, match="config must be None with method=DraftModel, got LookaheadConfig"):
         lade.generate(model, **prompt, method=method, config=lade.LookaheadConfig())
-    with pytest.raises(ValueError, match=r"reference must be None beside method=DraftModel, got \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"reference must be None with method=DraftModel, got \[1, 2\]"):
         lade.generate(model, **prompt, method=method, reference=[1, 2])
     with pytest.raises(ValueError, match=r"method must be a lade\.DraftModel, .* or None, got 'fast'"):
         lade.generate(model, **prompt, method="fast")  # type: ignore[arg-type]

@@ -180,7 +180,7 @@ def test_a_text_per_sample_is_refused(way: Way) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_refused_in_the_papers_mode(way: Way) -> None:
-    with pytest.raises(ValueError, match="reference is for mode='auto', not for mode='lookahead'"):
+    with pytest.raises(ValueError, match="mode must be 'auto' where reference is given, got 'lookahead'"):
         way(llama(), PAPER, [5, 6, 7], **words(9), **GREEDY)
 
 
@@ -262,7 +262,7 @@ def test_a_wrong_reference_is_an_error_where_lade_decodes_plainly_too() -> None:
     kwargs = words(9) | GREEDY | {"output_attentions": True, "return_dict_in_generate": True}
     with pytest.warns(lade.FallbackWarning):
         lade.generate(model, config=AUTO, reference=[5], **kwargs)
-    with pytest.raises(ValueError, match="reference is for mode='auto'"):
+    with pytest.raises(ValueError, match="mode must be 'auto' where reference is given"):
         through_the_generation_config(model, PAPER, [5], **kwargs)
 
 

@@ -164,7 +164,7 @@ def test_another_value_is_named(value: Any) -> None:
 
 
 def test_refused_where_no_table_is_used(computed: Mock) -> None:
-    with pytest.raises(ValueError, match="warm is for mode='auto', not for mode='lookahead'"):
+    with pytest.raises(ValueError, match="mode must be 'auto' where warm is given, got 'lookahead'"):
         lade.lookahead(fresh(), PAPER, warm=True).__enter__()
     config = T5Config(vocab_size=64, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
     with pytest.raises(ValueError, match="model must be a model without an encoder, got T5ForConditionalGeneration"):
