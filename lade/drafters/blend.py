@@ -2,7 +2,7 @@
 
 A node's children are what `lade.memory.mixture` predicts after its path; paths that share a prefix share nodes. A node
 is expanded only when the budget reaches it. A Jacobi window takes part of the budget as long as its n-grams are
-accepted often enough. Knows tokens and trees, no model and no source by name.
+accepted often enough. Knows tokens and trees, no model; of the sources only the window by name.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _State:
     ngrams: NgramPool | None  # of the window
     cut: float  # path probability of the last node within the budget, a moving average
     full: bool = False  # whether the last tree used its budget; if not, the next one skips no token
-    earned: float = 0.0  # accepted window tokens per step, a moving average
+    window_accepted: float = 0.0  # accepted window tokens per step, a moving average
     read: int = 0  # tokens of the text that the mixture has taken in
     places: list[Place] = field(default_factory=list)  # of this step's nodes
     masses: list[float] = field(default_factory=list)  # path probabilities of this step's nodes, the window's left out
@@ -93,7 +93,7 @@ class BlendDrafter:
         windows = "window" in settings.sources and warm is None
         self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
         self._names = [stage.name for stage in stages()]
-        self._looked = True  # whether the running step looks for drafts, and learns
+        self._drafts_now = True  # whether the current step drafts and learns
 
     def start(self, request: Request) -> None:
         settings, tokens, pool = self.settings, request.tokens, self.pool()
@@ -108,8 +108,8 @@ class BlendDrafter:
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         context = max(len(request.tokens) for request in requests)
         room = self.pace.begin(context, len(requests))
-        self._looked = room > 1
-        drafts = self._drafts(requests, depths, room, context) if self._looked else roots(requests)
+        self._drafts_now = room > 1
+        drafts = self._drafts(requests, depths, room, context) if self._drafts_now else roots(requests)
         self.pace.carry(max(map(len, drafts)), context, len(drafts))
         return drafts
 
@@ -163,14 +163,14 @@ class BlendDrafter:
         mixture, places, depths, policy = state.mixture, state.places, builder.depths, self.policy
         prior, floor = policy.child_prior, max(policy.least, policy.stage_floor * state.cut * state.full)
         least, last = -floor * policy.token_floor, 0.0
-        # Two heaps with the smallest first, hence negative path probabilities: of nodes without children yet, as of the
-        # likeliest child that they may have; of tokens with their parent and stage.
+        # Two heaps by negative path probability: nodes whose children are not known yet, with an estimate of the
+        # likeliest child's; tokens with their parent and stage.
         unexpanded: list[tuple[float, int]] = [(-prior, 0)] if deepest > 0 else []
         candidates: list[tuple[float, int, int, int]] = []
         while (candidates or unexpanded) and len(places) < budget:
             if unexpanded and (not candidates or unexpanded[0] < candidates[0]):
-                bound, node = heappop(unexpanded)
-                path = bound / prior
+                estimate, node = heappop(unexpanded)
+                path = estimate / prior
                 masses, first = mixture.expect(places[node], depths[node], -floor / path)
                 for token, mass in masses.items():
                     negative = path * mass
@@ -194,7 +194,7 @@ class BlendDrafter:
         predictions: Predictions,
     ) -> None:
         self.pace.verified()
-        if self._looked:  # else this step is to take no longer than one of plain decoding
+        if self._drafts_now:  # else the step must take no longer than one of plain decoding
             for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
                 self._learn(request.state, slot, draft, verdict, predictions)
 
@@ -203,11 +203,11 @@ class BlendDrafter:
 
     def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         with state.mixture.pool.lock:
-            self._remember(state, slot, draft, verdict, predictions)
+            self._update(state, slot, draft, verdict, predictions)
         self.pace.learn(sum(state.root_children.values()), state.root_children.get(verdict.tokens[0], 0.0))
         self._move_window(state, slot, draft, verdict, predictions)
 
-    def _remember(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
+    def _update(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Update the weights, and learn the model's predictions after every computed node, the accepted path last."""
         mixture, places = state.mixture, state.places
         for node in range(len(places), len(draft)):
@@ -231,9 +231,9 @@ class BlendDrafter:
             return
         for gram in window.grams(draft.tokens[0], new):
             ngrams.add(gram)
-        earned = sum(draft.sources[node] == "window" for node in verdict.path)
-        state.earned = decay * state.earned + (1 - decay) * earned
-        width = window.width - (state.earned < window.nodes(window.width) * state.cut * (1 - decay))
+        accepted = sum(draft.sources[node] == "window" for node in verdict.path)
+        state.window_accepted = decay * state.window_accepted + (1 - decay) * accepted
+        width = window.width - (state.window_accepted < window.nodes(window.width) * state.cut * (1 - decay))
         window.shift(new, 1, width)
         if width < 1:
             state.window = None

@@ -1,4 +1,4 @@
-"""Lookups in a warm table: the longest ending that it knows speaks, at the sharpness of the call."""
+"""Lookups in a warm table: the longest known suffix of the context is used, at the sharpness of the call."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def table_of() -> WarmTable:
         ((NOTHING, NOTHING, NOTHING, 0), 0, 0),
     ],
 )
-def test_the_longest_ending_speaks(context: Any, length: int, first: int) -> None:
+def test_the_longest_known_suffix_is_used(context: Any, length: int, first: int) -> None:
     known, tokens, probabilities = Backoff(table_of(), 1.0).entry(context)
     assert known == length
     assert tokens == list(range(first, first + TOP))  # as many as a tree weighs

@@ -67,7 +67,7 @@ def test_priors_stay_as_they_are() -> None:
     assert priors == [[0.5, 0.5], [0.25]]
 
 
-def test_only_those_that_had_a_say_learn() -> None:
+def test_only_stages_that_predicted_learn() -> None:
     calibration = Calibration([[0.5, 0.5], [0.5, 0.5], [0.5]])
     calibration.learn([])
     assert calibration.weights == [[0.5, 0.5], [0.5, 0.5], [0.5]]

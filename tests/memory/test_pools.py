@@ -220,10 +220,10 @@ def test_a_file_brings_everything_back(
     drop_pools()
 
 
-LESSONS = st.lists(st.tuples(st.tuples(*[st.integers(0, 3)] * CONTEXT), TOKENS.filter(lambda token: token != 8)))
+OBSERVATIONS = st.lists(st.tuples(st.tuples(*[st.integers(0, 3)] * CONTEXT), TOKENS.filter(lambda token: token != 8)))
 
 
-@given(LESSONS, LESSONS, st.integers(1, 12))
+@given(OBSERVATIONS, OBSERVATIONS, st.integers(1, 12))
 def test_a_loaded_pool_goes_on_as_the_saved_one(
     tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any], capacity: int
 ) -> None:
@@ -457,7 +457,7 @@ def test_threads_get_one_pool(model: PreTrainedModel, restless: None) -> None:
 
 
 def test_threads_learn_save_and_load_at_once(model: PreTrainedModel, tmp_path: Path, restless: None) -> None:
-    """Every lesson, each about another two tokens, enters the tables of all lengths: at any moment all know as many."""
+    """Every observation, of two new tokens each, enters the tables of all lengths: at any moment all have as many."""
     rounds, path = 2000, tmp_path / "pool.safetensors"
 
     def learn(first: int) -> None:
@@ -475,14 +475,14 @@ def test_threads_learn_save_and_load_at_once(model: PreTrainedModel, tmp_path: P
             load_pool(model, path, tenant="anna")
 
     together(lambda: learn(0), lambda: learn(rounds), save)
-    assert lessons(shared_pool(model, "anna")) == [2 * rounds] * len(LENGTHS)
-    copies = [lessons(shared_pool(model, f"copy {number}")) for number in range(30)]
+    assert observations(shared_pool(model, "anna")) == [2 * rounds] * len(LENGTHS)
+    copies = [observations(shared_pool(model, f"copy {number}")) for number in range(30)]
     assert all(len(set(counts)) == 1 for counts in copies)
     together(lambda: learn(0), lambda: learn(rounds), load)
-    assert len(set(lessons(shared_pool(model, "anna"))[:-1])) == 1
+    assert len(set(observations(shared_pool(model, "anna"))[:-1])) == 1
 
 
-def lessons(pool: Pool) -> list[int]:
+def observations(pool: Pool) -> list[int]:
     """Contexts of each length, and how often the averages were taught."""
     pairs = zip(pool.table.old, pool.table.young, strict=True)
     *long, short = [old | young for old, young in pairs]

@@ -12,13 +12,13 @@ from lade.memory.sources import FromPredictions
 
 TOKENS = st.integers(0, 2)
 CONTEXTS = st.tuples(*[TOKENS] * CONTEXT)
-LESSONS = st.lists(st.tuples(CONTEXTS, st.integers(10, 99)), max_size=60)
+OBSERVATIONS = st.lists(st.tuples(CONTEXTS, st.integers(10, 99)), max_size=60)
 
 
-def taught(*lessons: tuple[Context, int], top: int = 4, capacity: int = CAPACITY) -> PredictionTable:
+def taught(*observations: tuple[Context, int], top: int = 4, capacity: int = CAPACITY) -> PredictionTable:
     """A table that was told, of each context, one token with probability one half, one in each step."""
     table = PredictionTable(top, capacity)
-    for context, token in lessons:
+    for context, token in observations:
         table.learn(context, ([token], [0.5]))
         table.forget()
     return table
@@ -46,7 +46,7 @@ def test_nothing_is_known_at_first() -> None:
 def test_a_prediction_is_found_by_every_length_of_context() -> None:
     table, entry = PredictionTable(2), ([7, 8], [0.5, 0.25])
     table.learn((1, 2, 3, 4), entry)
-    assert list(found(table, 1, 2, 3, 4)) == [4, 3, 2, 1]  # the longest speaks first
+    assert list(found(table, 1, 2, 3, 4)) == [4, 3, 2, 1]  # longest context first
     assert found(table, 1, 2, 3, 4) == dict.fromkeys(LENGTHS, entry)
     assert found(table, 0, 2, 3, 4) == dict.fromkeys((3, 2, 1), entry)
     assert found(table, 4, 3, 2, 4) == {1: entry}
@@ -91,8 +91,8 @@ def test_the_average_survives_that_its_half_grows_old() -> None:
 
 
 def test_the_half_that_came_first_is_forgotten() -> None:
-    lessons = [((token, token, token, token), 7) for token in range(5)]
-    known = [[token for token in range(5) if found(taught(*lessons[:n], capacity=4), token)] for n in range(6)]
+    observations = [((token, token, token, token), 7) for token in range(5)]
+    known = [[token for token in range(5) if found(taught(*observations[:n], capacity=4), token)] for n in range(6)]
     assert known == [[], [0], [0, 1], [0, 1, 2], [2, 3], [2, 3, 4]]
 
 
@@ -104,22 +104,22 @@ def test_looking_up_does_not_keep_a_context_alive() -> None:
     assert not found(table, 1, 1, 1, 1)
 
 
-@given(LESSONS, st.integers(1, 9), CONTEXTS)
+@given(OBSERVATIONS, st.integers(1, 9), CONTEXTS)
 def test_long_contexts_against_a_list_of_everything_that_was_learned(
-    lessons: list[tuple[Context, int]], capacity: int, context: Context
+    observations: list[tuple[Context, int]], capacity: int, context: Context
 ) -> None:
     """What is known is what came last, and the half that came last is known."""
-    table = taught(*lessons, capacity=capacity)
+    table = taught(*observations, capacity=capacity)
     after = found(table, *context)
     for length in LENGTHS:
-        said = [token for known, token in lessons if known[-length:] == context[-length:]]
-        newest = list(dict.fromkeys(known[-length:] for known, _ in reversed(lessons)))
+        said = [token for known, token in observations if known[-length:] == context[-length:]]
+        newest = list(dict.fromkeys(known[-length:] for known, _ in reversed(observations)))
         assert length in after or context[-length:] not in newest[: (capacity + 1) // 2]
         if length in after and length > 1:
             assert after[length] == ([said[-1]], [0.5])
 
 
-@given(st.lists(LESSONS.filter(bool), max_size=6), st.integers(1, 9), st.integers(1, 9))
+@given(st.lists(OBSERVATIONS.filter(bool), max_size=6), st.integers(1, 9), st.integers(1, 9))
 def test_the_capacity_bounds_all_but_what_a_step_learned(
     steps: list[list[tuple[Context, int]]], capacity: int, smaller: int
 ) -> None:
@@ -136,17 +136,17 @@ def test_the_capacity_bounds_all_but_what_a_step_learned(
     assert all(len(old) + len(young) <= smaller for old, young in zip(table.old, table.young, strict=True))
 
 
-@given(LESSONS, st.integers(1, 9))
-def test_the_capacity_bounds_steps_of_one_lesson(lessons: list[tuple[Context, int]], capacity: int) -> None:
-    table = taught(*lessons, capacity=capacity)
+@given(OBSERVATIONS, st.integers(1, 9))
+def test_the_capacity_bounds_steps_of_one_observation(observations: list[tuple[Context, int]], capacity: int) -> None:
+    table = taught(*observations, capacity=capacity)
     assert all(len(old) + len(young) <= capacity for old, young in zip(table.old, table.young, strict=True))
 
 
-@given(LESSONS, st.integers(1, 9), CONTEXTS)
+@given(OBSERVATIONS, st.integers(1, 9), CONTEXTS)
 def test_another_capacity_changes_nothing_that_fits(
-    lessons: list[tuple[Context, int]], capacity: int, context: Context
+    observations: list[tuple[Context, int]], capacity: int, context: Context
 ) -> None:
-    table = taught(*lessons, capacity=capacity)
+    table = taught(*observations, capacity=capacity)
     before = found(table, *context)
     table.resize(capacity)
     assert found(table, *context) == before
@@ -154,23 +154,23 @@ def test_another_capacity_changes_nothing_that_fits(
     assert found(table, *context) == before
 
 
-@given(LESSONS, st.integers(1, 9))
-def test_a_smaller_capacity_keeps_what_came_last(lessons: list[tuple[Context, int]], capacity: int) -> None:
-    table = taught(*lessons)
+@given(OBSERVATIONS, st.integers(1, 9))
+def test_a_smaller_capacity_keeps_what_came_last(observations: list[tuple[Context, int]], capacity: int) -> None:
+    table = taught(*observations)
     table.resize(capacity)
-    keys = list(dict.fromkeys(context for context, _ in lessons))
+    keys = list(dict.fromkeys(context for context, _ in observations))
     kept = {*table.old[0], *table.young[0]}
     assert kept == set(keys[-capacity:])
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=8), min_size=1, max_size=20), st.integers(1, 8))
-def test_averages_are_probabilities_in_descending_order(lessons: list[list[float]], top: int) -> None:
+def test_averages_are_probabilities_in_descending_order(observations: list[list[float]], top: int) -> None:
     entries = []
-    for number, weights in enumerate(lessons):
+    for number, weights in enumerate(observations):
         scale = max(1.0, sum(weights))
         entries.append(([number % 3 + i for i in range(len(weights))], sorted(w / scale for w in weights)[::-1]))
     tokens, probabilities, times = after_one(([99], [1.0]), *entries, top=top)
-    assert times == len(lessons) + 1
+    assert times == len(observations) + 1
     assert len(tokens) == len(set(tokens)) == len(probabilities) <= top
     assert probabilities == sorted(probabilities, reverse=True)
     assert 0 <= sum(probabilities) <= 1 + 1e-9

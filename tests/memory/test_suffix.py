@@ -76,7 +76,7 @@ def test_own_cursor_is_the_longest_suffix_that_occurs_earlier(pieces: list[list[
 
 
 @given(TEXTS)
-def test_the_last_occurrence_speaks(text: list[int]) -> None:
+def test_the_last_occurrence_is_used(text: list[int]) -> None:
     """Exactly so where no bound cuts the renewal short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suffix, "MATCHING", replace(suffix.MATCHING, updated=100))
@@ -86,7 +86,7 @@ def test_the_last_occurrence_speaks(text: list[int]) -> None:
 
 
 @pytest.mark.parametrize("earlier", [[3], [3, 3], [5, 3], [5, 3, 3]])
-def test_the_last_occurrence_speaks_within_the_bound(earlier: list[int]) -> None:
+def test_the_last_occurrence_is_used_within_the_bound(earlier: list[int]) -> None:
     """Each time after another token, so that no match is longer than `1 2`."""
     own = OwnText([token for index, last in enumerate([*earlier, 5, 0]) for token in (10 + index, 1, 2, last)][:-1])
     assert own.cursor.length == 2
