@@ -1,7 +1,7 @@
-"""Hostile comparisons with plain decoding, drawn from a seed: `python benchmarks/laws.py --count 5000 --seed 0`.
+"""Random comparisons with plain decoding: `python benchmarks/laws.py --count 5000 --seed 0`.
 
-Every case runs plain `generate` and the same call with lade, and compares all that a caller can see. The same seed and
-number give the same case on every run; a failure's line ends with how to repeat it alone (`--case`).
+Every case runs plain `generate` and the same call with lade, and compares everything visible to a caller. The same seed
+and number give the same case on every run; a failure's line shows how to repeat it alone (`--case`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 
 
 @click.command()
-@click.option("--count", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons.")
-@click.option("--seed", default=0, show_default=True, help="Decides every case.")
-@click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="What to compare.")
-@click.option("--case", "index", type=click.IntRange(0), help="Run the case of this number alone.")
-@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Processes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object alone on stdout.")
+@click.option("--count", default=5000, show_default=True, type=click.IntRange(1), help="Number of comparisons.")
+@click.option("--seed", default=0, show_default=True, help="Seed of all cases.")
+@click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="Kinds of cases.")
+@click.option("--case", "index", type=click.IntRange(0), help="Run only the case of this number.")
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Parallel processes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs: int, as_json: bool) -> None:
-    """Compare lade with plain decoding in many random ways; exit 1 where anything differs."""
+    """Compare lade with plain decoding in random cases; exit status 1 if anything differs."""
     start = time.perf_counter()
     tally = CaseTally()
     if index is not None:
@@ -59,7 +59,7 @@ def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs:
 
 
 def _run(tally: CaseTally, seed: int, indices: list[int], jobs: int) -> None:
-    """All cases; exit status 130 where the user interrupts them."""
+    """Run all cases; exit status 130 after an interrupt."""
     try:
         for verdicts in side_by_side(seed, indices, jobs):
             _tell(tally, verdicts)
@@ -73,7 +73,7 @@ def _run(tally: CaseTally, seed: int, indices: list[int], jobs: int) -> None:
 
 
 def _tell(tally: CaseTally, verdicts: list[CaseVerdict]) -> None:
-    """Differences and ties, on stderr as they come."""
+    """Count the verdicts, and print differences and ties on stderr."""
     tally.add(verdicts)
     for verdict in verdicts:
         for tie in verdict.ties:

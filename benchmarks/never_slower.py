@@ -1,8 +1,8 @@
-"""The law "never slower", measured: random weights, sampled, where no draft is worth anything.
+"""The law "never slower", measured: random weights, sampled, so that drafts have no value.
 
-Per setting a model is built from its shape; every prompt, random tokens, is decoded plainly and with lade in turn, with
-the same seed. Pooled over all prompts, plain decoding's time over lade's must be at least 0.98, in seconds of the clock
-and in seconds of the processor. Needs no data and no network: `python benchmarks/never_slower.py`.
+Each workload builds a model from a shape. Every prompt, of random tokens, is decoded plainly and with lade in turn,
+with the same seed. Pooled over all prompts, plain decoding's time over lade's must be at least 0.98, in wall time and
+in CPU time. Needs no data and no network: `python benchmarks/never_slower.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lade.applications.widen import SHAPES
 from lade.models.pretrained.sizes import SIZES
 
 LAW = 0.98
-PROMPT, WARMING = 64, 16  # tokens of a prompt; new tokens of the pair that is not counted
+PROMPT, WARMING = 64, 16  # tokens of a prompt; new tokens of the warm-up
 POSITIONS = 2048
 
 
@@ -48,7 +48,7 @@ SETTINGS = {each.name: each for each in (Workload(*model, heat) for model in MOD
 
 @dataclass(frozen=True)
 class Pair:
-    """One prompt, decoded both ways: seconds of the clock and of the processor."""
+    """One prompt, decoded both ways: wall and CPU seconds."""
 
     plain_wall: float
     plain_cpu: float
@@ -56,12 +56,12 @@ class Pair:
     lade_cpu: float
     identical: bool
     tokens_per_step: float
-    looked: float  # share of the steps that looked for drafts
+    looked: float  # share of steps that search for drafts
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One setting: plain decoding's time over lade's."""
+    """One workload: plain decoding's time over lade's."""
 
     setting: str
     prompts: int
@@ -89,7 +89,7 @@ class Measurement:
 
 
 def model_of(setting: Workload, dtype: torch.dtype, seed: int) -> PreTrainedModel:
-    """Random weights that depend on the seed alone; texts end by length."""
+    """A model with random weights from the seed, without EOS."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         **_sizes(setting.shape),
@@ -121,7 +121,7 @@ def _sizes(shape: str) -> dict[str, Any]:
 def decode(
     model: PreTrainedModel, ids: torch.Tensor, seed: int, new_tokens: int, temperature: float, drafts: bool
 ) -> tuple[torch.Tensor, float, float]:
-    """The text, and what it took: seconds of the clock and of the processor."""
+    """The text, its wall seconds and its CPU seconds."""
     torch.manual_seed(seed)
     with lade.lookahead(model) if drafts else nullcontext():
         wall, cpu = time.perf_counter(), time.process_time()
@@ -137,7 +137,7 @@ def decode(
 
 
 def pair(model: PreTrainedModel, setting: Workload, number: int, seed: int, new_tokens: int) -> Pair:
-    """Both ways on one prompt; whichever comes first changes from prompt to prompt."""
+    """Both ways on one prompt; the order alternates from prompt to prompt."""
     generator = torch.Generator().manual_seed(seed + number)
     ids = torch.randint(setting.vocabulary, (1, PROMPT), generator=generator)
     took = {
@@ -184,13 +184,13 @@ def _named(ctx: click.Context, param: click.Parameter, value: str) -> list[Workl
 @click.option("--prompts", default=24, show_default=True, type=click.IntRange(min=1))
 @click.option("--new-tokens", default=128, show_default=True, type=click.IntRange(min=2, max=POSITIONS - PROMPT))
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
-@click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="Default: all cores.")
+@click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(
     settings: list[Workload], prompts: int, new_tokens: int, dtype: str, threads: int, seed: int, as_json: bool
 ) -> None:
-    """Plain decoding's time over lade's where drafts are worth nothing; exit code 1 where it is below 0.98."""
+    """Measure plain decoding's time over lade's where drafts have no value; exit status 1 below 0.98."""
     torch.set_num_threads(threads)
     machine: Mapping[str, object] = describe(torch.device("cpu"))
     say: Callable[[str], None] = (lambda line: None) if as_json else click.echo

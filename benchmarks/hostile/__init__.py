@@ -1,1 +1,1 @@
-"""Parts of `laws.py`: seeded random calls, each run plainly and with lade, and what must not differ between the two."""
+"""Parts of `laws.py`: seeded random calls, run plainly and with lade, and their comparison."""

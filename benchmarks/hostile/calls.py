@@ -1,4 +1,4 @@
-"""One call of `generate` as a case asks for it: plainly, or with lade in one of the ways that there are."""
+"""One call of `generate` for a case: plainly, or with lade through one of its entry points."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ CACHES = (
 INPUTS = ("embeds", "embeds+ids", "positions", "config", "positional", "extra-positions", "none", "empty")
 REFERENCES = ("equal", "useless", "outside", "empty", "per-row")
 METHODS = ("draft", "multi", "self")
-LISTS = ("logits_processor", "stopping_criteria", "suppress_tokens")  # what several options may ask for together
-GROWN = 6  # tokens that a continued cache holds before the call
+LISTS = ("logits_processor", "stopping_criteria", "suppress_tokens")  # arguments that several options may extend
+GROWN = 6  # tokens that a continued cache gets before the call
 
 
 @dataclass
 class CallInputs:
-    """The arguments of one call, and what to look at behind it."""
+    """The arguments of one call, and the objects to check after it."""
 
     arguments: dict[str, Any]
     log: Log | None = None
@@ -50,7 +50,7 @@ class CallInputs:
 
 
 def arguments(case: Case, model: PreTrainedModel) -> CallInputs:
-    """Everything that `generate` is given, made anew."""
+    """New arguments of `generate`."""
     size = vocabulary_of(model)
     given = CallInputs(dict(prompts(case, size)))
     length = given.arguments["input_ids"].shape[1]
@@ -99,7 +99,7 @@ def _cache(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
 
 
 def _grow(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
-    """Fill the cache by a plain call, and let the case's call go on behind further words."""
+    """Fill the cache with a plain call, and append further tokens to the prompt."""
     ids = given.arguments["input_ids"]
     mask = given.arguments.get("attention_mask")
     seen = {} if mask is None else {"attention_mask": mask}
@@ -108,7 +108,7 @@ def _grow(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
         asked |= {name: value for name, value in given.arguments.items() if name == "suppress_tokens"}
         try:
             text = model.generate(ids, **seen, past_key_values=given.cache, **asked)
-        except ValueError:  # a model that takes no cache refuses the case's call too
+        except ValueError:  # a model without a cache rejects the case's call too
             return
     draws = case.draws("continued")
     more = torch.tensor([words(draws, 3, vocabulary_of(model)) for _ in range(len(ids))], dtype=ids.dtype)
@@ -138,7 +138,7 @@ def _inputs(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
     elif case.inputs == "config":
         names = [name for name in asked if hasattr(GenerationConfig(), name)]
         settings = GenerationConfig(pad_token_id=0)
-        for name in names:  # one by one: its own checks belong to the call
+        for name in names:  # one by one, so that the call checks them
             setattr(settings, name, asked.pop(name))
         asked["generation_config"] = settings
 
@@ -149,10 +149,10 @@ def plainly(case: Case, model: PreTrainedModel, given: CallInputs) -> CallOutcom
 
 
 def with_lade(case: Case, model: PreTrainedModel, given: CallInputs, answer: Any = None) -> CallOutcome:
-    """The call with lade in the case's way.
+    """The call with lade, through the case's entry point.
 
     Args:
-        answer: plain decoding's [B, P + new] token ids, for a reference that the output repeats.
+        answer: plain decoding's [B, P + new] token ids, for the reference.
     """
     reference = reference_of(case, model, given, answer)
     return _watched(case, model, given, lambda: _by(case, model, given, reference))
@@ -183,7 +183,7 @@ def _by(case: Case, model: PreTrainedModel, given: CallInputs, reference: Any) -
 
 @contextlib.contextmanager
 def augmented(config: dict[str, Any]) -> Iterator[None]:
-    """`augment_all` with process-wide settings; both undone behind it."""
+    """`augment_all` with process-wide settings; both are undone at the end."""
     lade.config_lade(**{name: config.get(field) for name, field in FIELDS.items()})
     lade.augment_all()
     try:
@@ -221,7 +221,7 @@ def reference_of(case: Case, model: PreTrainedModel, given: CallInputs, answer: 
 
 
 def _watched(case: Case, model: PreTrainedModel, given: CallInputs, call: Callable[[], Any]) -> CallOutcome:
-    """Run a call and note all that it leaves behind."""
+    """Run a call and record its effects."""
     outcome = CallOutcome(notes=given.notes)
     before, stats = _state(model, given), lade.last_stats()
     torch.manual_seed(case.draws("seed").randrange(1 << 30))
@@ -243,7 +243,7 @@ def _watched(case: Case, model: PreTrainedModel, given: CallInputs, call: Callab
 
 
 def _state(model: PreTrainedModel, given: CallInputs) -> dict[str, Any]:
-    """What no call may change: the tensors that it was given, and the model's settings."""
+    """State that no call may change: its tensors and the model's settings."""
     tensors = {name: value.clone() for name, value in given.arguments.items() if isinstance(value, torch.Tensor)}
     attention = model.config.get_text_config(decoder=True)._attn_implementation
     settings = {"generation_config": model.generation_config.to_dict(), "training": model.training}
@@ -260,12 +260,12 @@ def _transitions(model: PreTrainedModel, result: Any) -> Any:
         return None
     try:
         return model.compute_transition_scores(result.sequences, scores, normalize_logits=True)
-    except RuntimeError:  # a head wider than the configured vocabulary
+    except RuntimeError:  # the head is wider than the vocabulary
         return None
 
 
 def patched() -> bool:
-    """Whether transformers is not as it was."""
+    """Whether transformers is still patched."""
     return GenerationMixin._sample is not _SAMPLE
 
 

@@ -1,4 +1,4 @@
-"""One case: everything that decides a comparison, drawn from a seed and an index, and told in one line."""
+"""One case: all parameters of a comparison, drawn from a seed and an index, and printed in one line."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ KINDS = ("generate", "conversation", "files", "signals", "threads")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is compared. Fields at their defaults are left out of the line.
+    """The parameters of a comparison. The line leaves out fields at their defaults.
 
     Attributes:
         index: the case's number under the seed.
         model, attention, dtype: what `hostile.subjects` builds.
-        lengths: tokens of each prompt; several are a batch.
-        layout: how prompts of a batch stand: left-padded, or one of `hostile.prompts.LAYOUTS`.
-        text: what prompts are made of (`hostile.prompts.TEXTS`).
-        way: how lade comes into the call (`hostile.calls.WAYS`).
+        lengths: tokens of each prompt of the batch.
+        layout: padding of the batch: left, or one of `hostile.prompts.LAYOUTS`.
+        text: contents of prompts (`hostile.prompts.TEXTS`).
+        way: lade's entry point (`hostile.calls.WAYS`).
         config: fields of a `LookaheadConfig`.
-        method: how a model drafts, or nothing.
-        reference: what text the output may repeat (`hostile.calls.REFERENCES`).
-        warm: whether a warm table is found in the cache folder.
-        choose: how tokens are chosen: sampling's arguments, or none for greedy.
-        options: names of other arguments of `generate` (`hostile.options.OPTIONS`).
-        inputs: how prompts come in, where not as ids (`hostile.calls.INPUTS`).
-        outputs: what the call gives back beside the text.
-        cache: which cache (`hostile.calls.CACHES`).
-        change: what happens to the model between two calls (`hostile.changes.CHANGES`).
-        attack: what a case of files, signals or threads does (its module's table).
+        method: drafting method with a model, or empty.
+        reference: reference text (`hostile.calls.REFERENCES`).
+        warm: whether the cache folder has a warm table.
+        choose: arguments of sampling; empty for greedy decoding.
+        options: other arguments of `generate` (`hostile.options.OPTIONS`).
+        inputs: form of the prompts, if not ids (`hostile.calls.INPUTS`).
+        outputs: further outputs of the call.
+        cache: kind of cache (`hostile.calls.CACHES`).
+        change: change of the model between two calls (`hostile.changes.CHANGES`).
+        attack: the attack of a case of files, signals or threads (its module's table).
         turns: further turns of a conversation.
     """
 
@@ -60,7 +60,7 @@ class Case:
     turns: int = 0
 
     def draws(self, purpose: str) -> random.Random:
-        """A generator of the case's own for one purpose: the same numbers every time that it is asked for."""
+        """A generator seeded by the case and the purpose."""
         return random.Random(f"{self.seed}:{self.index}:{purpose}")
 
     @property

@@ -1,4 +1,4 @@
-"""What happens to a model between two calls of `generate`: hooks, methods replaced on the instance, other weights."""
+"""Changes of a model between two calls of `generate`: hooks, replaced methods, other weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-TOKEN = 11  # what changed models come to like
+TOKEN = 11  # the token that changed models prefer
 ModelChange = Callable[[PreTrainedModel], None]
 
 
@@ -22,7 +22,7 @@ def _steered(logits: Tensor, last: bool = True) -> Tensor:
 
 
 def _layers(model: PreTrainedModel) -> list[Any]:
-    """Modules that attend, found by their name."""
+    """Attention modules, found by name."""
     named = [
         module
         for name, module in model.named_modules()
@@ -32,17 +32,17 @@ def _layers(model: PreTrainedModel) -> list[Any]:
 
 
 def last_position(model: PreTrainedModel) -> None:
-    """A forward hook that steers the last position alone."""
+    """A forward hook that changes the logits of the last position only."""
     model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: _steered(output))
 
 
 def every_position(model: PreTrainedModel) -> None:
-    """A forward hook that steers all positions alike."""
+    """A forward hook that changes the logits of all positions."""
     model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: _steered(output, last=False))
 
 
 def first_hook(model: PreTrainedModel) -> None:
-    """A hook in front of a layer that looks at how many positions come in."""
+    """A pre-forward hook that depends on the number of positions."""
 
     def hook(module: Any, inputs: tuple[Any, ...]) -> Any:
         return (inputs[0] * (1 + 0.1 * (inputs[0].shape[-2] % 2)), *inputs[1:])
@@ -51,7 +51,7 @@ def first_hook(model: PreTrainedModel) -> None:
 
 
 def attention_hook(model: PreTrainedModel) -> None:
-    """A hook behind attention that adds to the last position alone."""
+    """A forward hook of attention that changes the last position only."""
 
     def hook(module: Any, inputs: Any, output: Any) -> Any:
         first = (output[0] if isinstance(output, tuple) else output).clone()
@@ -62,7 +62,7 @@ def attention_hook(model: PreTrainedModel) -> None:
 
 
 def attention_forward(model: PreTrainedModel) -> None:
-    """Attention's `forward` replaced on the instance by one that counts positions in the block."""
+    """Attention's `forward` replaced on the instance by one that depends on the number of positions."""
     module = _layers(model)[0]
     original = module.forward
 

@@ -1,4 +1,4 @@
-"""Comparing conversations: every turn goes on from the cache that the turn before it left."""
+"""Comparing conversations: every turn continues from the cache of the turn before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hostile.verdict import CaseVerdict
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn, plainly: what it was given, the words among that, and what came of it (its cache as it was then)."""
+    """One turn with plain decoding: its inputs, the new words, and its outcome with a copy of the cache."""
 
     given: CallInputs
     words: dict[str, Tensor]
@@ -33,7 +33,7 @@ class Turn:
 
 
 def run(case: Case, verdict: CaseVerdict) -> None:
-    """The whole conversation plainly, then with lade: each with a cache of its own, the user's words the same."""
+    """Run the conversation plainly, then with lade, with separate caches and the same user turns."""
     model = subject(case.model, case.attention, case.dtype)
     lade.drop_pools()
     turns = _spoken(case, model)
@@ -47,7 +47,7 @@ def run(case: Case, verdict: CaseVerdict) -> None:
         if not _agree(case, model, number, ours, turn, verdict):
             break
     if patched():
-        verdict.differences.append("transformers stays patched behind the call")
+        verdict.differences.append("transformers stays patched after the call")
 
 
 def _spoken(case: Case, model: PreTrainedModel) -> list[Turn]:
@@ -66,27 +66,27 @@ def _spoken(case: Case, model: PreTrainedModel) -> list[Turn]:
 def _agree(
     case: Case, model: PreTrainedModel, number: int, ours: CallOutcome, turn: Turn, verdict: CaseVerdict
 ) -> bool:
-    """Whether a turn came out alike; what did not goes into the verdict."""
+    """Whether a turn is equal; differences go into the verdict."""
     found = differences(ours, turn.outcome)
     tie = near_tie(case, model, ours, turn.outcome, _without_a_cache(turn.given)) if found else None
     if tie is not None:
         verdict.ties.append(tie)
     elif found:
-        again = _spoken(case, model)[number].outcome  # a model with a state of its own may not repeat itself
+        again = _spoken(case, model)[number].outcome  # a stateful model may not be deterministic
         verdict.unsteady = "; ".join(differences(again, turn.outcome))
         verdict.differences += [f"turn {number + 1}: {line}" for line in found if not verdict.unsteady]
     return not found
 
 
 def _without_a_cache(given: CallInputs) -> CallInputs:
-    """The same words to a model that computes them all again."""
+    """The same inputs without a cache."""
     return CallInputs(
         {name: value for name, value in given.arguments.items() if name not in ("past_key_values", "streamer")}
     )
 
 
 def _further(case: Case, model: PreTrainedModel, turn: int, plain: CallOutcome, given: CallInputs) -> dict[str, Tensor]:
-    """What the next turn is about: the text so far with what the user says to it, and its mask."""
+    """Inputs of the next turn: the text so far with the user's words, and its mask."""
     text, mask = plain.sequences, given.arguments.get("attention_mask")
     if text is None:
         return {}
@@ -102,7 +102,7 @@ def _further(case: Case, model: PreTrainedModel, turn: int, plain: CallOutcome, 
 
 
 def _answered(new: Tensor, eos: Any, careful: bool) -> Tensor:
-    """[B, T] ones, and zeros behind a row's first EOS where the user is careful."""
+    """[B, T] ones; with `careful`, zeros after a row's first EOS."""
     ends = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
     ended = torch.isin(new, torch.tensor(ends, dtype=new.dtype)).long().cumsum(1)
     behind = (ended.cumsum(1) > 1) & (new == PAD)

@@ -1,4 +1,4 @@
-"""Ways to damage a file, of bytes and of what they mean; each is a function of the whole content and a generator."""
+"""Ways to damage a file, in its bytes or its meaning; each is a function of the content and a generator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from lade.files.safefile import write
 
-DEEP = 20_000  # brackets within brackets
+DEEP = 20_000  # nested brackets
 Rewrite = Callable[[bytes, random.Random], bytes]
 
 
@@ -118,7 +118,7 @@ STRANGE: tuple[Any, ...] = (None, -1, 0, 1.5, 10**30, True, "", "x", [], [1, "a"
 
 
 def _other_values(content: bytes, draws: random.Random) -> bytes:
-    """A JSON object with a strange value at one place or other."""
+    """A JSON object with an unusual value at a random place."""
     found = json.loads(content)
     place = found
     while True:
@@ -146,7 +146,7 @@ def _fifo(path: Path) -> None:
 
 
 def _linked(target: Callable[[Path], Path]) -> Callable[[Path], None]:
-    """A link in the file's place; nothing, where the system gives users none."""
+    """Replace the file by a link; by nothing if the system forbids links."""
 
     def link(path: Path) -> None:
         path.unlink()
@@ -167,7 +167,7 @@ PLACES: dict[str, Callable[[Path], None]] = {
 
 
 def revalued(path: Path, draws: random.Random) -> None:
-    """A whole file of lade's with a right checksum and other values in one tensor."""
+    """Change one tensor of a file of lade's, with a valid checksum."""
     content = path.read_bytes()
     tensors, metadata = safetensors.torch.load(content), _header(content)[0]["__metadata__"]
     name = draws.choice(list(tensors))

@@ -1,4 +1,4 @@
-"""Drawing a case from a seed and an index. Everything here is chance; what things mean stands where they are used."""
+"""Drawing a case from a seed and an index."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hostile.options import OTHERS, ROWWISE, SAMPLED, WARPERS, WRITTEN
 from hostile.prompts import LAYOUTS, TEXTS
 from hostile.subjects import EDGES, FALLBACKS, TRAINED, ZOO, all_names, attentions, double
 
-# Weights of what is drawn; a kind of a case or of a model takes its share.
+# Weights of the kinds of cases and of models.
 SHARES = {"generate": 70, "conversation": 13, "files": 8, "signals": 6, "threads": 3}
 MODELS = {"family": 34, "fallback": 3, "edge": 21, "zoo": 19, "trained": 23}
 ATTEMPTS = 50
-# Only the patch takes these: `lade.generate` and the hook refuse them by name, or transformers' hook does.
+# Accepted only through the patch: `lade.generate`, the hook or transformers reject them by name.
 STRICT = {"beams", "lookup", "unknown", "stop_strings", "stop_string", "max-length-short"}
 
 
@@ -25,7 +25,7 @@ def kind_of(seed: int, index: int) -> str:
 
 
 def drawn(seed: int, index: int, attempt: int = 0) -> Case:
-    """The case of this number; another attempt is for when its model cannot be built."""
+    """The case of this number; `attempt` counts models that cannot be built."""
     draws = random.Random(f"{seed}:{index}:{attempt}")
     kind = kind_of(seed, index)
     model = _model(draws, kind)
@@ -179,7 +179,7 @@ def _attack(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _possible(case: dict[str, Any]) -> dict[str, Any]:
-    """The case without what one way in refuses by name, or two arguments that exclude each other."""
+    """The case without arguments that its entry point rejects, or that exclude each other."""
     options = case.get("options", ())
     strict = set(options) & STRICT or case.get("inputs") in ("embeds", "embeds+ids", "positional", "none", "empty")
     strict = strict or case.get("inputs") == "config" or case.get("layout") not in ("left",)
@@ -188,9 +188,9 @@ def _possible(case: dict[str, Any]) -> dict[str, Any]:
     if case["way"] == "augment":
         case["method"], case["reference"] = "", ""
     if case.get("method") == "self" and case["model"] in (*ZOO, *FALLBACKS):
-        case["method"] = "draft"  # layers that lade does not find by name are refused
+        case["method"] = "draft"  # lade rejects layers that it does not find by name
     if case.get("inputs") in ("none", "empty", "embeds"):
-        case["reference"] = ""  # there are not as many prompts as it is for
+        case["reference"] = ""  # the number of prompts does not match
     if case["kind"] == "conversation" and case.get("reference") == "outside":
         case["reference"] = "useless"
     if case.get("choose") and "prefill_chunks" not in options and "synthid" not in options and len(options) == 0:

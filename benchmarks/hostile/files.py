@@ -1,6 +1,6 @@
-"""Damaged files where lade looks for its own: the text is plain decoding's all the same, with a warning at most.
+"""Damaged files of lade: the text must be plain decoding's, with a warning at most.
 
-Functions that load a named file raise ValueError that names it, or OSError where it cannot be read.
+Functions that load a named file must raise ValueError with its name, or OSError if it cannot be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lade.pace.knots import KNOTS
 from lade.target.skipset import SkipSet, write_skip_set
 
 TENANT = "somebody"
-ALLOWED = ("CacheWarning",)  # warnings of lade's about files in its cache folder
+ALLOWED = ("CacheWarning",)  # lade's warnings about its cache folder
 
 
 def _table(case: Case, model: Any, folder: Path) -> Path:
@@ -89,7 +89,7 @@ ATTACKS = tuple(
 
 
 def run(case: Case, verdict: CaseVerdict) -> None:
-    model = copy.deepcopy(subject(case.model, case.attention, case.dtype))  # nothing is known about a copy yet
+    model = copy.deepcopy(subject(case.model, case.attention, case.dtype))  # a copy has no cached state
     file, how = case.attack.split(":")
     before = os.environ["LADE_CACHE"]
     folder = Path(before) / f"case{case.index}"
@@ -125,7 +125,7 @@ def _not_utf8(path: Path) -> Rewrite:
 
 
 def _loaded(file: str, model: Any, path: Path) -> list[str]:
-    """What is wrong with how a function that loads this file by name takes it."""
+    """Errors of the function that loads this file by name."""
     loads: dict[str, Callable[[], Any]] = {
         "pool": lambda: lade.load_pool(model, path, tenant=TENANT),
         "preset": lambda: lade.config_lade(PRESET=str(path)),
@@ -144,7 +144,7 @@ def _loaded(file: str, model: Any, path: Path) -> list[str]:
 
 
 def _odd_folder(folder: Path, how: str) -> str:
-    """Where LADE_CACHE points to, with something else than a folder there."""
+    """A value of LADE_CACHE that is not a usable folder."""
     if how == "no-user":
         return "~nobody-of-this-name/lade"
     place = folder / "cache"

@@ -1,4 +1,4 @@
-"""Comparing single calls: the case's call plainly and with lade, all that a caller can see."""
+"""Comparing single calls, plain and with lade, in everything visible to a caller."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def run(case: Case, verdict: CaseVerdict) -> None:
 
 
 def _before_the_change(case: Case, model: PreTrainedModel) -> None:
-    """A call that lade sees while the model is as it was."""
+    """A call with lade before the change of the model."""
     given = CallInputs({"input_ids": torch.tensor([[3, 4, 5, 6]]), "max_new_tokens": 4, "do_sample": False})
     with_lade(case, model, given)
 
 
 def compare(case: Case, model: PreTrainedModel, verdict: CaseVerdict, allowed: tuple[str, ...] = ()) -> None:
-    """The case's call both ways; what differs goes into the verdict.
+    """Run the case's call both ways; differences go into the verdict.
 
     Args:
-        allowed: warnings of lade's own that the case asks for.
+        allowed: expected warnings of lade.
     """
     given = arguments(case, model)
     plain = plainly(case, model, given)
@@ -64,16 +64,16 @@ def compare(case: Case, model: PreTrainedModel, verdict: CaseVerdict, allowed: t
     if not verdict.unsteady:
         verdict.differences += found
     if patched():
-        verdict.differences.append("transformers stays patched behind the call")
+        verdict.differences.append("transformers stays patched after the call")
 
 
 def ours_of(case: Case, model: PreTrainedModel, plain: CallOutcome, verdict: CaseVerdict) -> CallOutcome:
-    """The call with lade, counted."""
+    """The call with lade, counted in the verdict."""
     lade.drop_pools()
     if case.config.get("tenant"):
-        with_lade(case, model, arguments(case, model))  # it teaches the tenant's pool
+        with_lade(case, model, arguments(case, model))  # fills the tenant's pool
     given = arguments(case, model)
-    ours = with_lade(case, model, given, answer(plain))
+    ours = with_lade(case, model, given, plain.sequences)
     if ours.error is None:
         width = given.arguments["input_ids"].shape[1] if "input_ids" in given.arguments else 0
         new = (ours.sequences.shape[1] - width) * ours.sequences.shape[0] if ours.sequences is not None else 0
@@ -83,18 +83,14 @@ def ours_of(case: Case, model: PreTrainedModel, plain: CallOutcome, verdict: Cas
     return ours
 
 
-def answer(plain: CallOutcome) -> Any:
-    return plain.sequences
-
-
 def _hidden(case: Case, given: CallInputs) -> Any:
-    """Padding that is prefilled in chunks: what it attends to is all masked, and depends on how a cache is cut."""
+    """Padding that is prefilled in chunks; its cache entries attend to masked positions only and are not comparable."""
     mask = given.arguments.get("attention_mask")
     return mask == 0 if mask is not None and "prefill_chunks" in case.options else None
 
 
 def _refused(case: Case, ours: CallOutcome) -> bool:
-    """An error before any work, about an argument that plain decoding does not know."""
+    """Whether lade rejected an argument that plain decoding does not have."""
     names = {"outside": "reference"}.get(case.reference), {"self": "model"}.get(case.method)
     return isinstance(ours.error, ValueError) and any(name and str(ours.error).startswith(name) for name in names)
 

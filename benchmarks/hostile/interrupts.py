@@ -1,6 +1,6 @@
-"""Calls that are interrupted in the middle, by a signal or by users' own code, and the call behind them.
+"""Interrupted calls, by a signal or by user code, and the call after them.
 
-The interrupted call must end as plain decoding's does, and the next one must be exact, with nothing left patched.
+The interrupted call must end as plain decoding does; the next one must be exact, with no patch left over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hostile.users import Log, Raises, StopError
 from hostile.verdict import CaseVerdict
 
 SOURCE = str(Path(lade.__file__).parent)
-CALLS = 4000  # calls of lade's functions in a short text, more or less
+CALLS = 4000  # approximate number of calls of lade's functions in a short text
 
 
 class Ended(StoppingCriteria):
@@ -51,7 +51,7 @@ class Signals(LogitsProcessor):
 
 
 def _interrupt() -> None:
-    """A SIGINT as the terminal sends it, also where a shell started this process without that."""
+    """Raise SIGINT with Python's default handler."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         signal.raise_signal(signal.SIGINT)
@@ -97,13 +97,13 @@ def run(case: Case, verdict: CaseVerdict) -> None:
         else:
             verdict.differences += _interrupted(case, model, attack, error)
     if patched():
-        verdict.differences.append("transformers stays patched behind an interrupted call")
+        verdict.differences.append("transformers stays patched after an interrupted call")
     following = replace(case, attack="", lengths=tuple(length + 1 for length in case.lengths))
     generate.compare(following, model, verdict)
 
 
 def _interrupted(case: Case, model: Any, attack: Callable[..., None], error: type[BaseException]) -> list[str]:
-    """The interrupted call both ways."""
+    """Differences of the interrupted call."""
     tokens = case.draws("interrupt").randint(1, case.new_tokens - 1)
     outcomes: list[CallOutcome] = []
     for call in (with_lade, plainly):
@@ -113,12 +113,12 @@ def _interrupted(case: Case, model: Any, attack: Callable[..., None], error: typ
     ours, plain = outcomes
     found = differences(ours, plain, drawn=False)
     if plain.error is None:
-        found.append("plain decoding was not interrupted: the case is no attack")
+        found.append("plain decoding was not interrupted")
     return found
 
 
 def _anywhere(case: Case, model: Any) -> None:
-    """KeyboardInterrupt at some call of a function of lade's own, as a signal would raise it there."""
+    """Raise KeyboardInterrupt at a random call of one of lade's functions."""
     left = case.draws("anywhere").randrange(1, CALLS)
 
     def profile(frame: Any, event: str, argument: Any) -> None:
@@ -133,7 +133,7 @@ def _anywhere(case: Case, model: Any) -> None:
     sys.setprofile(profile)
     try:
         with_lade(case, model, given)
-    except KeyboardInterrupt:  # behind what the call itself catches
+    except KeyboardInterrupt:  # raised outside the call's own handlers
         pass
     finally:
         sys.setprofile(before)

@@ -1,4 +1,4 @@
-"""A limit of time for what may hang; only where the system has timers that interrupt, and in the main thread."""
+"""A time limit; only in the main thread, on systems with interval timers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class Hang(BaseException):
-    """It took longer than it may; no `except Exception` on the way stops this."""
+    """The time limit is exceeded. A BaseException, so that `except Exception` does not catch it."""
 
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises Hang inside after so many seconds."""
+    """Raise Hang after this many seconds."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return

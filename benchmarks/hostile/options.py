@@ -1,4 +1,4 @@
-"""Arguments of `generate` to draw from, one row each: processors, criteria, lengths. Made anew for every call."""
+"""Random arguments of `generate`, one row each: processors, criteria, lengths. Made for every call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostile.users import Count, Diary, Halves, InPlace, Raises, StopError, Sums
 
 @dataclass(frozen=True)
 class OptionContext:
-    """What an option may depend on: the case's own draws, and the call it stands in."""
+    """The context of an option: the case's generator, and the call."""
 
     draws: random.Random
     vocabulary: int
@@ -31,7 +31,7 @@ class OptionContext:
         return words(self.draws, 1, self.vocabulary)[0]
 
     def token_at(self) -> int:
-        """Which of the new tokens something happens at."""
+        """A random index among the new tokens."""
         return self.draws.randrange(self.new_tokens)
 
 
@@ -55,7 +55,7 @@ def _eos(context: OptionContext, **more: Any) -> dict[str, Any]:
     return {"eos_token_id": context.some(6)} | more
 
 
-# Those that look at their own row alone: a batch may still be decoded natively.
+# Row-pure options: a batch may still be decoded with lookahead.
 ROWWISE: dict[str, Option] = {
     "eos": _eos,
     "eos-one": lambda context: {"eos_token_id": context.one()},
@@ -109,7 +109,7 @@ WRITTEN: dict[str, Option] = {
     "stop_string": lambda context: {"stop_strings": "e", "tokenizer": context.tokenizer},
 }
 OPTIONS = ROWWISE | OTHERS | SAMPLED | WRITTEN
-# What sampling is asked for with: argument -> values to draw from.
+# Arguments of sampling -> values to draw from.
 WARPERS: dict[str, tuple[Any, ...]] = {
     "temperature": (0.3, 0.7, 1.0, 1.5),
     "top_k": (0, 1, 4, 20),

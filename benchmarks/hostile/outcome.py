@@ -1,4 +1,4 @@
-"""What a call of `generate` left behind, all that a caller can see of it; and how two of them differ."""
+"""The visible effects of a call of `generate`, and the differences of two calls."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ FALLBACK = "FallbackWarning"
 
 @dataclass
 class CallOutcome:
-    """One call: what it returned or raised, what it handed out on the way, and what it left behind."""
+    """One call: its result or error, its streamed tokens, and its side effects."""
 
     result: Any = None
     error: BaseException | None = None
     handed: list[Any] = field(default_factory=list)  # to the streamer
-    notes: list[Any] = field(default_factory=list)  # what users' own code saw
+    notes: list[Any] = field(default_factory=list)  # inputs of user code
     cache: Any = None
     generator: Tensor = field(default_factory=lambda: torch.zeros(0))  # its state at the end
     warned: list[tuple[str, str]] = field(default_factory=list)
     transitions: Tensor | None = None
-    changed: list[str] = field(default_factory=list)  # arguments and settings that are not as they were
+    changed: list[str] = field(default_factory=list)  # changed arguments and settings
     own: bool = False  # whether the result holds the user's cache itself
-    stats: Any = None  # what lade counted, where it saw the call
-    hidden: Tensor | None = None  # [B, P] true where the cache holds what no mask shows and nobody fixed
+    stats: Any = None  # lade's statistics, if it saw the call
+    hidden: Tensor | None = None  # [B, P] true at cache positions with undefined values
 
     @property
     def sequences(self) -> Tensor | None:
@@ -39,10 +39,10 @@ class CallOutcome:
 
 
 def differences(ours: CallOutcome, plain: CallOutcome, *, drawn: bool = True) -> list[str]:
-    """One line for everything that is not as plain decoding leaves it.
+    """One line for every difference from plain decoding.
 
     Args:
-        drawn: whether the global generator's state must agree.
+        drawn: whether the state of the global generator must be equal.
     """
     if ours.error is not None or plain.error is not None:
         found = list(_errors(ours, plain))
@@ -65,14 +65,13 @@ def _errors(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
 
 
 def _outgrown(ours: CallOutcome, plain: CallOutcome) -> bool:
-    """A text longer than the model's positions ends in whichever of its tensors ends first: plain decoding forwards
-    rows that have ended too, so it may be another one."""
+    """Whether both fail beyond the model's positions, in different tensors: plain decoding also forwards ended rows."""
     errors = {type(ours.error), type(plain.error)}
     return errors == {IndexError, RuntimeError} and _cut_short(ours, plain)
 
 
 def _cut_short(ours: CallOutcome, plain: CallOutcome) -> bool:
-    """Where the model itself fails, rows that are ahead take along the ones whose tokens were still to come."""
+    """Whether the model fails, which ends rows that are behind before their last tokens."""
     of_a_user = isinstance(plain.error, StopError | KeyboardInterrupt)
     return not of_a_user and ours.handed == plain.handed[: len(ours.handed)]
 
@@ -92,7 +91,7 @@ def _texts(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
 
 
 def where(one: Tensor, other: Tensor) -> str:
-    """Where the texts of two calls part."""
+    """Where the texts of two calls differ."""
     width = min(one.shape[1], other.shape[1])
     if one.shape[0] != other.shape[0] or one.dtype != other.dtype:
         return f"{one.dtype} of {tuple(one.shape)}, plainly {other.dtype} of {tuple(other.shape)}"
@@ -134,7 +133,7 @@ def _of_steps(name: str, ours: Any, plain: Any) -> Iterator[str]:
 
 
 def of_caches(ours: Any, plain: Any, hidden: Tensor | None = None) -> Iterator[str]:
-    """Differences of two caches that were given back, other than at hidden places."""
+    """Differences of two returned caches, except at hidden positions."""
     if type(ours) is not type(plain):
         yield f"the cache is a {type(ours).__name__}, plainly a {type(plain).__name__}"
     elif isinstance(plain, DynamicCache):
@@ -151,7 +150,7 @@ def of_caches(ours: Any, plain: Any, hidden: Tensor | None = None) -> Iterator[s
 
 
 def _length(cache: DynamicCache) -> int:
-    """Positions that the cache holds; a recurrent state holds none."""
+    """Positions in the cache; 0 for a recurrent state."""
     try:
         return int(cache.get_seq_length())
     except ValueError:
@@ -173,7 +172,7 @@ def _of_layers(number: int, ours: Any, plain: Any, length: int, hidden: Tensor |
 
 
 def _seen(entries: Tensor, length: int, hidden: Tensor) -> Tensor:
-    """[B, H, L, D] with zeros at hidden places; the last of `length` positions are those that are kept."""
+    """[B, H, L, D] with zeros at hidden positions; the layer holds the last L of `length` positions."""
     first = length - entries.shape[2]
     whole = torch.zeros(len(entries), length, dtype=torch.bool)
     whole[:, : hidden.shape[1]] = hidden.repeat_interleave(len(entries) // len(hidden), 0)
@@ -181,7 +180,7 @@ def _seen(entries: Tensor, length: int, hidden: Tensor) -> Tensor:
 
 
 def distance(one: Any, other: Any) -> str | None:
-    """How far two tensors are apart; `None` where they agree to rounding."""
+    """The difference of two tensors; `None` if they are equal up to rounding."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return f"{one.dtype} of {tuple(one.shape)}, plainly {other.dtype} of {tuple(other.shape)}"
     if not one.is_floating_point():
@@ -202,7 +201,7 @@ def distance(one: Any, other: Any) -> str | None:
 def _warnings(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
     fallbacks = [text for kind, text in ours.warned if kind == FALLBACK]
     plainly = ours.stats is not None and ours.stats.fallback is not None
-    unseen = ours.error is not None or ours.stats is None  # assistants are warned of, without statistics
+    unseen = ours.error is not None or ours.stats is None  # assisted generation warns without statistics
     if len(fallbacks) > 1 or (not unseen and len(fallbacks) != plainly):
         yield f"{len(fallbacks)} fallback warnings where lade decodes {'plainly' if plainly else 'natively'}"
     usual = set(plain.warned)

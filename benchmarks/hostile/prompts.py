@@ -1,4 +1,4 @@
-"""Prompts of a case, as keyword arguments of `generate`. Knows models by their vocabulary alone."""
+"""Prompts of a case, as keyword arguments of `generate`. Knows only the vocabulary of a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hostile.subjects import EDGES, TRAINED, tokenizer
 FIRST_WORD = 3
 LAYOUTS = ("left", "no-mask", "right", "holes", "bool-mask", "int32")
 TEXTS = ("random", "repeated", "written")
-PERIOD = 4  # tokens after which a repeated text begins anew
+PERIOD = 4  # tokens in a period of a repeated text
 WRITTEN = {
     "stories260K": "Once upon a time, there was a little girl named Lily. She had a big red ball. One day, ",
     "lade-code-8M-draft": """def add(a, b):
@@ -32,7 +32,7 @@ def total(numbers):
 
 
 def prompts(case: Case, vocabulary: int) -> dict[str, Tensor]:
-    """The prompts of the case; made anew, so that a call may change them."""
+    """New tensors with the case's prompts, so that a call may change them."""
     draws = case.draws("prompts")
     rows = [_text(case, draws, length, vocabulary) for length in case.lengths]
     never = EDGES[case.model].forbids if case.model in EDGES else ()
@@ -41,7 +41,7 @@ def prompts(case: Case, vocabulary: int) -> dict[str, Tensor]:
 
 
 def laid_out(rows: list[list[int]], layout: str, draws: random.Random) -> dict[str, Tensor]:
-    """Texts side by side, padded."""
+    """A padded batch of texts."""
     width = max(map(len, rows))
     ids, mask = torch.full((len(rows), width), PAD), torch.zeros(len(rows), width, dtype=torch.long)
     for row, text in enumerate(rows):

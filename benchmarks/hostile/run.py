@@ -1,4 +1,4 @@
-"""Running cases by number: one process takes its share of them and hands back verdicts."""
+"""Running cases by number, in several processes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RUNNERS: dict[str, Callable[[Case, CaseVerdict], None]] = {
     "signals": interrupts.run,
     "threads": threads.run,
 }
-LONGEST = 120.0  # seconds of a case before it counts as hanging
-TOGETHER = 20  # cases that a process takes at once
-_folders: list[tempfile.TemporaryDirectory[str]] = []  # gone with the process
+TIMEOUT = 120.0  # seconds per case
+CHUNK = 20  # cases submitted to a process at once
+_folders: list[tempfile.TemporaryDirectory[str]] = []  # removed with the process
 
 
 def numbers(seed: int, count: int, kinds: tuple[str, ...] = KINDS) -> list[int]:
@@ -45,7 +45,7 @@ def numbers(seed: int, count: int, kinds: tuple[str, ...] = KINDS) -> list[int]:
 
 
 def judged(seed: int, index: int) -> CaseVerdict:
-    """The case of this number, compared."""
+    """The verdict of the case of this number."""
     skipped: list[str] = []
     for attempt in range(ATTEMPTS):
         case = drawn(seed, index, attempt)
@@ -61,11 +61,11 @@ def judged(seed: int, index: int) -> CaseVerdict:
 
 
 def judged_case(case: Case) -> CaseVerdict:
-    """The case, compared, whatever happens to it."""
+    """The verdict of the case; an exception in the comparison is a difference."""
     verdict = CaseVerdict(case.kind, str(case), case.model)
     start = time.perf_counter()
     try:
-        with within(LONGEST):
+        with within(TIMEOUT):
             RUNNERS[case.kind](case, verdict)
     except (Exception, Hang):  # noqa: BLE001 - a comparison that breaks is a finding
         verdict.differences.append(f"the comparison failed: {traceback.format_exc(limit=-4)}")
@@ -74,7 +74,7 @@ def judged_case(case: Case) -> CaseVerdict:
 
 
 def prepare() -> None:
-    """Settings of a process that compares: one thread, no chatter, a cache folder of its own."""
+    """Set up a process: one thread, no progress bars, a new cache folder."""
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -88,19 +88,19 @@ def one_by_one(seed: int, indices: list[int]) -> list[CaseVerdict]:
 
 
 def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[CaseVerdict]]:
-    """Verdicts as they come. Which process takes a case is fixed by its place in the list."""
+    """Verdicts in order of completion. A case's index in the list determines its process."""
     if jobs == 1:
         prepare()
-        for start in range(0, len(indices), TOGETHER):
-            yield one_by_one(seed, indices[start : start + TOGETHER])
+        for start in range(0, len(indices), CHUNK):
+            yield one_by_one(seed, indices[start : start + CHUNK])
         return
     context = get_context("spawn")
     pools = [ProcessPoolExecutor(1, mp_context=context, initializer=prepare) for _ in range(jobs)]
     waiting = {}
     for job, pool in enumerate(pools):
         own = indices[job::jobs]
-        for start in range(0, len(own), TOGETHER):
-            part = own[start : start + TOGETHER]
+        for start in range(0, len(own), CHUNK):
+            part = own[start : start + CHUNK]
             waiting[pool.submit(one_by_one, seed, part)] = part
     try:
         for future in as_completed(waiting):

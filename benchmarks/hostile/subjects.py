@@ -1,6 +1,6 @@
-"""The models that calls run on, by name: the families of the tests, edges of theirs, transformers' list, trained ones.
+"""The tested models, by name: the tests' families, edge cases of them, transformers' list, trained models.
 
-Every model is built once per process. Knows nothing of calls.
+Every model is built once per process.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from hostile import zoo
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 TRAINED = ("stories260K", "lade-code-8M-draft")
-NEAR_END = 40  # positions of a learned table that is nearly full
-EXTRA = 16  # rows of a head beyond those of the embedding
+FEW_POSITIONS = 40  # of a learned position table
+EXTRA = 16  # rows of the head beyond the embedding
 NEVER = (4, 10, 14, 20, 33, 37, 41, 47, 50, 58)  # token ids that plain decoding never chooses
 
 
 class NotBuiltError(Exception):
-    """A model that cannot be had here; the message says why."""
+    """A model that cannot be built here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A family whose configuration or weights lie at an edge.
+    """An edge case of a family's configuration or weights.
 
     Attributes:
         touch: changes the built model.
         forbids: token ids that a call must suppress for plain decoding to work.
-        limit: positions that prompt and new tokens together may fill; 0: no such limit.
+        limit: positions for prompt and new tokens together; 0: no limit.
     """
 
     family: Family
@@ -101,12 +101,12 @@ def _short() -> dict[str, Edge]:
     ends = {"gpt2": "n_positions", "gpt_bigcode": "n_positions"}
     ends |= dict.fromkeys(("opt", "biogpt", "gpt_neo"), "max_position_embeddings")
     edges = {
-        f"{base}/short": Edge(_changed(base, f"{base}/short", **{name: NEAR_END}), limit=NEAR_END)
+        f"{base}/short": Edge(_changed(base, f"{base}/short", **{name: FEW_POSITIONS}), limit=FEW_POSITIONS)
         for base, name in ends.items()
     }
     edges["big_bird/short"] = Edge(
-        Family("big_bird/short", "big_bird", zoo.small("big_bird", max_position_embeddings=NEAR_END), EAGER),
-        limit=NEAR_END,
+        Family("big_bird/short", "big_bird", zoo.small("big_bird", max_position_embeddings=FEW_POSITIONS), EAGER),
+        limit=FEW_POSITIONS,
     )
     return edges
 
@@ -158,7 +158,7 @@ def double(name: str) -> bool:
 
 @cache
 def subject(name: str, attention: str, dtype: str) -> PreTrainedModel:
-    """The model. Whoever changes it takes a copy.
+    """The model, shared: copy it before a change.
 
     Raises:
         NotBuiltError: with the reason.
@@ -172,7 +172,7 @@ def subject(name: str, attention: str, dtype: str) -> PreTrainedModel:
             f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120] if str(error) else ''}"
         ) from None
     if logits.isnan().any() and name not in EDGES:
-        raise NotBuiltError("its logits are no numbers")
+        raise NotBuiltError("its logits are NaN")
     return model
 
 
@@ -221,7 +221,7 @@ def tokenizer(name: str) -> Any:
 
 
 def all_names() -> dict[str, tuple[str, ...]]:
-    """Every model's name, by where it comes from."""
+    """The names of all models, by origin."""
     return {
         "family": FAMILIES,
         "fallback": tuple(FALLBACKS),

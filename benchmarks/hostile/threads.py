@@ -1,6 +1,6 @@
-"""Calls side by side in threads, and a fork in the middle of one: every text must be the one that it is alone.
+"""Concurrent calls in threads, and a fork during a call: every text must equal the text of the call alone.
 
-Greedy, since torch's global generator belongs to all threads.
+Greedy, because all threads share torch's global generator.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from hostile.subjects import subject
 from hostile.verdict import CaseVerdict
 
 THREADS = 4
-PATIENCE = 30.0  # seconds until something counts as hanging
+TIMEOUT = 30.0  # seconds
 FORKS = 2
 
 
 class Waits(LogitsProcessor):
-    """Waits in the middle of a call until others are done."""
+    """Waits during a call until other calls are done."""
 
     def __init__(self, others: threading.Event) -> None:
-        self.others, self.waited_in_vain = others, False
+        self.others, self.timed_out = others, False
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        if not self.others.is_set() and not self.others.wait(PATIENCE):
-            self.waited_in_vain = True
+        if not self.others.is_set() and not self.others.wait(TIMEOUT):
+            self.timed_out = True
             self.others.set()
         return scores
 
@@ -55,9 +55,9 @@ def run(case: Case, verdict: CaseVerdict) -> None:
         with augmented(case.config):
             alone = model.generate(**inputs[0])
     verdict.count(sum(text.numel() for text in plain), lade.last_stats())
-    verdict.differences += _compared([alone], plain[:1], "the call behind them")
+    verdict.differences += _compared([alone], plain[:1], "the call after them")
     if patched():
-        verdict.differences.append("transformers stays patched behind the threads")
+        verdict.differences.append("transformers stays patched after the threads")
 
 
 def _inputs(case: Case, model: Any, number: int) -> dict[str, Any]:
@@ -77,11 +77,11 @@ def _compared(ours: list[Any], plain: list[Any], what: str = "thread") -> list[s
 
 
 def _side_by_side(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What the calls return or raise, begun together."""
+    """Results or exceptions of the calls, started together."""
     start = threading.Barrier(len(calls))
 
     def begun(call: Callable[[], Any]) -> Any:
-        start.wait(PATIENCE)
+        start.wait(TIMEOUT)
         try:
             return call()
         except Exception as error:  # noqa: BLE001 - compared
@@ -92,20 +92,20 @@ def _side_by_side(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def _together(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> list[str]:
-    """Under the patch, with the case's settings."""
+    """With the patch and the case's settings."""
     with augmented(case.config):
         return _compared(_side_by_side([partial(model.generate, **each) for each in inputs]), plain)
 
 
 def _tenants(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> list[str]:
-    """With one pool that all read and teach."""
+    """With one shared pool."""
     with augmented({"mode": "auto", "tenant": "all", "pool_size": 20}):
         _side_by_side([partial(model.generate, **each) for each in inputs])
         return _compared(_side_by_side([partial(model.generate, **each) for each in inputs]), plain)
 
 
 def _scopes(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> list[str]:
-    """Every thread with settings of its own, one without lade."""
+    """Every thread with its own settings, one without lade."""
     configs = (
         lade.LookaheadConfig(mode="auto", budget=9),
         lade.LookaheadConfig(mode="lookahead", window=3, ngram=4),
@@ -135,7 +135,7 @@ def _switched(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> li
 
 
 def _waiting(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> list[str]:
-    """One call waits in a processor of the user's until the others have ended."""
+    """One call waits in a user's processor until the others have ended."""
     done = threading.Event()
     waits = Waits(done)
     others = len(inputs) - 1
@@ -149,7 +149,7 @@ def _waiting(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> lis
 
     def watch() -> None:
         for _ in range(others):
-            ended.acquire(timeout=PATIENCE)
+            ended.acquire(timeout=TIMEOUT)
         done.set()
 
     first = inputs[0] | {"logits_processor": LogitsProcessorList([waits])}
@@ -157,7 +157,7 @@ def _waiting(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> lis
         threading.Thread(target=watch, daemon=True).start()
         calls = [partial(model.generate, **first), *(partial(other, each) for each in inputs[1:])]
         found = _compared(_side_by_side(calls), plain)
-    return found + (["a call that waits holds up the others"] if waits.waited_in_vain else [])
+    return found + (["a call that waits holds up the others"] if waits.timed_out else [])
 
 
 def _forked(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> list[str]:
@@ -176,7 +176,7 @@ def _forked(case: Case, model: Any, inputs: list[Any], plain: list[Any]) -> list
 
 @contextlib.contextmanager
 def _beside(call: Callable[[], Any]) -> Iterator[None]:
-    """Another thread does this over and over."""
+    """Run a call repeatedly in another thread."""
     over = threading.Event()
 
     def again() -> None:
@@ -193,13 +193,13 @@ def _beside(call: Callable[[], Any]) -> Iterator[None]:
 
 
 def _child(check: Callable[[], list[str]]) -> list[str]:
-    """What a forked child finds; it is ended where it hangs."""
+    """Differences found in a forked child; it is killed after the timeout."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         _in_the_child(check, writing)
     os.close(writing)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         if os.waitpid(child, os.WNOHANG)[0]:
             break

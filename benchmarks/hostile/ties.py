@@ -1,7 +1,7 @@
-"""Whether a text parted from plain decoding's at a near-tie: where float32 noise, not the engine, decided.
+"""Whether a text differs from plain decoding's at a near-tie, where float32 rounding decides.
 
-Greedy: the two likeliest tokens of one-token decoding are less than 1e-4 apart. Sampled: the two tokens' shares, each
-over its noise, are. float64 gets no such grace.
+Greedy: the top-2 gap of one-token decoding is less than 1e-4. Sampled: the same for the two tokens' probabilities over
+their noise. Never for float64.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TIE = 1e-4
 def near_tie(
     case: Case, model: PreTrainedModel, ours: CallOutcome, plain: CallOutcome, given: CallInputs
 ) -> str | None:
-    """What is to be printed of a near-tie, or `None` where the texts part at something else.
+    """A line about the near-tie, or `None` if the texts differ for another reason.
 
     Args:
-        given: the call's arguments, made anew.
+        given: new arguments of the call.
     """
     one, other = ours.sequences, plain.sequences
     if case.dtype != "float32" or one is None or other is None or one.shape[0] != other.shape[0]:
@@ -48,7 +48,7 @@ def near_tie(
 
 
 def _near_a_cut(case: Case, ours: CallOutcome, plain: CallOutcome) -> str | None:
-    """Of one text: whether warpers kept a token more or less that lies as near to the last one kept."""
+    """For equal texts: whether warpers keep one more token, within the tie of the last one kept."""
     ours_all, plain_all = (getattr(each.result, "scores", None) for each in (ours, plain))
     if case.greedy or not ours_all or not plain_all:
         return None
@@ -57,7 +57,7 @@ def _near_a_cut(case: Case, ours: CallOutcome, plain: CallOutcome) -> str | None
 
 
 def _cut_gaps(one: Tensor, other: Tensor) -> list[float]:
-    """Of every token that one side alone keeps, how far it is from the lowest that both keep."""
+    """For every token that one side keeps, its distance to the lowest that both keep."""
     kept, alone = one.isfinite() & other.isfinite(), one.isfinite() ^ other.isfinite()
     values = torch.where(one.isfinite(), one, other)
     lowest = values.masked_fill(~kept, torch.inf).min(-1, keepdim=True).values
@@ -81,7 +81,7 @@ def _gap(case: Case, scores: tuple[Tensor, ...], row: int, index: int, tokens: t
 
 
 def _noise(case: Case, scores: tuple[Tensor, ...], index: int) -> Tensor:
-    """[B, V] exponential noise that plain sampling divided the shares of this token by."""
+    """[B, V] exponential noise of plain sampling at this token."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.draws("seed").randrange(1 << 30))
         for step in range(index + 1):

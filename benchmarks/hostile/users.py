@@ -1,4 +1,4 @@
-"""What users write themselves: processors, criteria and a streamer, as awkward as they may be."""
+"""User code: awkward processors, criteria and a streamer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from transformers.generation.streamers import BaseStreamer
 
 
 class StopError(Exception):
-    """What a user's own code raises in the middle of a call."""
+    """An exception of user code during a call."""
 
 
 class Diary(LogitsProcessor):
-    """Dislikes what stands three tokens back, and the more the more often it was called; notes every text it sees."""
+    """Penalises the token three positions back, more with every call; records its inputs."""
 
     def __init__(self, notes: list[Any]) -> None:
         self.notes, self.calls = notes, 0
@@ -28,14 +28,14 @@ class Diary(LogitsProcessor):
 
 
 class Halves(LogitsProcessor):
-    """Gives back scores in bfloat16."""
+    """Returns scores in bfloat16."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         return scores.to(torch.bfloat16)
 
 
 class InPlace(LogitsProcessor):
-    """Changes the scores it is given and gives them back."""
+    """Changes scores in place and returns them."""
 
     def __init__(self, token: int) -> None:
         self.token = token
@@ -59,7 +59,7 @@ class Raises(LogitsProcessor):
 
 
 class Count(StoppingCriteria):
-    """Stops a row where it has seen a token so many times; notes every text it sees."""
+    """Stops a row after a number of certain tokens; records its inputs."""
 
     def __init__(self, notes: list[Any], tokens: list[int], times: int) -> None:
         self.notes, self.tokens, self.times = notes, tokens, times
@@ -70,14 +70,14 @@ class Count(StoppingCriteria):
 
 
 class Sums(StoppingCriteria):
-    """One answer for the whole batch, as older criteria give it."""
+    """One value for the whole batch, as in older criteria."""
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> bool:
         return bool(input_ids[:, -4:].sum() % 7 == 0)
 
 
 class Log(BaseStreamer):
-    """Notes what it is handed; may raise at the k-th time."""
+    """Records its tokens; may raise at the k-th call."""
 
     def __init__(self, raise_at: int | None = None, error: type[BaseException] = StopError) -> None:
         self.handed: list[Any] = []

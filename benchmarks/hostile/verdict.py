@@ -1,4 +1,4 @@
-"""What came of one case, and of many. Knows nothing of models."""
+"""The result of one case, and sums over cases. Knows no model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TOKENS_PER_TIE = 10_000
 
 @dataclass
 class CaseVerdict:
-    """What one comparison found.
+    """The result of one comparison.
 
     Attributes:
-        line: the case, in one line.
-        differences: what was not as plain decoding has it.
-        ties: near-ties, where float32 noise decided.
-        reason: why lade decoded plainly; empty where it decoded natively.
-        raised: the type of the exception that both ways raised.
-        unsteady: what plain decoding itself did not repeat; nothing can be compared then.
+        line: the case in one line.
+        differences: differences from plain decoding.
+        ties: near-ties, where float32 rounding decides.
+        reason: why lade fell back to plain decoding; empty if it did not.
+        raised: the type of the exception raised by both.
+        unsteady: differences of plain decoding from itself; nothing is compared then.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class CaseVerdict:
     seconds: float = 0.0
 
     def count(self, tokens: int, stats: Any) -> None:
-        """Add a call: what lade counted, whether it decoded natively, and what it accepted."""
+        """Add a call and its statistics."""
         self.calls += 1
         self.tokens += tokens
         if stats is None or stats.fallback is not None:
@@ -77,12 +77,12 @@ class CaseTally:
         return {kind: _figures(part) for kind, part in (parts | {"all": self.verdicts}).items()}
 
     def skipped(self) -> dict[str, str]:
-        """Models that could not be had -> why."""
+        """Models that cannot be built -> why."""
         told = (line for verdict in self.verdicts for line in verdict.skipped)
         return dict(sorted({line.split(": ", 1)[0]: line.split(": ", 1)[1] for line in told}.items()))
 
     def reasons(self) -> dict[str, int]:
-        """Why lade decoded plainly -> in how many cases."""
+        """Reasons for plain decoding -> number of cases."""
         return dict(
             Counter(verdict.reason.split("(")[0][:70] for verdict in self.verdicts if verdict.reason).most_common()
         )

@@ -1,4 +1,4 @@
-"""Warm tables that were never computed: written in the format that lade reads, with whatever a case draws."""
+"""Warm tables with random predictions, in lade's file format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOP, ENDINGS = 4, 50  # entries of a row; contexts
 
 
 def keep_table(case: Case, model: Any) -> Path:
-    """Put a table of random predictions into the cache folder; the path where it lies."""
+    """Store a table of random predictions in the cache folder; returns its path."""
     path = table_file(model)
     path.parent.mkdir(parents=True, exist_ok=True)
     store(path, random_table(case, readable(model)), "")
@@ -34,7 +34,7 @@ def random_table(case: Case, size: int) -> WarmTable:
 
 
 def _predictions(rows: int, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, TOP] tokens, the likeliest first, and how likely they are."""
+    """[rows, TOP] tokens in decreasing order of probability, and their probabilities."""
     tokens = torch.randint(0, size, (rows, TOP), generator=generator, dtype=torch.int32)
     likely = torch.rand(rows, TOP, generator=generator).sort(descending=True).values / TOP
     return tokens, likely

@@ -1,6 +1,6 @@
-"""Tiny models of transformers' own list of causal models, each built by shrinking its configuration's sizes.
+"""Tiny models of transformers' list of causal models, built by shrinking the sizes in the configuration.
 
-Knows names of configuration fields and no family. What cannot be built so, or does not decode, has a reason.
+Knows names of configuration fields and no family.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from families import PAD, POSITIONS, VOCAB, WINDOW, Family
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-PARAMETERS = 3_000_000  # a model of more is no tiny model
+PARAMETERS = 3_000_000  # of a tiny model, at most
 TIES = {"tie_word_embeddings": False, "is_decoder": True, "is_encoder_decoder": False, "add_cross_attention": False}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": PAD}
 LAYERS = dict.fromkeys(
@@ -78,11 +78,11 @@ SMALL = (
     *(STATES, ENDS, WINDOWS, {"num_key_value_heads": 2, "rotary_dim": 4, "index_topk": 4, "num_kv_heads": 2}),
 )
 SIZES: dict[str, Any] = {name: value for group in SMALL for name, value in group.items()}
-# Lists with one entry per layer: their first entries stay.
-ALWAYS = ("head_dim", "num_experts_per_tok")  # given even where the default is None
-SPECIAL: dict[str, dict[str, Any]] = {  # what the names do not tell
+ALWAYS = ("head_dim", "num_experts_per_tok")  # set even if the default is None
+SPECIAL: dict[str, dict[str, Any]] = {  # not covered by the names
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
 }
+# Lists with one entry per layer; the first entries are kept.
 PER_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers", "indexer_types", "block_types")
 
 
@@ -93,10 +93,10 @@ def names() -> list[str]:
 
 @cache
 def small(name: str, **config: Any) -> dict[str, Any]:
-    """Arguments of a configuration of the model type: every size that is known by name made small.
+    """Arguments of a small configuration of the model type: every known size is reduced.
 
     Raises:
-        Exception: whatever the configuration's own checks say against it.
+        Exception: from the configuration's own checks.
     """
     return _shrunk(CONFIG_MAPPING[name]().to_dict()) | SPECIAL.get(name, {}) | config
 
@@ -111,7 +111,7 @@ def _shrunk(config: dict[str, Any]) -> dict[str, Any]:
             small[name] = _spread(value, LAYERS["num_hidden_layers"])
         elif name in SIZES and (value is not None or name in ALWAYS):
             small[name] = copy.copy(SIZES[name])
-    if "kv_lora_rank" in config:  # every head has keys of its own
+    if "kv_lora_rank" in config:  # every head has its own keys
         small |= {"num_key_value_heads": HEADS["num_attention_heads"]} | (
             {"qk_head_dim": 16} if "qk_head_dim" in config else {}
         )
@@ -119,16 +119,16 @@ def _shrunk(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spread(kinds: list[Any], layers: int) -> list[Any]:
-    """As many entries, and of as many kinds, as there are layers."""
+    """One entry per layer, with as many different kinds as possible."""
     different = list(dict.fromkeys(kinds))[:layers]
     return (different + kinds[: layers - len(different)])[:layers]
 
 
 def check_size(family: Family) -> None:
-    """ValueError where the model of this configuration is not tiny."""
+    """ValueError for a model with too many parameters."""
     config = AutoConfig.for_model(family.model_type, **family.config)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     found = sum(parameter.numel() for parameter in model.parameters())
     if found > PARAMETERS:
-        raise ValueError(f"{found} parameters, {PARAMETERS} are allowed")
+        raise ValueError(f"parameters must be at most {PARAMETERS}, got {found}")
