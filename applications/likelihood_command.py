@@ -19,14 +19,12 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, usage
 from lade.applications.options import (
     MODEL,
-    device_option,
-    dtype_option,
     limit_option,
     load_model,
+    machine_options,
     prompts_option,
     seed_option,
     temperature_option,
-    threads_option,
 )
 from lade.applications.outputs import check_folder_of
 from lade.files.atomic import put_in_place
@@ -55,9 +53,7 @@ if TYPE_CHECKING:
 @temperature_option
 @seed_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="JSON file for all runs.")
-@dtype_option
-@device_option
-@threads_option
+@machine_options
 def command(
     model: str,
     draft: str,

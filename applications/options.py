@@ -64,6 +64,7 @@ device_option = click.option(
 threads_option = click.option(
     "--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]"
 )
+machine_options = together(dtype_option, device_option, threads_option)
 seed_option = click.option("--seed", default=0, show_default=True, type=int)
 prompts_option = click.option(
     "--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`."

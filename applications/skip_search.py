@@ -20,14 +20,12 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import (
     MODEL,
-    device_option,
-    dtype_option,
     limit_option,
     load_model,
+    machine_options,
     prompts_option,
     seed_option,
     temperature_option,
-    threads_option,
 )
 from lade.applications.outputs import check_suffix, make_room, taken
 from lade.applications.search.skipsearch import Measure, Outcome, first_sets, open_study, require_optuna, search
@@ -96,9 +94,7 @@ class Drafting:
 @temperature_option
 @seed_option
 @click.option("--overwrite", is_flag=True, help="Start again and replace the set.")
-@dtype_option
-@device_option
-@threads_option
+@machine_options
 def command(
     model: str,
     prompts: Path,

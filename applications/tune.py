@@ -17,16 +17,7 @@ from lade.applications.bench.task import RunOptions, make_task
 from lade.applications.candidates import DEFAULT, settings_of
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.interval import ENOUGH
-from lade.applications.options import (
-    MODEL,
-    device_option,
-    dtype_option,
-    limit_option,
-    load_model,
-    prompts_option,
-    seed_option,
-    threads_option,
-)
+from lade.applications.options import MODEL, limit_option, load_model, machine_options, prompts_option, seed_option
 from lade.applications.output import JSON
 from lade.applications.outputs import check_suffix, make_room, taken
 from lade.applications.search.measurements import MeasurementFile
@@ -56,9 +47,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="The preset.  [default: MODEL's name in the cache folder]")
 @click.option("--overwrite", is_flag=True, help="Replace the preset and its measurements.")
 @click.option("--picture", type=click.Path(path_type=Path), help=f"Plot of the speeds: {', '.join(SUFFIXES)}.")
-@dtype_option
-@device_option
-@threads_option
+@machine_options
 @JSON
 def command(
     model: str,

@@ -23,7 +23,7 @@ from lade.applications.bench.scoring.sandbox import SandboxError
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import device_option, dtype_option, threads_option
+from lade.applications.options import machine_options
 from lade.applications.output import JSON
 from lade.applications.outputs import make_folder
 from lade.models import load
@@ -62,10 +62,8 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 @click.option("--execute", is_flag=True, help="Run generated code in a sandbox to score answers.")
 @click.option("--quant", type=click.Choice(list(QUANTS)), help="Quantise the model's weights.")
 @click.option("--reference-model", help="Model for the log-likelihood of every text.  [default: MODEL]")
-@dtype_option
-@device_option
+@machine_options
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
-@threads_option
 @click.option("--memory", is_flag=True, help="Measure peak memory instead of speed, each method in its own process.")
 @JSON
 def command(

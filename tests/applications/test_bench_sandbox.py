@@ -242,13 +242,13 @@ def test_a_sandbox_that_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch, 
         passes("")
     monkeypatch.undo()
     monkeypatch.setattr(sandbox, "JAIL", tmp_path / "jail.py")
-    with pytest.raises(SandboxError, match=r"did not get ready: .*can't open file"):
+    with pytest.raises(SandboxError, match=r"did not start: .*can't open file"):
         passes("")
 
 
 def test_a_filter_that_the_kernel_refuses_is_told(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(sandbox, "filter_for", lambda machine: b"\xff" * 8)
-    with pytest.raises(SandboxError, match=r"did not get ready: (.|\n)*prctl 22: Invalid argument"):
+    with pytest.raises(SandboxError, match=r"did not start: (.|\n)*prctl 22: Invalid argument"):
         passes("")
 
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.scoring.python_code import fenced, until
-from lade.applications.bench.scoring.sandbox import passes
+from lade.applications.bench.scoring.python_code import fenced, scorer, until
 
 # Stop sequences of arXiv 2107.03374, section 2.2; "@" and the fence are bigcode-evaluation-harness's.
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint", "\n@", "\n```")
@@ -18,13 +17,12 @@ class HumanEvalTests:
     function: str
 
 
-def score(prompt: Prompt, completion: str, execute: bool) -> bool | None:
-    return passes(program(prompt, completion)) if execute else None
-
-
 def program(prompt: Prompt, completion: str) -> str:
     """The program to run. A fenced block defines the whole function again, after the unused head."""
     tests: HumanEvalTests = prompt.answer
     block = fenced(completion)
     body = until(completion, STOPS) if block is None else "\n" + block
     return f"{prompt.text}{body}\n{tests.code}\ncheck({tests.function})\n"
+
+
+score = scorer(program)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.scoring.python_code import fenced, until
-from lade.applications.bench.scoring.sandbox import passes
+from lade.applications.bench.scoring.python_code import fenced, scorer, until
 
 # Stop sequences of bigcode-evaluation-harness for MBPP.
 STOPS = ("\nclass", "\nassert", '\n"""', "\nprint", "\nif", "\n<|/", "\n```")
@@ -18,12 +17,11 @@ class MbppTests:
     code: str
 
 
-def score(prompt: Prompt, completion: str, execute: bool) -> bool | None:
-    return passes(program(prompt, completion)) if execute else None
-
-
 def program(prompt: Prompt, completion: str) -> str:
     tests: MbppTests = prompt.answer
     block = fenced(completion)
     code = until(completion, STOPS) if block is None else block
     return f"{code}\n{tests.setup}\n{tests.code}\n"
+
+
+score = scorer(program)

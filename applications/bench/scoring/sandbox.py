@@ -116,11 +116,9 @@ def _passes(program: str, limits: Limits) -> bool:
 
 
 def _verdict(process: subprocess.Popen[bytes], program: str, limits: Limits) -> bool:
-    said = _answer(process, _order(program, limits))
-    if said != READY:
-        raise SandboxError(
-            f"the sandbox did not get ready: {said.decode(errors='replace').strip() or 'it said nothing'}"
-        )
+    answer = _answer(process, _order(program, limits))
+    if answer != READY:
+        raise SandboxError(f"the sandbox did not start: {answer.decode(errors='replace').strip() or 'no message'}")
     while True:
         try:
             return process.wait(limits.wall_seconds) == PASSED
@@ -149,5 +147,5 @@ def _answer(process: subprocess.Popen[bytes], order: bytes) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         if not selector.select(STARTUP_SECONDS):
-            return b"nothing came within %d seconds" % STARTUP_SECONDS
+            return b"no answer within %d seconds" % STARTUP_SECONDS
     return process.stdout.read()
