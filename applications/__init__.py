@@ -1,1 +1,1 @@
-"""The `lade` command and the programs behind it; they use the public face of `lade` only."""
+"""The `lade` command and its programs; they use the public interface of `lade`."""

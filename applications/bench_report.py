@@ -1,4 +1,4 @@
-"""`lade bench-report`: makes the report of a bench anew from its files. Knows the terminal; runs no model."""
+"""`lade bench-report`: makes the report of a bench again from its files. Knows the terminal; runs no model."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from lade.applications.output import JSON
 @click.argument("folder", type=click.Path(path_type=Path))
 @JSON
 def command(folder: Path, as_json: bool) -> None:
-    """Make summary, tables, pictures and page of the bench in FOLDER anew, from its results.jsonl and run.json.
+    """Make the summary, tables, plots and page of the bench in FOLDER again, from results.jsonl and run.json.
 
-    A bench that was interrupted has a report too, of what it recorded.
+    Works for interrupted benches too.
     """
     with failing(OSError), usage("FOLDER", ValueError):
         report = build(folder)

@@ -23,6 +23,7 @@ from lade.applications.options import (
     load_model,
     window_options,
 )
+from lade.models.shipped import TARGET
 
 Callback = Callable[..., Any]
 QUESTION = "Which methods did Socrates employ to challenge the prevailing thoughts of his time?"
@@ -91,7 +92,7 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
     "--model_path",
     name="model_path",
     callback=MODEL,
-    help="Folder or hub name.  [default: a small story model that ships with lade]",
+    help=f"A model that ships, a folder or a hub name.  [default: {TARGET}]",
 )
 @renamed(
     "--model-type",

@@ -11,8 +11,8 @@ DEPTHS = 10  # columns of the table by depth
 def rates(rows: Iterable[Row]) -> TextTable:
     return TextTable(
         "Acceptance rate and block efficiency",
-        "α: places with drafts at which one of them was accepted; τ: tokens that a step emitted, the model's own "
-        f"included. Both with 95% intervals over prompts; {NO_INTERVAL}.",
+        "α: share of places with drafts where one is accepted; τ: tokens emitted per step, the model's own included. "
+        f"Both with 95% intervals over prompts; {NO_INTERVAL}.",
         ("Task", "Method", "α", "τ", "repeated 4-grams"),
         tuple(
             (
@@ -32,7 +32,7 @@ def rates(rows: Iterable[Row]) -> TextTable:
 def sources(rows: Iterable[Row]) -> TextTable:
     return TextTable(
         "Acceptance by source",
-        "Draft tokens sent through the model, those compared with its choice, and those that it chose; acceptance: "
+        "Draft tokens sent through the model, compared with its choice, and chosen by it; acceptance: "
         "accepted / verified.",
         ("Task", "Method", "Source", "proposed", "verified", "accepted", "acceptance", "repeated 4-grams"),
         tuple(

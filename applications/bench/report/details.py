@@ -41,8 +41,8 @@ def figures(rows: Sequence[Row]) -> TextTable:
     return TextTable(
         "Tokens per step and speed",
         "S: new tokens / forwards after the prefill; T: tokens of a row in such a forward; repeated 4-grams: their "
-        "share in the new tokens, since text that runs in circles is easily guessed; ratios with 95% intervals, to "
-        f"plain decoding or to what stands behind the method; {NO_INTERVAL}.",
+        "share in the new tokens, since repetitive text is easy to draft; ratios with 95% intervals, to plain "
+        f"decoding or to the method in brackets; {NO_INTERVAL}.",
         (
             *("Task", "Method", "runs", "S", "repeated 4-grams", "T", "tokens/s"),
             versus(row.compared_with for row in rows),
@@ -107,9 +107,9 @@ def single_prompts(rows: Iterable[Row]) -> TextTable:
     repeated = [row for row in rows if any(speed.low is not None for speed in row.prompts.values())]
     return TextTable(
         "Single prompts",
-        "Ratios to plain decoding, or to what stands behind the method, prompt by prompt, each with the 95% interval "
-        f"over its runs; {FEW}: no interval, since it ran fewer times; surely slower: the upper end is below 1. "
-        "summary.json has every prompt's.",
+        "Ratios to plain decoding, or to the method in brackets, prompt by prompt, each with the 95% interval over "
+        f"its runs; {FEW}: no interval, since it ran fewer times; surely slower: the upper end is below 1. "
+        "summary.json has all prompts.",
         (
             "Task",
             "Method",

@@ -13,7 +13,7 @@ from lade.applications.bench.report.texttable import NO_INTERVAL, NONE, TextTabl
 
 NOTE = (
     "Speed-ups over plain decoding in the same process (×, medians over prompts); #Mean accepted tokens: new tokens / "
-    "forwards after the prefill; a method that decodes another distribution is compared with what stands behind it "
+    "forwards after the prefill; a method that decodes another distribution is compared with the method in brackets "
     "instead; Overall: all prompts together, with the 95% interval by bootstrap over prompts; "
     f"{NO_INTERVAL}."
 )

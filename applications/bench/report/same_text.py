@@ -12,10 +12,10 @@ PARTINGS = 40  # divergences in the table, at most
 def audit(rows: Iterable[Row]) -> TextTable:
     return TextTable(
         "Same text as plain decoding",
-        "Divergences: greedy texts that leave plain decoding's. A near-tie explains one where rounding alone can turn "
-        "the choice; not explained must be 0. Gap: between the two best logits there, at most. A method that decodes "
-        "another distribution is compared with what stands behind it, and not audited. Drafts that are drawn keep the "
-        "distribution of sampled texts, not each text.",
+        "Divergences: greedy texts that differ from plain decoding's. A near-tie explains one if rounding alone can "
+        "change the choice; not explained must be 0. Gap: the largest between the two best logits there. A method "
+        "that decodes another distribution is compared with the method in brackets, and not audited. Sampled drafts "
+        "keep the distribution of sampled texts, not each text.",
         ("Task", "Method", "identical", "divergences", "not explained", "widest gap", "in ulp", "decoded plainly"),
         tuple(
             (
@@ -40,7 +40,7 @@ def partings(records: Iterable[Record]) -> TextTable:
     more = f" The {PARTINGS} widest of {len(found)}; results.jsonl has all." if len(found) > PARTINGS else ""
     return TextTable(
         "First divergences",
-        f"Where a greedy text leaves plain decoding's, and the gap between the two best logits there.{more}",
+        f"Where a greedy text differs from plain decoding's, and the gap between the two best logits there.{more}",
         ("Task", "Method", "Prompt", "turn", "position", "gap", "in ulp", "explained"),
         tuple(
             (
@@ -62,7 +62,7 @@ def partings(records: Iterable[Record]) -> TextTable:
 def scores(rows: Iterable[Row]) -> TextTable:
     return TextTable(
         "Right answers",
-        "That the quality is unchanged; the model is not what is measured. Changed: right in one of the two only.",
+        "Whether the quality is unchanged; not a measure of the model. Changed: right in one of the two only.",
         ("Task", "Method", "right", "plain's right", "changed"),
         tuple(
             (

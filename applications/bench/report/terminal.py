@@ -8,8 +8,8 @@ from lade.applications.bench.report.rows import Row
 from lade.applications.bench.report.texttable import NO_INTERVAL, NONE, ratio_between, versus
 
 CAPTION = (
-    "S new tokens / forwards after the prefill; T tokens in such a forward; α places with drafts at which one was "
-    "accepted; τ tokens that a step emitted; warm: its table's cost, once; "
+    "S new tokens / forwards after the prefill; T tokens in such a forward; α share of places with drafts where one "
+    "is accepted; τ tokens emitted per step; warm: one-time cost of the warm table; "
     f"{NO_INTERVAL}"
 )
 SHORT = {"temperature": "temp"}

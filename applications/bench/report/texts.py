@@ -12,8 +12,8 @@ def texts(rows: Sequence[Row]) -> TextTable:
     return TextTable(
         "Texts",
         "Of the new tokens, averaged over prompts. Entropy of n-grams in nats; distinct: different n-grams over all; "
-        "repetition: 4-grams that stood there before; diversity: the product of distinct 2 to 4; log-likelihood: a "
-        "token's mean under the reference model, in nats.",
+        "repetition: 4-grams that occur earlier; diversity: the product of distinct 2 to 4; log-likelihood: mean "
+        "per token under the reference model, in nats.",
         ("Task", "Method", *names, "log-likelihood"),
         tuple(
             (
