@@ -60,7 +60,7 @@ def load(
     """
     check_switch("warm", warm)
     source = model_source(path_or_name)
-    weights = "auto" if dtype is None else as_dtype(dtype)
+    weights = None if dtype is None else as_dtype(dtype)
     place = as_device("cpu" if device is None else device)
     if attn_implementation is not None and not isinstance(attn_implementation, str):
         raise invalid("attn_implementation", "the name of an implementation, or None", attn_implementation)
@@ -71,21 +71,26 @@ def load(
     if not Path(source).is_dir():
         source = on_hand(source, cache_dir)
     with IMPORTING:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
-    if quant is None:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=weights, **how).to(place)
-    else:
-        model = _quantised(source, quant, None if dtype is None else as_dtype(dtype), place, how)
+    model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
-    model = model.eval()
+    model.eval()
     if warm:
         with IMPORTING:
             from lade.memory.warm.warming import warm_up
         warm_up(model, tokenizer=tokenizer)
     return model, tokenizer
+
+
+def _plain(source: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]) -> PreTrainedModel:
+    with IMPORTING:
+        from transformers import AutoModelForCausalLM
+
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or "auto", **how)
+    return model.to(place)
 
 
 def _quantised(

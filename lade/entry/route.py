@@ -51,9 +51,8 @@ def route_call(
         ValueError: the generation config's entry `lade` or the number of references is wrong, or this call cannot be
             contrastive; raised before any forward.
     """
-    call = Call(
-        model, input_ids, logits_processor, stopping_criteria, generation_config, synced_gpus or False, model_kwargs
-    )
+    arguments = model, input_ids, logits_processor, stopping_criteria, generation_config
+    call = Call(*arguments, synced_gpus or False, model_kwargs)
     references = _references(call, options)
     amateur = None if options.contrast is None else _contrasting(call, options.contrast)
     reason = None if amateur is not None else _reason_for_plain(call)
@@ -61,16 +60,7 @@ def route_call(
         reason = options.method.reason(call)
     if reason is not None:
         fallback.warn(call, reason)
-        result = plain(
-            model,
-            input_ids,
-            logits_processor,
-            stopping_criteria,
-            generation_config,
-            synced_gpus=synced_gpus,
-            streamer=streamer,
-            **model_kwargs,
-        )
+        result = plain(*arguments, synced_gpus=synced_gpus, streamer=streamer, **model_kwargs)
         if not call.is_assistant:
             record(_plain_stats(input_ids, result, reason), options.config.debug)
         return result
