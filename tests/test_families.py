@@ -24,6 +24,7 @@ SETTINGS = (
     lade.LookaheadConfig(mode="lookahead", ngram=3, window=4, guesses=-1, pool_from_prompt=True),
 )
 EDGES = (
+    SETTINGS[1],
     lade.LookaheadConfig(mode="lookahead", ngram=2, window=1, guesses=1, pool_from_prompt=True),
     lade.LookaheadConfig(mode="lookahead", ngram=7, window=20, guesses=20),
     lade.LookaheadConfig(mode="lookahead", ngram=5, window=15, guesses=15, always_forward_one=False),
@@ -68,14 +69,12 @@ def plain(family: Family, attention: str, lengths: tuple[int, ...], dtype: torch
     return plain_text(tiny_model(family, attention, dtype), **words(*lengths), max_new_tokens=NEW_TOKENS)
 
 
-@pytest.mark.parametrize("config", SETTINGS, ids=label)
 @pytest.mark.parametrize("lengths", BATCHES, ids=("alone", "padded"))
 @pytest.mark.parametrize(("family", "attention"), FAMILIES)
-def test_greedy(
-    family: Family, attention: str, lengths: tuple[int, ...], config: lade.LookaheadConfig, identity: Identity
-) -> None:
+def test_greedy(family: Family, attention: str, lengths: tuple[int, ...], identity: Identity) -> None:
+    """Trees of any shape are in `test_random_trees`."""
     model = tiny_model(family, attention)
-    ours = lade.generate(model, **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS)
+    ours = lade.generate(model, **words(*lengths), config=SETTINGS[0], do_sample=False, max_new_tokens=NEW_TOKENS)
     identity.check(ours, plain(family, attention, lengths))
     assert_looked_ahead()
 
@@ -94,13 +93,14 @@ def test_greedy_float64(family: Family, attention: str, batch: bool, identity: I
 
 @pytest.mark.parametrize("config", EDGES, ids=label)
 @pytest.mark.parametrize("lengths", BATCHES, ids=("alone", "padded"))
-@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
+@pytest.mark.parametrize("name", COMPAT)
 def test_other_windows(name: str, lengths: tuple[int, ...], config: lade.LookaheadConfig, identity: Identity) -> None:
     family = BY_NAME[name]
+    attention = family.attention[-1]
     ours = lade.generate(
-        tiny_model(family, "sdpa"), **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS
+        tiny_model(family, attention), **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS
     )
-    identity.check(ours, plain(family, "sdpa", lengths))
+    identity.check(ours, plain(family, attention, lengths))
     assert_looked_ahead()
 
 

@@ -82,13 +82,13 @@ def local_bench() -> Bench:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ngram", "window", "prompt", "bound"),
-    [(5, 7, False, 1.62), (5, 15, False, 1.85), (5, 15, True, 1.90), (7, 20, True, 1.99)],
-    ids=["5/7/7", "5/15/15", "5/15/15 + prompt", "7/20/20 + prompt"],
+    [(5, 7, False, 1.62), (7, 20, True, 1.99)],
+    ids=["5/7/7", "7/20/20 + prompt"],
 )
 def test_tokens_per_step_of_stories3m(
     ngram: int, window: int, prompt: bool, bound: float, local_bench: Bench, identity: Identity
 ) -> None:
-    """The original code gives 1.54, 1.76, 1.80 and 1.91."""
+    """The original code gives 1.54 and 1.91."""
     found = local_bench.tokens_per_step(settings_of(window, ngram, prompt), identity)
     print(f"S = {found:.4f}")
     assert found >= bound
