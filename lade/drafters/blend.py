@@ -160,7 +160,8 @@ class BlendDrafter:
 
     def _grow(self, builder: TreeBuilder, state: _State, deepest: int, budget: int) -> None:
         """Add the nodes that the model is likeliest to choose, until the budget is used."""
-        mixture, places, depths, policy = state.mixture, state.places, builder.depths, self.policy
+        mixture, places, depths, names = state.mixture, state.places, builder.depths, self._names
+        policy = self.policy
         prior, floor = policy.child_prior, max(policy.least, policy.stage_floor * state.cut * state.full)
         least, last = -floor * policy.token_floor, 0.0
         # Two heaps by negative path probability: nodes whose children are not known yet, with an estimate of the
@@ -179,7 +180,7 @@ class BlendDrafter:
                 continue
             last, node, token, stage = heappop(candidates)
             state.masses.append(-last)
-            builder.append(node, token, self._names[stage])
+            builder.append(node, token, names[stage])
             places.append(mixture.follow(places[node], token))
             if depths[-1] < deepest:
                 heappush(unexpanded, (last * prior, len(depths) - 1))

@@ -54,15 +54,14 @@ class Mixture:
         context = (context[1], context[2], context[3], token)
         if len(place) == 1:
             return (context,)
-        moved: list[Any] = [context]
+        parts: list[Any] = [context]
         tracked = False
         for slot, follow in self._follows:
             part = place[slot]
-            if part is not None:
-                part = follow(part, token)
-                tracked = tracked or part is not None
-            moved.append(part)
-        return moved if tracked else (context,)
+            if part is not None and (part := follow(part, token)) is not None:
+                tracked = True
+            parts.append(part)
+        return parts if tracked else (context,)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """The request's text grew; places from before are invalid."""

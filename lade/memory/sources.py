@@ -18,6 +18,7 @@ from lade.memory.suffix import MATCHING, OwnText, ReferenceText
 
 GRAMS = 3  # buckets of n-grams: matched by one token, two, more
 MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
+INDICES = range(len(LENGTHS))
 CERTAIN = (1.0,)
 RANKED = tuple(0.5 ** (rank + 1) for rank in range(TOP))  # probabilities of n-grams, the most recently seen first
 
@@ -48,7 +49,7 @@ class FromReference(Source):
 
     def __init__(self, first: int, text: ReferenceText) -> None:
         super().__init__(first)
-        self.text = text
+        self.text, self._at = text, text.at
 
     @classmethod
     def open(cls, start: Start, first: int) -> FromReference | None:
@@ -64,10 +65,10 @@ class FromReference(Source):
 
     def follow(self, part: Match, token: int) -> Match | None:
         end, length = part
-        return (end + 1, length + 1) if self.text.at(end) == token else None
+        return (end + 1, length + 1) if self._at(end) == token else None
 
     def expect(self, part: Match, depth: int) -> Iterable[Share]:
-        token = self.text.at(part[0])
+        token = self._at(part[0])
         return () if token is None else ((self.first, match_bucket(depth, part[1]), (token,), CERTAIN),)
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -83,7 +84,7 @@ class FromOwnText(Source):
 
     def __init__(self, first: int, text: OwnText) -> None:
         super().__init__(first)
-        self.text = text
+        self.text, self._at = text, text.at
 
     @classmethod
     def open(cls, start: Start, first: int) -> FromOwnText:
@@ -99,10 +100,10 @@ class FromOwnText(Source):
 
     def follow(self, part: Match, token: int) -> Match | None:
         end, length = part
-        return (end + 1, length + 1) if self.text.at(end) == token else None
+        return (end + 1, length + 1) if self._at(end) == token else None
 
     def expect(self, part: Match, depth: int) -> Iterable[Share]:
-        return ((self.first, match_bucket(depth, part[1]), (self.text.at(part[0]),), CERTAIN),)
+        return ((self.first, match_bucket(depth, part[1]), (self._at(part[0]),), CERTAIN),)
 
     def extend(self, tokens: Sequence[int]) -> None:
         self.text.extend(tokens)
@@ -146,14 +147,13 @@ class FromPredictions(Source):
         return cls(first, start.table)
 
     def expect(self, part: Context, depth: int) -> Iterator[Share]:
-        stage = self.first
+        first, young, old = self.first, self.table.young, self.table.old
         key: tuple[int, ...] = part
-        for young, old in zip(self.table.young, self.table.old, strict=True):
-            entry = young.get(key) or old.get(key)
+        for index in INDICES:  # `zip` would take longer than the look-ups
+            entry = young[index].get(key) or old[index].get(key)
             if entry is not None:
-                yield stage, depth, entry[0], entry[1]
+                yield first + index, depth, entry[0], entry[1]
             key = key[1:]
-            stage += 1
 
     def learn(self, predictions: Sequence[tuple[Context, Entry]]) -> None:
         learn = self.table.learn
