@@ -18,6 +18,7 @@ from lade.memory.suffix import MATCHING, OwnText, ReferenceText
 
 GRAMS = 3  # buckets of n-grams: matched by one token, two, more
 MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
+LONG = 1 << (MATCHES - 1)  # the length at which the last of them begins
 INDICES = range(len(LENGTHS))
 CERTAIN = (1.0,)
 RANKED = tuple(0.5 ** (rank + 1) for rank in range(TOP))  # probabilities of n-grams, the most recently seen first
@@ -27,7 +28,7 @@ Match = tuple[int, int]  # index in a text where a match goes on, its length in 
 
 def match_bucket(depth: int, length: int) -> int:
     """Bucket of a match: `MATCHES` per depth bucket."""
-    return depth * MATCHES + min(length.bit_length(), MATCHES) - 1
+    return depth * MATCHES + (length.bit_length() if length < LONG else MATCHES) - 1
 
 
 def gram_bucket(depth: int, length: int) -> int:
