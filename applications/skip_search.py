@@ -28,7 +28,7 @@ from lade.applications.options import (
     temperature_option,
 )
 from lade.applications.outputs import check_suffix, make_room, taken
-from lade.applications.search.skipsearch import Measure, Outcome, first_sets, open_study, require_optuna, search
+from lade.applications.search.skipsearch import Measure, SkipOutcome, first_sets, open_study, require_optuna, search
 from lade.drafters.lengths import LENGTHS
 from lade.memory.warm.progress import progress_bar
 from lade.target.skipset import SkipSet, write_skip_set
@@ -161,7 +161,7 @@ def run(
     trials: int,
     progress: Callable[[int, int], object],
     now: Callable[[], float] = time.perf_counter,
-) -> Outcome:
+) -> SkipOutcome:
     """Search, starting from the sub-layers with the least effect on the output."""
     from lade.applications.search.effects import effects, sub_layers
 
@@ -208,7 +208,7 @@ def plain_speed(model: PreTrainedModel, prompts: Sequence[Tensor], drafting: Dra
 
 
 def tell(
-    outcome: Outcome, model: PreTrainedModel, prompts: Sequence[Tensor], drafting: Drafting, out: Path, name: str
+    outcome: SkipOutcome, model: PreTrainedModel, prompts: Sequence[Tensor], drafting: Drafting, out: Path, name: str
 ) -> None:
     """Write the set, and print its speed."""
     plain = plain_speed(model, prompts, drafting)

@@ -26,8 +26,10 @@ class SpeedGrid:
     speeds: list[list[float]]
 
 
-def check_picture(path: Path) -> None:
-    """ValueError where the file cannot be written, ImportError without matplotlib."""
+def check_picture(path: Path | None) -> None:
+    """ValueError where the file cannot be written, ImportError without matplotlib. `None` passes."""
+    if path is None:
+        return
     check_suffix("--picture", path, SUFFIXES)
     check_folder_of("--picture", path)
     try:

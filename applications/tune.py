@@ -85,9 +85,8 @@ def command(
         out = out or preset.preset_file(Path(model).resolve().name)
         tuning = Tuning(model, prompts, out, settings, plain, options, RunOptions(turns=1, chat=False, **given))
         check_number(prompts, len(texts))
-        if picture is not None:
-            with failing(ImportError):
-                check_picture(picture)
+        with failing(ImportError):
+            check_picture(picture)
         prepare(tuning, overwrite)
     torch.set_num_threads(threads)
     loaded, tokenizer = load_model(model, dtype=dtype, device=device)

@@ -23,7 +23,7 @@ from lade.applications.candidates import Setting
 from lade.applications.search.autotune import (
     Candidate,
     Measurements,
-    Outcome,
+    SearchOutcome,
     Standing,
     choose,
     measurements_of,
@@ -54,7 +54,7 @@ class Tuning:
 class Result:
     """The outcome of each mode, and the fastest candidate of all."""
 
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, SearchOutcome]
     best: Standing | None
 
     @property
@@ -89,7 +89,7 @@ def tune(tuning: Tuning, model: PreTrainedModel, task: Task, known: Measurements
     for setting in tuning.settings:
         groups.setdefault(setting.mode, []).append(setting.candidate)
     total = sum(measurements_of(len(group), len(task.prompts)) for group in groups.values())
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, SearchOutcome] = {}
     before = 0
     with progress_bar("tuning") as move:
         for mode, group in groups.items():

@@ -18,8 +18,8 @@ FINALISTS = 2
 FIRST_PROMPTS = 2  # of the first round, or all if there are fewer
 SEARCH, FINAL = "search", "final"
 
-Key = tuple[str, str, int]  # stage, label, prompt
-Measurements = MutableMapping[Key, list[float]]
+MeasurementKey = tuple[str, str, int]  # stage, label, prompt
+Measurements = MutableMapping[MeasurementKey, list[float]]
 
 
 @dataclass(frozen=True, order=True)
@@ -67,7 +67,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """The result of a search: `best` is `None` if no candidate beats plain decoding. Finalists come first, by speed."""
 
     best: Standing | None
@@ -101,7 +101,7 @@ def search(
     prompts: int,
     known: Measurements | None = None,
     progress: Progress | None = None,
-) -> Outcome:
+) -> SearchOutcome:
     """Find the candidate that decodes fastest, or that none is faster than plain decoding.
 
     Args:
@@ -123,7 +123,7 @@ def search(
         alive = sorted(alive, key=lambda candidate: _rank(standings[candidate]))[: halved(len(alive))]
     finalists = survey.standings(FINAL, alive, prompts)
     standings |= finalists
-    return Outcome(choose(list(finalists.values())), sorted(standings.values(), key=_rank))
+    return SearchOutcome(choose(list(finalists.values())), sorted(standings.values(), key=_rank))
 
 
 def choose(standings: Sequence[Standing]) -> Standing | None:
@@ -154,7 +154,7 @@ class _Survey:
 
     def __init__(self, measure: Measure, known: Measurements, progress: Progress | None, total: int) -> None:
         self._measure, self._known, self._progress = measure, known, progress
-        self._done, self._total = set[Key](), total
+        self._done, self._total = set[MeasurementKey](), total
 
     def standings(self, stage: str, candidates: Sequence[Candidate], prompts: int) -> dict[Candidate, Standing]:
         """All candidates on one prompt before the next prompt, so that an interrupt leaves equal numbers."""

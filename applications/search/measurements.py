@@ -10,7 +10,7 @@ from collections import UserDict
 from pathlib import Path
 from typing import Any
 
-from lade.applications.search.autotune import Key
+from lade.applications.search.autotune import MeasurementKey
 from lade.base.shown import shown
 from lade.files.jsonobject import json_object
 from lade.files.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
@@ -18,7 +18,7 @@ from lade.files.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
 LARGEST_FILE = 64 * MEBIBYTE
 
 
-class MeasurementFile(UserDict[Key, list[float]]):
+class MeasurementFile(UserDict[MeasurementKey, list[float]]):
     """A mapping whose new entries are appended to its file.
 
     Args:
@@ -44,7 +44,7 @@ class MeasurementFile(UserDict[Key, list[float]]):
             key, ratios = _entry(json_object(line, where), where)
             self.data[key] = ratios
 
-    def __setitem__(self, key: Key, ratios: list[float]) -> None:
+    def __setitem__(self, key: MeasurementKey, ratios: list[float]) -> None:
         stage, label, prompt = key
         line = json.dumps({"stage": stage, "candidate": label, "prompt": prompt, "ratios": ratios})
         with self.path.open("a", encoding="utf-8") as file:
@@ -85,7 +85,7 @@ def _check_head(found: dict[str, Any], head: dict[str, Any], path: Path) -> None
         raise ValueError(f"{path}: was measured with {theirs}; this run has {ours}")
 
 
-def _entry(row: dict[str, Any], where: str) -> tuple[Key, list[float]]:
+def _entry(row: dict[str, Any], where: str) -> tuple[MeasurementKey, list[float]]:
     stage, label, prompt, ratios = (row.get(name) for name in ("stage", "candidate", "prompt", "ratios"))
     if (
         not isinstance(stage, str)

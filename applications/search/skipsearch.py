@@ -33,7 +33,7 @@ Progress = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SkipOutcome:
     """The result of a search.
 
     Attributes:
@@ -101,7 +101,7 @@ def search(
     trials: int,
     start: Sequence[SkipSet],
     progress: Progress,
-) -> Outcome:
+) -> SkipOutcome:
     """Continue a study until it has a number of trials, then measure the finalists.
 
     Args:
@@ -167,14 +167,14 @@ def _ended(study: Study) -> list[Any]:
     return [trial for trial in study.trials if trial.state.is_finished()]
 
 
-def _finish(study: Study, prompts: int, measure: Measure) -> Outcome:
+def _finish(study: Study, prompts: int, measure: Measure) -> SkipOutcome:
     ended = _ended(study)
     whole = [trial for trial in ended if trial.state.name == "COMPLETE"]
     ranked = sorted(whole, key=lambda trial: -trial.value)
     finalists = list(dict.fromkeys(_set_of(trial.params) for trial in ranked))[:FINALISTS]
     speeds = _rates(list(dict.fromkeys([*finalists, SkipSet()])), prompts, measure)
     best = max(speeds, key=lambda layers_out: speeds[layers_out])
-    return Outcome(best, speeds[best], speeds[SkipSet()], (len(ended), len(whole)))
+    return SkipOutcome(best, speeds[best], speeds[SkipSet()], (len(ended), len(whole)))
 
 
 def _rates(sets: Sequence[SkipSet], prompts: int, measure: Measure) -> dict[SkipSet, float]:

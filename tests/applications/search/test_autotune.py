@@ -12,10 +12,10 @@ from lade.applications.search.autotune import (
     FINAL,
     SEARCH,
     Candidate,
-    Key,
     Measure,
-    Outcome,
+    MeasurementKey,
     Round,
+    SearchOutcome,
     measurements_of,
     rounds,
     search,
@@ -35,7 +35,7 @@ class Bench:
     noise: float = 0.03
     seed: int = 0
     repeats: int = 2
-    calls: list[Key] = field(default_factory=list)
+    calls: list[MeasurementKey] = field(default_factory=list)
     until: int | None = None  # interrupted at this call
 
     def __call__(self, candidate: Candidate, prompt: int) -> list[float]:
@@ -53,7 +53,7 @@ def hill(candidate: Candidate) -> float:
     return 1.6 * 0.75 ** abs(math.log2(candidate.size / 16))
 
 
-def best_of(outcome: Outcome) -> str | None:
+def best_of(outcome: SearchOutcome) -> str | None:
     return None if outcome.best is None else outcome.best.candidate.label
 
 
