@@ -118,7 +118,10 @@ def model_source(path_or_name: str | Path | None) -> str:
         path_or_name = FOLDER / TARGET
     if not isinstance(path_or_name, str | Path):
         raise invalid("path_or_name", SOURCES, path_or_name)
-    folder = Path(path_or_name).expanduser()
+    try:
+        folder = Path(path_or_name).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise _missing(f"{SOURCES} ({error})", path_or_name) from error
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise _missing("a folder with a model, which has a config.json", path_or_name)

@@ -69,7 +69,9 @@ def test_hub_names_pass(name: str) -> None:
     assert model_source(name) == name
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "../x", "a/b/c", "~/nowhere", Path("owner/model")])
+@pytest.mark.parametrize(
+    "name", ["./nowhere", "/nowhere", "../x", "a/b/c", "~/nowhere", "~nobody-there/model", Path("owner/model")]
+)
 def test_missing_path_is_named(name: str | Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"path_or_name must be a folder, a hub name .*, got "):
         load(name)
