@@ -54,7 +54,7 @@ class RandomTrees:
         right = {0: 0}  # nodes of the right path, and how many of the coming tokens they have behind them
         for _ in range(self.random.randrange(MOST)):
             parent = self.random.randrange(len(tree.tokens))
-            if tree.depths[parent] >= deepest or len(tree.tokens) >= request.room:
+            if tree.depths[parent] >= deepest or len(tree.tokens) >= request.max_nodes:
                 continue
             reached = right.get(parent, len(coming))
             goes_on = reached < len(coming) and self.random.random() < RIGHT

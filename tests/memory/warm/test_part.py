@@ -257,7 +257,7 @@ def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pyte
         patch.setattr(warmtexts, "_special_tokens", cut)
         stopped = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu"])
     assert stopped.exit_code == 130
-    assert "interrupted; what was computed is kept; the same command goes on from there" in stopped.stderr
+    assert "interrupted; the part computed so far is kept; the same command continues" in stopped.stderr
     assert names(table_folder) == ["warmpart"]
     (path,) = table_folder.iterdir()
     assert len(lade.files.safefile.read(path)[0]["whole.0"]) > 0
