@@ -28,7 +28,7 @@ EDGES = (
     lade.LookaheadConfig(mode="lookahead", ngram=2, window=1, guesses=1, pool_from_prompt=True),
     lade.LookaheadConfig(mode="lookahead", ngram=7, window=20, guesses=20),
     lade.LookaheadConfig(mode="lookahead", ngram=5, window=15, guesses=15, always_forward_one=False),
-    lade.LookaheadConfig(mode="auto"),
+    lade.LookaheadConfig(mode="auto", budget=24, adapt=False),  # the clock decides nothing
 )
 COMPAT = ("llama", "mistral-sliding", "gemma3", "gpt2", "opt", "mixtral", "gpt_oss")
 FAMILIES = [
