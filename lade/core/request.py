@@ -16,6 +16,7 @@ class Request:
         prompt_length: number of prompt tokens.
         limit: the most tokens that it may emit.
         finished: whether a stop rule has ended it.
+        slot: of the target's KV cache; its row if not given.
         max_nodes: the most nodes of its next draft, the root included.
         state: the drafter's, set by `Drafter.start`.
     """
@@ -25,8 +26,13 @@ class Request:
     prompt_length: int
     limit: int
     finished: bool = False
+    slot: int = -1
     max_nodes: int = 1 << 30
     state: Any = None
+
+    def __post_init__(self) -> None:
+        if self.slot < 0:
+            self.slot = self.row
 
     @property
     def emitted(self) -> int:

@@ -59,29 +59,30 @@ class Branch:
         return self.tree.depths[-1] - self.tree.depths[self.root]
 
 
-def expand(target: HFTarget, rows: Sequence[Branch], active: Sequence[Branch]) -> torch.Tensor:
+def expand(target: HFTarget, slots: Sequence[int], rows: Sequence[Branch], active: Sequence[Branch]) -> torch.Tensor:
     """Compute the nodes of some branches that are not computed yet.
 
     Args:
         target: the draft model.
-        rows: the branch of each of its first n rows.
+        slots: of the rows.
+        rows: the branches of all rows that take part in the forward.
         active: the branches to compute.
 
     Returns:
         [M, V] logits of the frontiers, branch by branch in the order of `active`.
     """
-    slots = {id(branch): slot for slot, branch in enumerate(rows)}
-    chosen = [(slots[id(branch)], branch) for branch in active]
+    index = {id(branch): row for row, branch in enumerate(rows)}
+    chosen = [(index[id(branch)], branch) for branch in active]
     ends = [branch.computed for branch in rows]
-    for slot, branch in chosen:
-        ends[slot] = len(branch.tree.tokens)
+    for row, branch in chosen:
+        ends[row] = len(branch.tree.tokens)
     # Rows with fewer new nodes compute their last ones again: padding after them might exceed the row's room.
     nodes = max(len(branch.tree.tokens) - branch.computed for branch in active)
     spans = [(max(0, end - nodes), end) for end in ends]
-    places = [(slot, node - spans[slot][0]) for slot, branch in chosen for node in branch.frontier]
+    places = [(row, node - spans[row][0]) for row, branch in chosen for node in branch.frontier]
     columns = sorted({column for _, column in places})
-    logits = grow(target, [branch.tree for branch in rows], spans, columns)
+    logits = grow(target, slots, [branch.tree for branch in rows], spans, columns)
     if len(places) == logits.shape[0] * logits.shape[1] and places == sorted(places):
         return logits.flatten(0, 1)
     where = {column: index for index, column in enumerate(columns)}
-    return logits[[slot for slot, _ in places], [where[column] for _, column in places]]
+    return logits[[row for row, _ in places], [where[column] for _, column in places]]

@@ -30,56 +30,59 @@ class SecondModel:
 
     def __init__(self, draft: HFTarget, known: int, vocabulary: int, width: int, device: torch.device) -> None:
         self.draft, self.known, self.vocabulary, self.width, self.device = draft, known, vocabulary, width, device
-        self.rows: list[Request] | None = None  # one per row of the cache
-        self.branches: list[Branch] = []  # one per row of the cache
+        self.rows: list[tuple[Request, int]] | None = None  # the requests that it drafts for, and their slots
+        self.slots: list[int] = []  # of the rows
+        self.branches: list[Branch] = []  # of the rows
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
         rows = self.rows = self._prefilled(requests) if self.rows is None else self._retired(self.rows)
-        self.branches = [self._branch(slot, request, len(rows)) for slot, request in enumerate(rows)]
-        found = {request.row: branch for request, branch in zip(rows, self.branches, strict=True)}
+        self.slots = [slot for _, slot in rows]
+        self.branches = [self._branch(request, slot) for request, slot in rows]
+        found = {id(request): branch for (request, _), branch in zip(rows, self.branches, strict=True)}
         # A text longer than the draft model's positions gets an empty draft.
-        return [found.get(request.row) or Branch(TreeBuilder(0), 0, 0) for request in requests]
+        return [found.get(id(request)) or Branch(TreeBuilder(0), 0, 0) for request in requests]
 
-    def _prefilled(self, requests: Sequence[Request]) -> list[Request]:
+    def _prefilled(self, requests: Sequence[Request]) -> list[tuple[Request, int]]:
         limit = self.draft.position_limit or UNLIMITED
         rows = [request for request in requests if len(request.tokens) <= limit]
         if rows:
             prefill_texts(self.draft, [self._readable(request.tokens) for request in rows])
-        return rows
+        return [(request, slot) for slot, request in enumerate(rows)]
 
-    def _retired(self, rows: list[Request]) -> list[Request]:
+    def _retired(self, rows: Sequence[tuple[Request, int]]) -> list[tuple[Request, int]]:
         """The rows without finished requests and without texts longer than the draft model's positions."""
-        rows = list(rows)
-        for slot in range(len(rows) - 1, -1, -1):
-            if rows[slot].finished or self._left(slot, rows[slot]) < 0:
-                last = len(rows) - 1
-                self.draft.swap(slot, last)
-                rows[slot] = rows[last]
-                del rows[last]
-        return rows
+        left = list(rows)
+        for row in range(len(left) - 1, -1, -1):
+            request, _ = left[row]
+            if request.finished or self._left(request) < 0:
+                left[row] = left[-1]
+                del left[-1]
+        return left
 
-    def _left(self, slot: int, request: Request) -> int:
+    def _left(self, request: Request) -> int:
         """Positions left after the request's last token."""
         limit = self.draft.position_limit
         return UNLIMITED if limit is None else limit - len(request.tokens)
 
-    def _branch(self, slot: int, request: Request, rows: int) -> Branch:
+    def _branch(self, request: Request, slot: int) -> Branch:
         waiting = self._readable(request.tokens[self.draft.positions[slot] :])
         tree = TreeBuilder(waiting[0])
         root = tree.add_path(0, waiting[1:], "root")
-        deepest = self._left(slot, request) + 1  # a leaf is not computed, so it needs no position
-        return Branch(tree, root, deepest, self.draft.max_nodes(rows) - root)
+        deepest = self._left(request) + 1  # a leaf is not computed, so it needs no position
+        return Branch(tree, root, deepest, self.draft.max_nodes(self.slots) - root)
 
     def _readable(self, tokens: Sequence[int]) -> list[int]:
         return [token if token < self.known else 0 for token in tokens]
 
     def expand(self, branches: Sequence[Branch]) -> torch.Tensor:
-        return fitted(expand(self.draft, self.branches, branches).to(self.device), self.vocabulary, self.width)
+        return fitted(
+            expand(self.draft, self.slots, self.branches, branches).to(self.device), self.vocabulary, self.width
+        )
 
     def keep(self, requests: Sequence[Request], branches: Sequence[Branch], verdicts: Sequence[Verdict]) -> None:
         if self.branches:
             found = {id(branch): verdict.path for branch, verdict in zip(branches, verdicts, strict=True)}
-            self.draft.keep([_computed(branch, found[id(branch)]) for branch in self.branches])
+            self.draft.keep(self.slots, [_computed(branch, found[id(branch)]) for branch in self.branches])
 
 
 def _computed(branch: Branch, path: Sequence[int]) -> list[int]:

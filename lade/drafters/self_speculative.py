@@ -27,15 +27,17 @@ class SkippedSelf:
 
     def __init__(self, target: HFTarget, skipping: Skipping) -> None:
         self.target, self.skipping = target, skipping
+        self.slots: list[int] = []
         self.branches: list[Branch] = []
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
+        self.slots = [request.slot for request in requests]
         self.branches = [Branch(TreeBuilder(request.tokens[-1]), 0, UNLIMITED) for request in requests]
         return self.branches
 
     def expand(self, branches: Sequence[Branch]) -> torch.Tensor:
         with self.skipping.applied():
-            return expand(self.target, self.branches, branches)
+            return expand(self.target, self.slots, self.branches, branches)
 
     def keep(self, requests: Sequence[Request], branches: Sequence[Branch], verdicts: Sequence[Verdict]) -> None:
         """The target keeps its own cache."""

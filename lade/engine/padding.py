@@ -7,7 +7,6 @@ them. Knows requests and targets, no model and no sampling.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 
@@ -18,15 +17,8 @@ from lade.engine.loop import Target, retire
 CHAIN = 512  # most tokens per row in one forward: bounds the memory of masks and logits
 
 
-class PaddedTarget(Target, Protocol):
-    @property
-    def order(self) -> Sequence[int]:
-        """The row of the user's batch in each slot."""
-        ...
-
-
 def pad_ended_rows(
-    requests: Sequence[Request], target: PaddedTarget, pad: int, note: Callable[[int, torch.Tensor], None] | None
+    requests: Sequence[Request], target: Target, pad: int, note: Callable[[int, torch.Tensor], None] | None
 ) -> None:
     """Extend every row of the cache to the length of the longest one; requests are not changed.
 
@@ -41,26 +33,25 @@ def pad_ended_rows(
         Request(request.row, request.tokens[-1:], 1, longest - request.emitted, request.emitted == longest)
         for request in requests
     ]
-    active = retire([tails[row] for row in target.order], target)
+    active = retire(tails)
     with target.clock.uncounted():
         while active:
             _pad(active, target, pad, note)
-            active = retire(active, target)
+            active = retire(active)
 
 
-def _pad(
-    active: Sequence[Request], target: PaddedTarget, pad: int, note: Callable[[int, torch.Tensor], None] | None
-) -> None:
-    most = min(CHAIN, target.max_nodes(len(active)))
+def _pad(active: Sequence[Request], target: Target, pad: int, note: Callable[[int, torch.Tensor], None] | None) -> None:
+    slots = [tail.slot for tail in active]
+    most = min(CHAIN, target.max_nodes(slots))
     drafts = [_chain(tail, pad, most, note is not None) for tail in active]
-    outputs = target.forward(drafts)
-    for slot, (tail, draft) in enumerate(zip(active, drafts, strict=True)):
+    outputs = target.forward(slots, drafts)
+    for row, (tail, draft) in enumerate(zip(active, drafts, strict=True)):
         if note is not None:
             for node in range(len(draft)):
-                note(tail.row, outputs.at(slot, node))
+                note(tail.row, outputs.at(row, node))
         tail.tokens += [pad] * len(draft)
         tail.finished = tail.emitted == tail.limit
-    target.keep([list(range(len(draft))) for draft in drafts])
+    target.keep(slots, [list(range(len(draft))) for draft in drafts])
 
 
 def _chain(tail: Request, pad: int, most: int, query: bool) -> Draft:

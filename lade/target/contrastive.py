@@ -32,10 +32,6 @@ class ContrastiveTarget:
         self.clock = expert.clock
         self.vocabulary = min(expert.vocabulary, amateur.vocabulary)
 
-    @property
-    def order(self) -> list[int]:
-        return self.expert.order
-
     def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
         """The scores after the last prompt token, as those of node 0 (`HFTarget.prefill`)."""
         expert = self.expert.prefill(input_ids, generation_config, model_kwargs)
@@ -45,24 +41,20 @@ class ContrastiveTarget:
     def depth_limit(self, slot: int, remaining: int) -> int:
         return min(self.expert.depth_limit(slot, remaining), self.amateur.depth_limit(slot, remaining))
 
-    def max_nodes(self, rows: int) -> int:
-        return min(self.expert.max_nodes(rows), self.amateur.max_nodes(rows))
+    def max_nodes(self, slots: Sequence[int]) -> int:
+        return min(self.expert.max_nodes(slots), self.amateur.max_nodes(slots))
 
-    def forward(self, drafts: Sequence[Draft]) -> Outputs:
-        """One forward of each model, for a draft per row of the first n rows; the clock counts one."""
-        return self._outputs(self.expert.forward(drafts), self.amateur.forward(drafts))
+    def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
+        """One forward of each model, of a draft in each of these slots; the clock counts one."""
+        return self._outputs(self.expert.forward(slots, drafts), self.amateur.forward(slots, drafts))
 
     def discard(self, slots: Sequence[int]) -> None:
         self.expert.discard(slots)
         self.amateur.discard(slots)
 
-    def keep(self, paths: Sequence[Sequence[int]]) -> None:
-        self.expert.keep(paths)
-        self.amateur.keep(paths)
-
-    def swap(self, one: int, other: int) -> None:
-        self.expert.swap(one, other)
-        self.amateur.swap(one, other)
+    def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        self.expert.keep(slots, paths)
+        self.amateur.keep(slots, paths)
 
     def export(self, stock: DynamicCache) -> None:
         """Export the expert's cache; a call that continues from it prefills the amateur with the whole text again."""

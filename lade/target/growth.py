@@ -37,12 +37,19 @@ def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
     target.prefill(ids, GenerationConfig(), inputs)
 
 
-def grow(target: HFTarget, trees: Sequence[TreeBuilder], spans: Sequence[Span], queries: Sequence[int]) -> torch.Tensor:
-    """Compute the newest nodes of trees in the first n rows.
+def grow(
+    target: HFTarget,
+    slots: Sequence[int],
+    trees: Sequence[TreeBuilder],
+    spans: Sequence[Span],
+    queries: Sequence[int],
+) -> torch.Tensor:
+    """Compute the newest nodes of trees in some slots.
 
     Args:
-        trees: one per row; the root follows the row's last cached token.
-        spans: the nodes to compute per row; earlier ones were computed in this step. A span may be empty.
+        slots: one per tree.
+        trees: the root follows the slot's last cached token.
+        spans: the nodes to compute per tree; earlier ones were computed in this step. A span may be empty.
         queries: nodes whose logits are returned, as offsets from the start of the spans.
 
     Returns:
@@ -51,8 +58,8 @@ def grow(target: HFTarget, trees: Sequence[TreeBuilder], spans: Sequence[Span], 
     nodes = max(1, max(end - first for first, end in spans))
     columns = max(first for first, _ in spans) + nodes
     begun = any(first for first, _ in spans)
-    target.cache.prepare(len(spans), columns, [first for first, _ in spans] if begun else None)
-    inputs = _inputs(target, trees, spans, nodes, columns)
+    target.prepare(slots, columns, [first for first, _ in spans] if begun else None)
+    inputs = _inputs(target, slots, trees, spans, nodes, columns)
     if target.slices_logits:
         inputs["logits_to_keep"] = torch.tensor(queries, device=target.device)
     with target.experts_for(nodes * len(spans)):
@@ -61,7 +68,12 @@ def grow(target: HFTarget, trees: Sequence[TreeBuilder], spans: Sequence[Span], 
 
 
 def _inputs(
-    target: HFTarget, trees: Sequence[TreeBuilder], spans: Sequence[Span], nodes: int, columns: int
+    target: HFTarget,
+    slots: Sequence[int],
+    trees: Sequence[TreeBuilder],
+    spans: Sequence[Span],
+    nodes: int,
+    columns: int,
 ) -> dict[str, object]:
     tokens, own, depths, visible = [], [], [], []
     for tree, (first, end) in zip(trees, spans, strict=True):
@@ -72,7 +84,7 @@ def _inputs(
         own.append(tree.depths[first:end] + padding)
         depths.append(tree.depths[:end] + [0] * (columns - end))
         visible.append(_ancestors(tuple(tree.parents[:end]), columns)[first : first + nodes])
-    positions = [[root + depth for depth in row] for root, row in zip(target.positions, own, strict=False)]
+    positions = [[target.positions[slot] + depth for depth in row] for slot, row in zip(slots, own, strict=True)]
     block = Block(torch.stack(visible).to(target.device), depths, max(map(max, depths)), own)
     return target.inputs(tokens, positions, block)
 

@@ -1,7 +1,7 @@
 """A causal language model of transformers as the decode loop uses it: prefill, forwards of drafts, kept paths.
 
-Knows the forward of transformers; nothing of drafting or choosing tokens. Slot i is row i of the KV cache.
-n active rows, T nodes (padded), Q queried nodes, V vocabulary, k tokens of a top-k.
+Knows the forward of transformers; nothing of drafting or choosing tokens. A slot is one sequence, wherever its keys and
+values are stored. n rows of a forward, T nodes (padded), Q queried nodes, V vocabulary, k tokens of a top-k.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class HFTarget:
 
     Attributes:
         positions: position of each slot's root.
-        order: row of the user's batch in each slot.
+        order: the slot in each row of the cache.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class HFTarget:
             model_kwargs: what transformers' `generate` passes to its decoding method.
 
         Returns:
-            The logits after the last prompt token, as those of node 0.
+            The logits after the last prompt token, as those of node 0. Row i of the prompts is in slot i.
         """
         padding = model_kwargs.get("attention_mask")
         positions = model_kwargs.get("position_ids")
@@ -164,21 +164,21 @@ class HFTarget:
             return remaining - 1
         return max(0, min(remaining - 1, self.position_limit - 1 - self.positions[slot]))
 
-    def max_nodes(self, rows: int) -> int:
-        """The most nodes per draft of the first rows, at least 1.
+    def max_nodes(self, slots: Sequence[int]) -> int:
+        """The most nodes per draft in these slots, at least 1.
 
         Some models index their position table by the number of tokens, or of keys, of a forward.
         """
         if self.position_limit is None:
             return UNLIMITED
-        return max(1, self.position_limit - max(self.cache.lengths[:rows]))
+        return max(1, self.position_limit - max(self.cache.lengths[self.order.index(slot)] for slot in slots))
 
-    def forward(self, drafts: Sequence[Draft]) -> Outputs:
-        """One forward of a draft per row, for the first n rows."""
+    def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
+        """One forward of a draft in each of these slots."""
         nodes = max(map(len, drafts))
         queries = drafts[0].queries if len(drafts) == 1 else sorted(set().union(*(draft.queries for draft in drafts)))
-        self.cache.prepare(len(drafts), nodes)
-        inputs = self._inputs(drafts, nodes)
+        self.prepare(slots, nodes)
+        inputs = self._inputs(slots, drafts, nodes)
         some = len(queries) < nodes
         if some and self.slices_logits:
             inputs["logits_to_keep"] = torch.from_numpy(np.array(queries)).to(self.device)
@@ -191,13 +191,24 @@ class HFTarget:
 
     def discard(self, slots: Sequence[int]) -> None:
         """Clear the keys and values that the last forward wrote in these slots, since a masked NaN spreads."""
-        self.cache.discard(slots)
+        self.cache.discard([self.order.index(slot) for slot in slots])
 
-    def _inputs(self, drafts: Sequence[Draft], nodes: int) -> dict[str, Any]:
+    def prepare(self, slots: Sequence[int], nodes: int, computed: Sequence[int] | None = None) -> None:
+        """Reserve memory for trees of `nodes` nodes in these slots, which become the first rows of the cache.
+
+        Args:
+            computed: nodes of each slot that earlier forwards of the same step have written.
+        """
+        for row, slot in enumerate(slots):
+            if self.order[row] != slot:
+                self._swap(row, self.order.index(slot, row))
+        self.cache.prepare(len(slots), nodes, computed)
+
+    def _inputs(self, slots: Sequence[int], drafts: Sequence[Draft], nodes: int) -> dict[str, Any]:
         # Padded with the root, whose keys and values are in the forward anyway: those of another token may be NaN.
         tokens = [draft.tokens + draft.tokens[:1] * (nodes - len(draft)) for draft in drafts]
         depths = [draft.depths + [0] * (nodes - len(draft)) for draft in drafts]
-        positions = [[root + depth for depth in row] for root, row in zip(self.positions, depths, strict=False)]
+        positions = [[self.positions[slot] + depth for depth in row] for slot, row in zip(slots, depths, strict=True)]
         return self.inputs(tokens, positions, Block(self._visible(drafts, nodes), depths, max(map(max, depths))))
 
     def _visible(self, drafts: Sequence[Draft], nodes: int) -> torch.Tensor:
@@ -231,22 +242,20 @@ class HFTarget:
             return contextlib.nullcontext()
         return optimize()
 
-    def keep(self, paths: Sequence[Sequence[int]]) -> None:
-        """Keep one path per row of the last forward in the cache, and drop all other nodes."""
+    def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        """Keep one path in each slot of the last forward, and drop all other nodes."""
         self.cache.keep(paths)
-        for slot, path in enumerate(paths):
+        for slot, path in zip(slots, paths, strict=True):
             self.positions[slot] += len(path)
 
-    def swap(self, one: int, other: int) -> None:
-        """Exchange two slots."""
-        if one != other:
-            self.cache.swap(one, other)
-            self.masks.swap(one, other)
-            for values in (self.positions, self.order):
-                values[one], values[other] = values[other], values[one]
+    def _swap(self, one: int, other: int) -> None:
+        """Exchange two rows of the cache."""
+        self.cache.swap(one, other)
+        self.masks.swap(one, other)
+        self.order[one], self.order[other] = self.order[other], self.order[one]
 
     def export(self, stock: DynamicCache) -> None:
-        """Write the rows into a cache of transformers, in the order of the user's batch."""
+        """Write the rows into a cache of transformers, in the order of the slots."""
         self.cache.export(stock, sorted(range(len(self.order)), key=self.order.__getitem__))
 
 

@@ -81,18 +81,18 @@ def _measure(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: 
         del rows[1][3:]
     target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock())
     prefill_texts(target, rows)
-    error, reference = 0.0, torch.zeros(1)
+    slots, error, reference = range(len(rows)), 0.0, torch.zeros(1)
     for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
         target.positions = [len(row) - 1 for row in rows]
-        outputs = target.forward(drafts)
+        outputs = target.forward(slots, drafts)
         for slot, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
             for leaf in _leaves(draft):
                 path = _path(draft, leaf)
                 reference = _stock_logits(model, row[:-1] + [draft.tokens[node] for node in path])[-len(path) :]
                 error = max(error, distance(_path_logits(outputs, slot, path), reference))
         paths = [_path(draft, draft.children[draft.children[0, tokens[8]], tokens[11]]) for draft in drafts]
-        target.keep(paths)
+        target.keep(slots, paths)
         rows = [
             row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
             for row, draft, path in zip(rows, drafts, paths, strict=True)

@@ -32,7 +32,9 @@ def test_no_row_is_given_more_slots_than_the_largest_tree(sizes: list[tuple[int,
     going = [slot for slot, (_, new, _) in enumerate(sizes) if new]
     slots = []
 
-    def grow(target: object, trees: object, spans: list[tuple[int, int]], queries: list[int]) -> torch.Tensor:
+    def grow(
+        target: object, row_slots: object, trees: object, spans: list[tuple[int, int]], queries: list[int]
+    ) -> torch.Tensor:
         """[n, queries, 2]: the logits say which row and node they belong to."""
         slots.append(max(first for first, _ in spans) + max(end - first for first, end in spans))
         assert [end for _, end in spans] == ends
@@ -44,6 +46,6 @@ def test_no_row_is_given_more_slots_than_the_largest_tree(sizes: list[tuple[int,
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "grow", grow)
-        logits = expand(None, rows, [rows[slot] for slot in going])
+        logits = expand(None, range(len(rows)), rows, [rows[slot] for slot in going])
     assert slots == [max(ends)]
     assert logits.tolist() == [[slot, node] for slot in going for node in rows[slot].frontier]

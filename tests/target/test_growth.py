@@ -47,17 +47,17 @@ def test_grown_is_whole(name: str) -> None:
     grown, whole = target_of(name), target_of(name)
     for round in range(ROUNDS):
         builders = [tree(40 + round, wide) for wide in (True, False, True)]
-        outputs = whole.forward([builder.build() for builder in _asking(builders)])
+        outputs = whole.forward(range(3), [builder.build() for builder in _asking(builders)])
         for level in range(4):
             spans = [by_level(builder, level) for builder in builders]
             width = max(end - first for first, end in spans)
-            logits = grow(grown, builders, spans, range(width))
+            logits = grow(grown, range(3), builders, spans, range(width))
             for slot, (first, end) in enumerate(spans):
                 for node in range(first, end):
                     assert torch.allclose(logits[slot, node - first], outputs.at(slot, node)[0], atol=1e-4)
         paths = [[0, 4, 6], [0, 1], [0]]
-        grown.keep(paths)
-        whole.keep(paths)
+        grown.keep(range(3), paths)
+        whole.keep(range(3), paths)
 
 
 def _asking(builders: list[TreeBuilder]) -> list[TreeBuilder]:
@@ -70,6 +70,6 @@ def _asking(builders: list[TreeBuilder]) -> list[TreeBuilder]:
 def test_only_what_is_asked_for() -> None:
     target = target_of("llama")
     builders = [tree(40, True) for _ in TEXTS]
-    everything = grow(target, builders, [(0, 7)] * 3, range(7))
-    some = grow(target, builders, [(0, 7)] * 3, [2, 5])
+    everything = grow(target, range(3), builders, [(0, 7)] * 3, range(7))
+    some = grow(target, range(3), builders, [(0, 7)] * 3, [2, 5])
     assert torch.allclose(some, everything[:, [2, 5]], atol=1e-5)

@@ -52,6 +52,11 @@ def path_of(draft: Draft, node: int) -> list[int]:
     return [0] if node == 0 else [*path_of(draft, draft.parents[node]), node]
 
 
+def some_slots(slots: int) -> st.SearchStrategy[list[int]]:
+    """Some of the slots, in any order."""
+    return st.lists(st.integers(0, slots - 1), min_size=1, unique=True)
+
+
 def random_draft(data: st.DataObject, root: int) -> Draft:
     builder = TreeBuilder(root)
     for _ in range(data.draw(st.integers(0, 4))):
@@ -67,38 +72,33 @@ def random_draft(data: st.DataObject, root: int) -> Draft:
 @given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())
 @torch.no_grad()
 def test_each_node_sees_its_path(name: str, lengths: list[int], data: st.DataObject) -> None:
-    """Whatever the trees, the rows' lengths and who swapped with whom: the logits are those of the text alone."""
+    """Whatever the trees, the lengths and the slots of a forward: the logits are those of the text alone."""
     model, batch = tiny_model(BY_NAME[name], "sdpa", torch.float64), words(*lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers_module, "SLACK", 2)
         target = target_of(model, tuple(lengths))
         texts = [batch["input_ids"][row, -length:].tolist() for row, length in enumerate(lengths)]
-        active = len(lengths)
         for _ in range(3):
-            drafts = [random_draft(data, root=3 + slot) for slot in range(active)]
-            outputs = target.forward(drafts)
-            for slot, draft in enumerate(drafts):
+            slots = data.draw(some_slots(len(lengths)))
+            drafts = [random_draft(data, root=3 + slot) for slot in slots]
+            outputs = target.forward(slots, drafts)
+            for row, (slot, draft) in enumerate(zip(slots, drafts, strict=True)):
                 for node in draft.queries:
                     text = texts[slot] + [draft.tokens[above] for above in path_of(draft, node)]
                     expected = alone(model, text)
-                    assert torch.allclose(outputs.at(slot, node)[0], expected, atol=TREES[name], rtol=0)
-                    assert outputs.greedy(slot, node) == int(expected.argmax())
+                    assert torch.allclose(outputs.at(row, node)[0], expected, atol=TREES[name], rtol=0)
+                    assert outputs.greedy(row, node) == int(expected.argmax())
             paths = [path_of(draft, data.draw(st.integers(0, len(draft) - 1))) for draft in drafts]
-            target.keep(paths)
-            for text, draft, path in zip(texts, drafts, paths, strict=False):
-                text += [draft.tokens[node] for node in path]
-            one, other = (data.draw(st.integers(0, active - 1)) for _ in range(2))
-            target.swap(one, other)
-            texts[one], texts[other] = texts[other], texts[one]
-            active = data.draw(st.integers(1, active))
+            target.keep(slots, paths)
+            for slot, draft, path in zip(slots, drafts, paths, strict=True):
+                texts[slot] += [draft.tokens[node] for node in path]
 
 
 @torch.no_grad()
-def test_export_is_in_the_user_s_order() -> None:
+def test_export_is_in_the_order_of_the_slots() -> None:
     model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
     target = target_of(model, (6, 6, 6))
-    target.swap(0, 2)
-    target.swap(1, 2)
+    target.prepare([2, 0, 1], 1)
     stock = DynamicCache(config=model.config)
     target.export(stock)
     plain = DynamicCache(config=model.config)
@@ -139,7 +139,7 @@ def test_logits_of_the_questions_only(name: str) -> None:
     builder.add_path(0, [6, 7, 8, 9], "test", query=False)
     builder.queries |= {2, 4}
     with hooked(model.get_output_embeddings(), lambda module, args, kwargs, output: seen.append(args[0].shape[:2])):
-        outputs = target.forward([builder.build(), TreeBuilder(5).build()])
+        outputs = target.forward([0, 1], [builder.build(), TreeBuilder(5).build()])
     assert seen == [(2, 3)]
     assert outputs.logits.shape == (2, 3, VOCAB)
     assert outputs.columns == {0: 0, 2: 1, 4: 2}
@@ -176,8 +176,8 @@ def test_one_token_alone_is_asked_for_as_plain_decoding_asks() -> None:
         seen.append((kwargs["attention_mask"], kwargs.get("logits_to_keep")))
 
     with hooked(model, note):
-        target.forward([TreeBuilder(5).build()])
-        target.forward([builder.build()])
+        target.forward([0], [TreeBuilder(5).build()])
+        target.forward([0], [builder.build()])
     assert seen[0] == ({"sliding_attention": None, "full_attention": None}, None)
     assert all(mask.shape[2] == 2 for mask in seen[1][0].values())
 
