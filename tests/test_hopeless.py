@@ -11,7 +11,8 @@ import lade
 from lade.core.tree import Draft
 from lade.drafters import factory
 from lade.models import load
-from lade.target.model import HFTarget, Outputs
+from lade.target.model import HFTarget
+from lade.target.outputs import Outputs
 
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside."
 TURN, STOPS, END = 120, 32, 240  # new tokens: predictable ones, then those until drafting must stop, and all
@@ -36,9 +37,9 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     seen: list[tuple[int, int]] = []
     forward = HFTarget.forward
 
-    def noted(self: HFTarget, drafts: Sequence[Draft]) -> Outputs:
+    def noted(self: HFTarget, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         seen.append((self.positions[0], len(drafts[0])))
-        return forward(self, drafts)
+        return forward(self, slots, drafts)
 
     monkeypatch.setattr(HFTarget, "forward", noted)
     monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())

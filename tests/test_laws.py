@@ -15,7 +15,7 @@ from hostile.verdict import CaseTally, CaseVerdict
 from laws import main
 
 import lade.core.noise
-import lade.engine.loop
+import lade.engine.verification
 import lade.target.cache
 from lade.core.request import Verdict
 
@@ -82,7 +82,7 @@ def gullible(draft: Any, choose: Any, emit: Any) -> Verdict:
 
 def test_a_walk_that_takes_a_wrong_child_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found(looped())
-    monkeypatch.setattr(lade.engine.loop, "walk", gullible)
+    monkeypatch.setattr(lade.engine.verification, "walk", gullible)
     assert any("sequences" in line for line in found(looped()))
 
 
@@ -110,7 +110,7 @@ def test_an_error_in_one_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> None:
         raise IndexError("broken")
 
-    monkeypatch.setattr(lade.engine.loop, "walk", broken)
+    monkeypatch.setattr(lade.engine.verification, "walk", broken)
     assert any("IndexError" in line for line in found(looped()))
     assert any("IndexError" in line for line in found(looped("threads", attack="together")))
 

@@ -30,7 +30,7 @@ from lade.pace import shared
 from lade.pace.cost import StepCost
 from lade.target import probe, skipping
 from lade.target.masks import layer_kinds
-from lade.target.model import Outputs
+from lade.target.outputs import Outputs
 from lade.target.skipset import SkipSet
 
 SECONDS = 60  # until a thread counts as waiting for ever
@@ -58,14 +58,14 @@ class Waits(torch.Tensor):
 @pytest.mark.parametrize("read", [lambda outputs: outputs.greedy(0, 0), lambda outputs: outputs.top(0, 0)[0][0]])
 def test_no_call_waits_for_another_ones_argmax(read: Callable[[Outputs], int]) -> None:
     """`functools.cached_property` of Python 3.11 has one lock for all objects of a class."""
-    logits = torch.tensor([[[0.0, 3.0, 1.0]]])
+    logits = torch.tensor([[0.0, 3.0, 1.0]])
     Waits.begun.clear()
     Waits.go_on.clear()
     with ThreadPoolExecutor(2) as threads:
-        slow = threads.submit(read, Outputs(logits.as_subclass(Waits), {0: 0}))
+        slow = threads.submit(read, Outputs(logits.as_subclass(Waits), [{0: 0}]))
         try:
             assert Waits.begun.wait(SECONDS)
-            assert threads.submit(read, Outputs(logits, {0: 0})).result(SECONDS) == 1
+            assert threads.submit(read, Outputs(logits, [{0: 0}])).result(SECONDS) == 1
             assert not slow.done()
         finally:
             Waits.go_on.set()

@@ -18,7 +18,7 @@ import lade
 from lade.drafters import factory
 from lade.pace.controller import Controller
 from lade.pace.rest import REST as POLICY
-from lade.target.model import Outputs
+from lade.target.outputs import Outputs
 
 OVERHEAD, REST = 0.0625, 12  # of a look, over a step of one token; steps that rest after it
 NEW_TOKENS = 160

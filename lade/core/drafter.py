@@ -43,7 +43,10 @@ class Drafter(Protocol):
         verdicts: Sequence[Verdict],
         predictions: Predictions,
     ) -> None:
-        """Learn from a step; `requests[i].tokens` ends with the tokens of `verdicts[i]`."""
+        """Learn from a step; `requests[i].tokens` ends with the tokens of `verdicts[i]`.
+
+        A verdict without tokens teaches nothing: the request has ended with an error.
+        """
         ...
 
     def end(self) -> Mapping[str, int]:

@@ -16,15 +16,15 @@ class Noise:
 
     Args:
         rows: B, finished rows included, since plain decoding draws for them too.
-        device: its default generator is used.
+        device: where the noise is made.
+        generator: of this device; `None` for its default one, which plain decoding uses.
     """
 
-    def __init__(self, rows: int, device: torch.device) -> None:
-        self.rows = rows
-        self.device = device
+    def __init__(self, rows: int, device: torch.device, generator: torch.Generator | None = None) -> None:
+        self.rows, self.device, self._generator = rows, device, generator
         self._first = 0
         self._drawn: deque[torch.Tensor] = deque()
-        self._states: deque[torch.Tensor] = deque([_get_state(device)])  # before index `_first`, and after each draw
+        self._states: deque[torch.Tensor] = deque([self._state()])  # before index `_first`, and after each draw
 
     def at(self, index: int, vocabulary: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """[B, V] noise of one emitted index that is not forgotten.
@@ -33,9 +33,10 @@ class Noise:
             dtype: of the probabilities; the drawn numbers depend on it.
         """
         while index >= self._first + len(self._drawn):
-            noise = torch.empty(self.rows, vocabulary, dtype=dtype, device=self.device).exponential_(1)
+            noise = torch.empty(self.rows, vocabulary, dtype=dtype, device=self.device)
+            noise.exponential_(1, generator=self._generator)
             self._drawn.append(noise)
-            self._states.append(_get_state(self.device))
+            self._states.append(self._state())
         return self._drawn[index - self._first]
 
     def forget(self, below: int) -> None:
@@ -48,12 +49,27 @@ class Noise:
     def rewind(self, used: int) -> None:
         """Set the generator to its state after plain decoding has sampled `used` tokens of the longest row."""
         if used - self._first < len(self._drawn):
-            _set_state(self.device, self._states[used - self._first])
+            self._set_state(self._states[used - self._first])
+
+    def _state(self) -> torch.Tensor:
+        if self._generator is not None:
+            return self._generator.get_state()
+        if self.device.type == "cpu":
+            return torch.get_rng_state()
+        return torch.get_device_module(self.device).get_rng_state(self.device)
+
+    def _set_state(self, state: torch.Tensor) -> None:
+        if self._generator is not None:
+            self._generator.set_state(state)
+        elif self.device.type == "cpu":
+            torch.set_rng_state(state)
+        else:
+            torch.get_device_module(self.device).set_rng_state(state, self.device)
 
 
 def choose(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
-    """`draw`, with an error if a row is not a distribution."""
-    return [checked(token) for token in draw(probabilities, noise)]
+    """`draw` on the host, with an error if a row is not a distribution."""
+    return [checked(token) for token in draw(probabilities, noise).tolist()]
 
 
 def checked(token: int) -> int:
@@ -67,37 +83,11 @@ def checked(token: int) -> int:
     return token
 
 
-def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> list[int]:
-    """R tokens from [R, V] probabilities and [R, V] noise; -1 where a row is not a distribution."""
-    values, drawn = _on_host(*(probabilities / noise).max(-1))
-    return [
-        token if value > 0 or _is_distribution(probabilities[row]) else -1
-        for row, (value, token) in enumerate(zip(values, drawn, strict=True))
-    ]
-
-
-def _on_host(values: torch.Tensor, indices: torch.Tensor) -> tuple[list[float], list[int]]:
-    """Two [R] tensors as lists, in one copy from an accelerator."""
-    if values.device.type == "cpu":
-        return values.tolist(), indices.tolist()
-    both = torch.stack([values.double(), indices.double()]).tolist()
-    return both[0], list(map(int, both[1]))
-
-
-def _is_distribution(probabilities: torch.Tensor) -> bool:
-    """For draws whose value does not tell: noise in half precision may be 0."""
-    fine = (probabilities >= 0) & (probabilities < torch.inf)
-    return bool(fine.all() and probabilities.sum() > 0)
-
-
-def _get_state(device: torch.device) -> torch.Tensor:
-    if device.type == "cpu":
-        return torch.get_rng_state()
-    return torch.get_device_module(device).get_rng_state(device)
-
-
-def _set_state(device: torch.device, state: torch.Tensor) -> None:
-    if device.type == "cpu":
-        torch.set_rng_state(state)
-    else:
-        torch.get_device_module(device).set_rng_state(state, device)
+def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """[R] tokens from [R, V] probabilities and [R, V] noise; -1 where a row is not a distribution."""
+    values, tokens = (probabilities / noise).max(-1)
+    if values.device.type == "cpu" and all(value > 0 for value in values.tolist()):
+        return tokens
+    # Noise in half precision may be 0, so the value alone does not tell.
+    distribution = ((probabilities >= 0) & (probabilities < torch.inf)).all(-1) & (probabilities.sum(-1) > 0)
+    return torch.where((values > 0) | distribution, tokens, -1)

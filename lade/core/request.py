@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lade.core.tally import Tally
+from lade.core.tree import Draft
 
 
-@dataclass(slots=True)
+class Emission(Protocol):
+    """Chooses tokens as plain decoding does, and emits them: for one request, or for the rows of one batch."""
+
+    def begin(self, rows: Mapping[int, tuple[Request, Draft]], outputs: Any) -> None:
+        """Start on the outputs of a forward.
+
+        Args:
+            rows: row of the outputs -> a request of this emission, and its draft.
+        """
+        ...
+
+    def choose(self, row: int, node: int) -> int:
+        """The token that plain decoding chooses after this node of a row; the node's path is already emitted."""
+        ...
+
+    def emit(self, row: int, token: int) -> bool:
+        """Append a chosen token to the request's text. Returns whether a stop rule ends it."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
 class Request:
     """One sequence being generated.
 
     Attributes:
-        row: its row in the user's batch.
+        row: its row among the requests of its emission.
         tokens: prompt and emitted tokens, without padding; the last one is the root of the next tree.
         prompt_length: number of prompt tokens.
         limit: the most tokens that it may emit.
-        finished: whether a stop rule has ended it.
+        finished: whether a stop rule, an error or its caller has ended it.
+        cancelled: whether its caller wants it to end; set by any thread.
         slot: of the target's KV cache; its row if not given.
+        emission: chooses its tokens.
+        prefilled: prompt tokens that are in the KV cache.
         max_nodes: the most nodes of its next draft, the root included.
         state: the drafter's, set by `Drafter.start`.
+        tally: counts its draft tokens.
+        error: what its processors, stop rules or streamer raised.
     """
 
     row: int
@@ -27,8 +56,13 @@ class Request:
     limit: int
     finished: bool = False
     slot: int = -1
+    emission: Emission | None = None
+    prefilled: int = 0
     max_nodes: int = 1 << 30
     state: Any = None
+    tally: Tally = field(default_factory=Tally)
+    error: Exception | None = None
+    cancelled: bool = False
 
     def __post_init__(self) -> None:
         if self.slot < 0:
@@ -43,5 +77,5 @@ class Request:
 class Verdict:
     """The result of the verification walk: `tokens[i]` was chosen after node `path[i]`; path[0] is the root."""
 
-    path: list[int]
+    path: Sequence[int]
     tokens: list[int]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -119,7 +119,6 @@ class Clock:
     def __init__(self) -> None:
         self.steps = self.forward_tokens = 0
         self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
-        self.tallies: defaultdict[int, Tally] = defaultdict(Tally)  # by row of the user's batch
         self.widths: Counter[int] = Counter()
         self._begin = time.perf_counter()
 
@@ -152,8 +151,13 @@ class Clock:
     def drafting(self) -> Timed:
         return Timed(self, "draft_seconds")
 
-    def stop(self, rows: int, new_tokens: int, decisions: Mapping[str, int]) -> GenerationStats:
-        whole = together(self.tallies.values()).acceptance()
+    def stop(self, tallies: Sequence[Tally], new_tokens: int, decisions: Mapping[str, int]) -> GenerationStats:
+        """End the call.
+
+        Args:
+            tallies: one per row of the user's batch.
+        """
+        whole, rows = together(tallies).acceptance(), len(tallies)
         return GenerationStats(
             rows=rows,
             new_tokens=new_tokens,
@@ -165,7 +169,7 @@ class Clock:
             verified_by_depth=whole.verified_by_depth,
             accepted_by_depth=whole.accepted_by_depth,
             accepted_lengths=whole.accepted_lengths,
-            by_row=tuple(self.tallies[row].acceptance() for row in range(rows)) if rows > 1 else (),
+            by_row=tuple(tally.acceptance() for tally in tallies) if rows > 1 else (),
             widths=dict(sorted(self.widths.items())),
             decisions=dict(decisions),
             prefill_seconds=self.prefill_seconds,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from lade.core.request import Verdict
 from lade.core.tree import Draft
+
+if TYPE_CHECKING:
+    from lade.core.request import Verdict
 
 
 @dataclass(frozen=True, slots=True)

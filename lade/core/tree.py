@@ -23,7 +23,7 @@ class Draft:
         parents: T nodes; parents[0] is -1, parents[i] < i.
         depths: T distances from the root.
         children: (node, token) -> the child of the node with this token.
-        queries: nodes whose logits are computed, ascending; the root is one of them.
+        queries: nodes whose logits are computed, ascending; the root is one of them, but for a chain of known tokens.
         sources: T names of the source that proposed a node first; "root" for the root.
         proposals: the distributions that tokens were drawn from; `None` for a draft without randomness.
     """
@@ -53,6 +53,13 @@ class Draft:
         tokens = [root, *(token if token < vocabulary else root for token in others)]
         children = {(node, token): child for (node, token), child in self.children.items() if token < vocabulary}
         return replace(self, tokens=tokens, children=children)
+
+
+def chain(tokens: list[int], asked: bool) -> Draft:
+    """Known tokens of a text; `asked`: the logits after the last one are computed."""
+    nodes = len(tokens)
+    queries = [nodes - 1] if asked else []
+    return Draft(tokens, list(range(-1, nodes - 1)), list(range(nodes)), {}, queries, ["prompt"] * nodes)
 
 
 @dataclass(slots=True)

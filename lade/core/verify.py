@@ -22,12 +22,12 @@ def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]
     """Follow the model's choices from the root.
 
     Args:
-        draft: a node outside its queries has no logits and ends the walk.
+        draft: a node outside its queries has no logits and ends the walk; nodes before the first query are accepted.
         choose: node -> the token that plain decoding chooses after it.
         emit: takes the next token of the text; returns whether the request is finished.
     """
     queried = set(draft.queries)
-    path, tokens = [0], []
+    path, tokens = list(range(draft.queries[0] + 1)), []
     while True:
         token = choose(path[-1])
         tokens.append(token)

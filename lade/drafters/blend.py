@@ -197,7 +197,8 @@ class BlendDrafter:
         self.pace.verified()
         if self._drafts_now:  # else the step must take no longer than one of plain decoding
             for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
-                self._learn(request.state, slot, draft, verdict, predictions)
+                if verdict.tokens:
+                    self._learn(request.state, slot, draft, verdict, predictions)
 
     def end(self) -> Mapping[str, int]:
         return self.pace.end()

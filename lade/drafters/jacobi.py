@@ -62,6 +62,8 @@ class JacobiDrafter:
         predictions: Predictions,
     ) -> None:
         for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
+            if not verdict.tokens:
+                continue
             state: _State = request.state
             new = [predictions.greedy(slot, node) for node in state.window.outputs if node < len(draft)]
             for gram in state.window.grams(draft.tokens[0], new):

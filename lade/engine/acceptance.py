@@ -11,11 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from lade.core.proposals import Proposals
-from lade.core.request import Request
-from lade.core.tree import Draft
 from lade.core.verify import decide
 from lade.engine.emission import AtOnce, TokenByToken
-from lade.target.model import Outputs
 
 
 class ProposedAtOnce(AtOnce):
@@ -24,35 +21,26 @@ class ProposedAtOnce(AtOnce):
     def _plain_argmax(self) -> bool:
         return False
 
-    def _pick(
-        self, scores: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
-    ) -> list[int]:
-        probabilities = scores.softmax(-1)  # [n * Q, V]
+    def _pick(self, scores: torch.Tensor, nodes: Sequence[tuple[int, int]]) -> torch.Tensor:
+        probabilities = scores.softmax(-1)  # [M, V]
         tokens = torch.multinomial(probabilities, 1)[:, 0]
-        width = len(outputs.columns)
         drafted = [
-            (slot * width + outputs.columns[node], draft.proposals, node)
-            for slot, draft in enumerate(drafts)
-            if draft.proposals is not None
-            for node in draft.proposals.drawn
+            (index, proposals, node)
+            for index, (row, node) in enumerate(nodes)
+            if (proposals := self.rows[row][1].proposals) is not None and node in proposals.drawn
         ]
         if drafted:
-            index = torch.tensor([row for row, _, _ in drafted], device=tokens.device)
-            nodes = [(proposals, node) for _, proposals, node in drafted]
-            tokens[index] = _decided(probabilities[index], nodes)
-        return tokens.tolist()
+            index = torch.tensor([index for index, _, _ in drafted], device=tokens.device)
+            tokens[index] = _decided(probabilities[index], [(proposals, node) for _, proposals, node in drafted])
+        return tokens
 
 
 class ProposedTokenByToken(TokenByToken):
     """`TokenByToken` for drafts with proposals."""
 
-    def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
-        super().begin(requests, drafts, outputs)
-        self.drafts = drafts
-
-    def _pick(self, request: Request, slot: int, node: int, scores: torch.Tensor) -> int:
+    def _pick(self, row: int, node: int, scores: torch.Tensor) -> int:
         probabilities = scores.softmax(-1)
-        proposals = self.drafts[slot].proposals
+        proposals = self.rows[row][1].proposals
         if proposals is None or node not in proposals.drawn:
             return int(torch.multinomial(probabilities, 1).item())
         return int(_decided(probabilities, [(proposals, node)]).item())

@@ -17,7 +17,7 @@ from lade.core.stats import Clock, CompanionClock, record
 from lade.drafters.factory import References, drafter_for
 from lade.engine.emission import TokenByToken
 from lade.engine.emission_factory import emission_for
-from lade.engine.loop import decode
+from lade.engine.engine import Engine
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
 from lade.engine.result import result_of, returns_cache
@@ -30,6 +30,7 @@ from lade.target.contrast import Contrast
 from lade.target.contrastive import ContrastiveTarget
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
+from lade.target.outputs import Outputs
 
 UNLIMITED = 1 << 30
 GREEDY_INVERSE_TEMPERATURE = 1.3  # greedy decoding has no temperature; this one ranks its drafts best
@@ -79,13 +80,15 @@ class Decoding:
         self.record = Record.asked_by(call.generation_config)
         stream = Stream(streamer, self.requests, call.pad_token)
         self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
+        for request in self.requests:
+            request.emission = self.emission
 
     def run(self) -> Any:
         """Decode. Returns what plain decoding returns."""
         inputs = {name: value for name, value in self.call.model_kwargs.items() if name != "tokenizer"}
         try:
             first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs)
-            decode(self.requests, first, self.target, self.drafter, self.emission)
+            self._decode(first)
             if returns_cache(self.call):
                 self._pad()
         finally:
@@ -99,6 +102,15 @@ class Decoding:
             self.target.export(self.call.cache)
         return result
 
+    def _decode(self, first: Outputs) -> None:
+        engine = Engine(self.target, self.drafter, slots=len(self.requests))
+        engine.adopt(self.requests, first)
+        while engine.step():
+            pass
+        for request in self.requests:
+            if request.error is not None:
+                raise request.error
+
     def _pad(self) -> None:
         """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""
         pad, note = self.call.pad_token, None
@@ -108,7 +120,7 @@ class Decoding:
 
     def _record_stats(self) -> None:
         emitted = sum(request.emitted for request in self.requests)
-        stats = self.clock.stop(len(self.requests), emitted, self.drafter.end())
+        stats = self.clock.stop([request.tally for request in self.requests], emitted, self.drafter.end())
         record(stats, self.settings.debug)
 
 

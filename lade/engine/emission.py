@@ -6,7 +6,7 @@ the text; `TokenByToken` runs every processor once per emitted token. Both emit 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,9 @@ from lade.engine.scores import Record
 from lade.engine.stopping import StopRule
 from lade.engine.stream import Stream
 from lade.engine.text import Text, UnreadText
-from lade.target.model import Outputs
+from lade.target.outputs import Outputs
+
+Rows = Mapping[int, tuple[Request, Draft]]  # row of a forward's outputs -> the request, and its draft
 
 
 class AtOnce:
@@ -27,7 +29,7 @@ class AtOnce:
 
     Args:
         requests: all rows of the call.
-        processors: of `purity.TEXT_BLIND`, applied to [n * Q, V] scores.
+        processors: of `purity.TEXT_BLIND`, applied to [M, V] scores.
         ends: the stop rule.
         noise: for sampling; `None` chooses the most likely token.
     """
@@ -37,52 +39,49 @@ class AtOnce:
     ) -> None:
         self.all = requests
         self.stream, self.processors, self.ends, self.noise = stream, processors, ends, noise
-        self.active: Sequence[Request] = requests
+        self.rows: Rows = {}
 
-    def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
-        self.active, self.outputs = requests, outputs
+    def begin(self, rows: Rows, outputs: Outputs) -> None:
+        self.rows, self.outputs = rows, outputs
         self.stream.begin_step()
-        self.choices = None if self._plain_argmax() else self._choose_all(requests, drafts, outputs)
+        if not self._plain_argmax():
+            self._choose_all(rows, outputs)
 
     def _plain_argmax(self) -> bool:
         return self.noise is None and not self.processors
 
-    def _choose_all(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> list[list[int]]:
-        rows, width, vocabulary = outputs.logits.shape
+    def _choose_all(self, rows: Rows, outputs: Outputs) -> None:
+        nodes = [(row, node) for row, (_, draft) in rows.items() for node in draft.queries]
+        lines = [outputs.lines[row][node] for row, node in nodes]
         device = outputs.logits.device if self.noise is None else self.noise.device
-        scores = outputs.logits.to(device, torch.float32, copy=True).view(rows * width, vocabulary)
+        scores = outputs.of(lines).to(device, torch.float32, copy=True)  # [M, V]
         if self.processors:
-            scores = self.processors(torch.zeros(rows * width, 1, dtype=torch.long, device=scores.device), scores)
-        flat = self._pick(scores, requests, drafts, outputs)
-        return [flat[start : start + width] for start in range(0, rows * width, width)]
+            scores = self.processors(torch.zeros(len(lines), 1, dtype=torch.long, device=device), scores)
+        outputs.choose_ahead(lines, self._pick(scores, nodes))
 
-    def _pick(
-        self, scores: torch.Tensor, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
-    ) -> list[int]:
-        """n * Q tokens from [n * Q, V] scores."""
+    def _pick(self, scores: torch.Tensor, nodes: Sequence[tuple[int, int]]) -> torch.Tensor:
+        """[M] tokens from [M, V] scores after M nodes of rows."""
         if self.noise is None:
-            return scores.argmax(-1).tolist()
+            return scores.argmax(-1)
         self.noise.forget(min(request.emitted for request in self.all if not request.finished))
-        return draw(scores.softmax(-1), self._noise_at(self.noise, requests, drafts, outputs))
+        return draw(scores.softmax(-1), self._noise_at(self.noise, nodes, scores.shape[-1]))
 
-    def _noise_at(
-        self, noise: Noise, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs
-    ) -> torch.Tensor:
-        """[n * Q, V]; a node at depth d takes the noise of the d-th index after the root's."""
-        vocabulary = outputs.logits.shape[-1]
-        rows = []
-        for request, draft in zip(requests, drafts, strict=True):
-            depths = (draft.depths[node] if node < len(draft) else 0 for node in outputs.columns)
-            rows += [noise.at(request.emitted + depth, vocabulary)[request.row] for depth in depths]
-        return torch.stack(rows)
+    def _noise_at(self, noise: Noise, nodes: Sequence[tuple[int, int]], vocabulary: int) -> torch.Tensor:
+        """[M, V]; a node at depth d takes the noise of the d-th index after that of the row's first choice."""
+        found = []
+        for row, node in nodes:
+            request, draft = self.rows[row]
+            depth = draft.depths[node] - draft.depths[draft.queries[0]]
+            found.append(noise.at(request.emitted + depth, vocabulary)[request.row])
+        return torch.stack(found)
 
-    def choose(self, slot: int, node: int) -> int:
-        if self.choices is None:
-            return self.outputs.greedy(slot, node)
-        return checked(self.choices[slot][self.outputs.columns[node]])  # other nodes may have no distribution
+    def choose(self, row: int, node: int) -> int:
+        if self._plain_argmax():
+            return self.outputs.greedy(row, node)
+        return checked(self.outputs.choice(row, node))  # other nodes may have no distribution
 
-    def emit(self, slot: int, token: int) -> bool:
-        request = self.active[slot]
+    def emit(self, row: int, token: int) -> bool:
+        request, _ = self.rows[row]
         request.tokens.append(token)
         request.finished = self.ends(request)
         self.stream.flush()
@@ -114,18 +113,18 @@ class TokenByToken:
         self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
         self.stream, self.ends, self.text = stream, ends, text
         self.noise, self.record = noise, record
-        self.active: Sequence[Request] = requests
+        self.rows: Rows = {}
         record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
 
-    def begin(self, requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
-        self.active, self.outputs = requests, outputs
+    def begin(self, rows: Rows, outputs: Outputs) -> None:
+        self.rows, self.outputs = rows, outputs
         self.stream.begin_step()
         if self.noise is not None:
             self.noise.forget(min(request.emitted for request in self.all if not request.finished))
 
-    def choose(self, slot: int, node: int) -> int:
-        request = self.active[slot]
-        return self._pick(request, slot, node, self._scored(request.row, self.outputs.at(slot, node)))
+    def choose(self, row: int, node: int) -> int:
+        request, _ = self.rows[row]
+        return self._pick(row, node, self._scored(request.row, self.outputs.at(row, node)))
 
     def pad(self, token: int, row: int, logits: torch.Tensor) -> None:
         """Record scores and logits behind a row's end, where plain decoding emits padding.
@@ -147,15 +146,16 @@ class TokenByToken:
             self.record.logits[row].append(logits)
         return scores
 
-    def _pick(self, request: Request, slot: int, node: int, scores: torch.Tensor) -> int:
-        """A token from [1, V] scores."""
+    def _pick(self, row: int, node: int, scores: torch.Tensor) -> int:
+        """A token from [1, V] scores after a node of a row."""
         if self.noise is None:
             return int(scores.argmax(-1).item())
+        request, _ = self.rows[row]
         noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype).narrow(0, request.row, 1)
         return choose(scores.softmax(-1), noise)[0]
 
-    def emit(self, slot: int, token: int) -> bool:
-        request = self.active[slot]
+    def emit(self, row: int, token: int) -> bool:
+        request, _ = self.rows[row]
         request.tokens.append(token)
         self.text.append(request.row, token)
         request.finished = self.ends(request)

@@ -12,7 +12,7 @@ import torch
 
 from lade.core.request import Request
 from lade.core.tree import Draft, TreeBuilder
-from lade.engine.loop import Target, retire
+from lade.engine.engine import Target, retired
 
 CHAIN = 512  # most tokens per row in one forward: bounds the memory of masks and logits
 
@@ -33,11 +33,11 @@ def pad_ended_rows(
         Request(request.row, request.tokens[-1:], 1, longest - request.emitted, request.emitted == longest)
         for request in requests
     ]
-    active = retire(tails)
+    active = retired(tails)
     with target.clock.uncounted():
         while active:
             _pad(active, target, pad, note)
-            active = retire(active)
+            active = retired(active)
 
 
 def _pad(active: Sequence[Request], target: Target, pad: int, note: Callable[[int, torch.Tensor], None] | None) -> None:

@@ -15,7 +15,8 @@ from transformers import DynamicCache
 from lade.core.tree import Draft
 from lade.target.call import Call
 from lade.target.contrast import Contrast, contrasted
-from lade.target.model import HFTarget, Outputs
+from lade.target.model import HFTarget
+from lade.target.outputs import Outputs
 
 
 class ContrastiveTarget:

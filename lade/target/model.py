@@ -1,14 +1,13 @@
 """A causal language model of transformers as the decode loop uses it: prefill, forwards of drafts, kept paths.
 
 Knows the forward of transformers; nothing of drafting or choosing tokens. A slot is one sequence, wherever its keys and
-values are stored. n rows of a forward, T nodes (padded), Q queried nodes, V vocabulary, k tokens of a top-k.
+values are stored. n rows of a forward, T nodes (padded), Q queried nodes, V vocabulary.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -17,80 +16,14 @@ import torch
 from transformers import DynamicCache
 
 from lade.core.stats import Clock
-from lade.core.topk import likeliest
 from lade.core.tree import Draft, ancestor_matrix
 from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
-from lade.memory.recycle import TOP
 from lade.target.cache import TreeCache
 from lade.target.masks import Block, DenseMasks, MaskKind
+from lade.target.outputs import Outputs
 
 UNLIMITED = 1 << 30
-
-TopK = tuple[list[list[list[int]]], list[list[list[float]]]]  # [n][Q][k] tokens, and their probabilities
-
-
-@dataclass(eq=False)
-class Outputs:
-    """Logits of the queried nodes, with argmax and top-k computed once, on first use. For one thread.
-
-    Attributes:
-        logits: [n, Q, V], raw, in the model's precision.
-        columns: node -> its index on the Q axis, the same for all rows.
-        inverse_temperature: of the probabilities that `top` returns.
-        vocabulary: `top` returns ids below this one; `None` for all.
-    """
-
-    logits: torch.Tensor
-    columns: dict[int, int]
-    inverse_temperature: float = 1.0
-    vocabulary: int | None = None
-    _floats: torch.Tensor | None = field(default=None, init=False, repr=False)
-    _greedy: list[list[int]] | None = field(default=None, init=False, repr=False)
-    _top: TopK | None = field(default=None, init=False, repr=False)
-
-    def at(self, slot: int, node: int) -> torch.Tensor:
-        """[1, V] raw logits after one node."""
-        return self.logits[slot : slot + 1, self.columns[node]]
-
-    def greedy(self, slot: int, node: int) -> int:
-        """The most likely token after one node."""
-        if self._greedy is None:
-            self._greedy = self._argmax()
-        return self._greedy[slot][self.columns[node]]
-
-    def nan_rows(self, slots: Sequence[int]) -> list[int]:
-        """Those of the slots whose logits after the root contain NaN."""
-        found = self.logits[:, self.columns[0]].amax(-1).isnan().tolist()  # the largest is NaN where one is
-        return [slot for slot in slots if found[slot]]
-
-    def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
-        """The `TOP` most likely tokens after one node and their probabilities, likeliest first."""
-        if self._top is None:
-            self._top = self._top_k()
-        tokens, probabilities = self._top
-        column = self.columns[node]
-        return tokens[slot][column], probabilities[slot][column]
-
-    def _float32(self) -> torch.Tensor:
-        """[n, Q, V]"""
-        if self._floats is None:
-            self._floats = self.logits.float()
-        return self._floats
-
-    def _top_k(self) -> TopK:
-        """Of every queried node; nothing else of the logits is copied to the host."""
-        logits = self._float32()[..., : self.vocabulary]
-        rows, queried, size = logits.shape
-        tokens, probabilities = likeliest(logits.reshape(-1, size), min(TOP, size), self.inverse_temperature)
-        return tokens.view(rows, queried, -1).tolist(), probabilities.view(rows, queried, -1).tolist()
-
-    def _argmax(self) -> list[list[int]]:
-        """[n][Q], in one copy to the host; ties are broken in float32, as in plain decoding."""
-        if self.logits.device.type == "cpu":
-            return self._float32().numpy().argmax(-1).tolist()  # a tenth of torch's time, the same first maximum
-        logits = self._float32() if self.logits.dtype == torch.float64 else self.logits
-        return logits.argmax(-1).tolist()
 
 
 class HFTarget:
@@ -125,6 +58,7 @@ class HFTarget:
         self.kinds = kinds
         self.position_limit = position_limit
         self.clock = clock
+        self.packed = False
         self.positions: list[int] = []
         self.order: list[int] = []
         self.slices_logits = model._supports_logits_to_keep()
@@ -156,7 +90,7 @@ class HFTarget:
             padding = None if bool(padding.all()) else padding.to(self.device, torch.bool, copy=True)
         eager = self.model.config.get_text_config(decoder=True)._attn_implementation == "eager"
         self.masks = DenseMasks(self.kinds, self.cache, padding, self.model.dtype, self.device, always=eager)
-        return Outputs(logits, {0: 0})
+        return Outputs(logits[:, 0], [{0: row} for row in range(rows)])
 
     def depth_limit(self, slot: int, remaining: int) -> int:
         """The largest depth of a draft: within the tokens that remain, and within the model's positions."""
@@ -186,8 +120,8 @@ class HFTarget:
             logits = self.model(**inputs).logits
         if some and not self.slices_logits:
             logits = logits[:, queries]
-        columns = {node: column for column, node in enumerate(queries)}
-        return Outputs(logits, columns, self.inverse_temperature, self.vocabulary)
+        lines = [{node: first + column for column, node in enumerate(queries)} for first in _starts(drafts, queries)]
+        return Outputs(logits.flatten(0, 1), lines, self.inverse_temperature, self.vocabulary)
 
     def discard(self, slots: Sequence[int]) -> None:
         """Clear the keys and values that the last forward wrote in these slots, since a masked NaN spreads."""
@@ -257,6 +191,11 @@ class HFTarget:
     def export(self, stock: DynamicCache) -> None:
         """Write the rows into a cache of transformers, in the order of the slots."""
         self.cache.export(stock, sorted(range(len(self.order)), key=self.order.__getitem__))
+
+
+def _starts(drafts: Sequence[Draft], queries: Sequence[int]) -> range:
+    """The line of each row's first queried node."""
+    return range(0, len(drafts) * len(queries), len(queries))
 
 
 @lru_cache(maxsize=64)

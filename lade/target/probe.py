@@ -24,7 +24,8 @@ from lade.facts.vocabulary import readable
 from lade.target.cache import TreeCache
 from lade.target.growth import prefill_texts
 from lade.target.masks import MaskKind
-from lade.target.model import HFTarget, Outputs
+from lade.target.model import HFTarget
+from lade.target.outputs import Outputs
 from lade.target.patches import patches_of
 
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens

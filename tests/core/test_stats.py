@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 import lade
 from lade.core import stats as stats_module
 from lade.core.stats import Clock, GenerationStats, record
+from lade.core.tally import Tally
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 40}
@@ -129,8 +130,9 @@ def test_clock_counts_rows_of_a_forward() -> None:
     for tokens, rows, width in ((30, 3, 12), (10, 2, 5), (15, 3, 5)):
         with clock.forward(tokens, rows, width):
             pass
-    clock.tallies[1].accepted.update({"ngram": 2})
-    stats = clock.stop(rows=3, new_tokens=10, decisions={"as before": 3})
+    tallies = [Tally(), Tally(), Tally()]
+    tallies[1].accepted.update({"ngram": 2})
+    stats = clock.stop(tallies, new_tokens=10, decisions={"as before": 3})
     assert (stats.steps, stats.forward_tokens, stats.accepted) == (8, 55, {"ngram": 2})
     assert (stats.widths, stats.decisions) == ({5: 2, 12: 1}, {"as before": 3})
     assert stats.host_seconds >= 0

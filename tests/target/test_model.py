@@ -142,7 +142,7 @@ def test_logits_of_the_questions_only(name: str) -> None:
         outputs = target.forward([0, 1], [builder.build(), TreeBuilder(5).build()])
     assert seen == [(2, 3)]
     assert outputs.logits.shape == (2, 3, VOCAB)
-    assert outputs.columns == {0: 0, 2: 1, 4: 2}
+    assert outputs.lines == [{0: 0, 2: 1, 4: 2}, {0: 3, 2: 4, 4: 5}]
 
 
 @pytest.mark.parametrize(("tokens", "device", "entered"), [(1, "cuda", 1), (2, "cuda", 0), (1, "cpu", 0)])

@@ -1,4 +1,4 @@
-"""The loop, with a model that is a table: every row gets the text that one token at a time would give."""
+"""The engine, with a model that is a table: every request gets the text that one token at a time would give."""
 
 import random
 from collections.abc import Sequence
@@ -15,11 +15,12 @@ from lade.core.tally import together
 from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.jacobi import JacobiDrafter
 from lade.engine.emission import AtOnce
-from lade.engine.loop import decode, retire
+from lade.engine.engine import Engine, retired
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
 
 VOCABULARY = 5
+PROMPT_TOKENS = 4  # in one forward
 
 
 class Table:
@@ -61,8 +62,8 @@ def root_path(draft: Draft, node: int) -> list[int]:
     return [0] if node == 0 else [*root_path(draft, draft.parents[node]), node]
 
 
-def accepted(clock: Clock) -> int:
-    return sum(together(clock.tallies.values()).accepted.values())
+def accepted(requests: Sequence[Request]) -> int:
+    return sum(together(request.tally for request in requests).accepted.values())
 
 
 def path_tokens(draft: Draft, path: Sequence[int]) -> list[int]:
@@ -70,32 +71,53 @@ def path_tokens(draft: Draft, path: Sequence[int]) -> list[int]:
 
 
 class Target:
-    """Rows of cached texts, which the loop must keep together with their requests."""
+    """Slots of cached texts, which the engine must keep together with their requests.
 
-    def __init__(self, table: Table, prompts: Sequence[Sequence[int]]) -> None:
-        self.table, self.clock, self.vocabulary = table, Clock(), VOCABULARY
-        self.texts = [list(prompt) for prompt in prompts]
+    Args:
+        prompts: those of the slots that are open from the start.
+        packed: whether it takes all requests of a step in one forward.
+        most: nodes of a draft.
+    """
+
+    def __init__(
+        self, table: Table, prompts: Sequence[Sequence[int]], packed: bool = True, most: int = 1 << 30
+    ) -> None:
+        self.table, self.clock, self.vocabulary, self.packed, self.most = table, Clock(), VOCABULARY, packed, most
+        self.texts: dict[int, list[int]] = {slot: list(prompt) for slot, prompt in enumerate(prompts)}
+        self.prompts = {slot: len(prompt) for slot, prompt in enumerate(prompts)}
         self.drafts: Sequence[Draft] = []
         self.widths: list[int] = []
 
     def first(self) -> Outputs:
         """After the prefill: the last prompt token as a draft of its own, which is cached already."""
-        drafts = [TreeBuilder(text[-1]).build() for text in self.texts]
-        return Outputs(self.table, [text[:-1] for text in self.texts], drafts)
+        drafts = [TreeBuilder(text[-1]).build() for text in self.texts.values()]
+        return Outputs(self.table, [text[:-1] for text in self.texts.values()], drafts)
+
+    def open(self, slot: int, tokens: int, most: int) -> None:
+        assert slot not in self.texts
+        assert tokens < most
+        self.texts[slot], self.prompts[slot] = [], tokens
+
+    def close(self, slot: int) -> None:
+        del self.texts[slot]
 
     def depth_limit(self, slot: int, remaining: int) -> int:
         return remaining - 1
 
     def max_nodes(self, slots: Sequence[int]) -> int:
-        return 1 << 30
+        return self.most
 
     def discard(self, slots: Sequence[int]) -> None:
         raise AssertionError("no logits were NaN")
 
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         texts = [self.texts[slot] for slot in slots]
-        for text, draft in zip(texts, drafts, strict=True):
-            assert draft.tokens[0] == self.table(text), "a draft stands in another request's slot"
+        reading = [len(text) < self.prompts[slot] for slot, text in zip(slots, texts, strict=True)]
+        assert self.packed or len(slots) == 1 or not any(reading), "unequal trees in one forward"
+        assert sum(len(draft) for draft, reads in zip(drafts, reading, strict=True) if reads) <= PROMPT_TOKENS
+        for text, draft, reads in zip(texts, drafts, reading, strict=True):
+            assert len(draft) <= self.most
+            assert reads or draft.tokens[0] == self.table(text), "a draft stands in another request's slot"
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
             self.drafts = drafts
         self.widths.append(len(drafts))
@@ -120,7 +142,12 @@ def run(
         for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
     ]
     emission = AtOnce(requests, Stream(None, requests, 0), None, HostRule(ends), None)
-    decode(list(requests), target.first(), target, drafter, emission)
+    for request in requests:
+        request.emission = emission
+    engine = Engine(target, drafter, slots=len(requests))
+    engine.adopt(requests, target.first())
+    while engine.step():
+        pass
     return requests, target
 
 
@@ -154,9 +181,9 @@ def test_every_row_as_if_alone(
     plain = [table.write(prompt, limit, ends) for prompt, limit in zip(prompts, limits, strict=True)]
     assert [request.tokens for request in requests] == plain
     assert all(request.finished for request in requests)
-    assert target.texts == [text[:-1] for text in plain]
+    assert list(target.texts.values()) == [text[:-1] for text in plain]
     new = sum(request.emitted for request in requests)
-    assert new == len(requests) + target.clock.steps + accepted(target.clock)
+    assert new == len(requests) + target.clock.steps + accepted(requests)
     assert target.widths == sorted(target.widths, reverse=True)
 
 
@@ -192,7 +219,7 @@ class Knowing:
         self, requests: Sequence[Request], drafts: Sequence[Draft], verdicts: Sequence[Verdict], predictions: Any
     ) -> None:
         for request, verdict in zip(requests, verdicts, strict=True):
-            assert request.tokens[-len(verdict.tokens) :] == verdict.tokens
+            assert request.tokens[len(request.tokens) - len(verdict.tokens) :] == verdict.tokens
         self.verdicts += verdicts
 
 
@@ -217,7 +244,7 @@ def test_steps(depth: int, wrong: int | None, limit: int, steps: int) -> None:
     requests, target = run(table, [[1, 2, 3]], [limit], drafter)
     assert requests[0].tokens == table.write([1, 2, 3], limit, frozenset())
     assert target.clock.steps == steps
-    assert accepted(target.clock) == limit - 1 - steps
+    assert accepted(requests) == limit - 1 - steps
     assert len(drafter.verdicts) == steps
     assert drafter.started == (requests if limit > 1 else [])
 
@@ -230,14 +257,137 @@ def test_rows_leave_when_they_are_done() -> None:
     assert target.widths == [3, 2, 2, 2, 1, 1, 1, 1]
 
 
-# Leaving
+# Joining and leaving
+
+
+class RefusalError(Exception):
+    """What a test's stop rule raises."""
+
+
+class Fussy(HostRule):
+    """Raises at the so many-th token."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(frozenset())
+        self.at = at
+
+    def __call__(self, request: Request) -> bool:
+        if request.emitted == self.at:
+            raise RefusalError
+        return super().__call__(request)
+
+
+def request_of(prompt: Sequence[int], limit: int, rule: HostRule) -> Request:
+    request = Request(0, list(prompt), len(prompt), limit)
+    request.emission = AtOnce([request], Stream(None, [request], 0), None, rule, None)
+    return request
+
+
+ARRIVALS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9),  # prompt
+        st.integers(1, 12),  # limit
+        st.sampled_from(["plain", "end", "cancelled", "error"]),
+        st.integers(0, 3),  # steps before it arrives
+        st.integers(1, 6),  # steps after which it is cancelled, or tokens after which it raises
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=300)
+@given(
+    seed=st.integers(0, 20),
+    arrivals=ARRIVALS,
+    slots=st.integers(1, 4),
+    packed=st.booleans(),
+    depth=st.integers(0, 4),
+    wrong=st.sampled_from([None, 0, 1]),
+)
+def test_neighbours_do_not_matter(
+    seed: int, arrivals: list[Any], slots: int, packed: bool, depth: int, wrong: int | None
+) -> None:
+    """Whoever joins, waits, is cancelled or raises beside it: a request's text is that of the request alone."""
+    table = Table(seed)
+    target = Target(table, [], packed, most=7)
+    engine = Engine(target, Knowing(table, depth, wrong), slots, PROMPT_TOKENS)
+    requests, cancels = [], list[tuple[int, Request]]()
+    ends = frozenset({seed % VOCABULARY})
+    for prompt, limit, kind, wait, when in arrivals:
+        for _ in range(wait):
+            step(engine, cancels)
+        rule = {"end": HostRule(ends), "error": Fussy(when)}.get(kind, HostRule(frozenset()))
+        requests.append(request_of(prompt, limit, rule))
+        engine.submit(requests[-1])
+        if kind == "cancelled":
+            cancels.append((when, requests[-1]))
+    while step(engine, cancels):
+        pass
+    assert not target.texts
+    assert all(request.finished for request in requests)
+    for request, (prompt, limit, kind, _, when) in zip(requests, arrivals, strict=True):
+        whole = table.write(prompt, limit, ends if kind == "end" else frozenset())
+        if kind == "cancelled":
+            assert request.tokens == whole[: len(request.tokens)]
+        elif kind == "error" and when <= limit:
+            assert isinstance(request.error, RefusalError)
+            assert request.tokens == whole[: len(prompt) + when]
+        else:
+            assert request.error is None
+            assert request.tokens == whole
+
+
+def step(engine: Engine, cancels: list[tuple[int, Request]]) -> bool:
+    left = engine.step()
+    cancels[:] = [(when - 1, request) for when, request in cancels]
+    for when, request in cancels:
+        if when == 0:
+            engine.cancel(request)
+    return left
+
+
+def test_a_closed_engine() -> None:
+    table = Table(0)
+    target = Target(table, [])
+    engine = Engine(target, Knowing(table, 2), slots=1)
+    requests = [request_of([1, 2], 9, HostRule(frozenset())) for _ in range(2)]
+    for request in requests:
+        engine.submit(request)
+    engine.step()
+    engine.close()
+    engine.close()
+    assert all(request.finished for request in requests)
+    assert not target.texts
+    with pytest.raises(RuntimeError, match="must be open to take a request, got a closed one"):
+        engine.submit(requests[0])
+    with pytest.raises(RuntimeError, match="must be open to step, got a closed one"):
+        engine.step()
+
+
+def test_one_thread_steps() -> None:
+    table = Table(0)
+    target = Target(table, [])
+    engine = Engine(target, Knowing(table, 2), slots=1)
+    forward, raised = target.forward, list[str]()
+
+    def meanwhile(*args: Any) -> Outputs:
+        with pytest.raises(RuntimeError, match="by one thread at a time") as error:
+            engine.step()
+        raised.append(str(error.value))
+        return forward(*args)
+
+    target.forward = meanwhile  # type: ignore[method-assign]
+    engine.submit(request_of([1], 1, HostRule(frozenset())))
+    assert not engine.step()
+    assert len(raised) == 1
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8))
 def test_the_requests_that_go_on_stay(finished: list[bool]) -> None:
     """At most one request per finished one changes its place."""
     requests = [Request(row, [row], 1, 9, finished=done) for row, done in enumerate(finished)]
-    active = retire(requests)
+    active = retired(requests)
     assert sorted(request.row for request in active) == [row for row, done in enumerate(finished) if not done]
     assert sum(request.row != row for row, request in enumerate(active)) <= sum(finished)
     assert [request.row for request in requests] == list(range(len(requests)))

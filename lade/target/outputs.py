@@ -1,0 +1,159 @@
+"""What a forward of drafts computed: the logits of the queried nodes, and what the host reads of them.
+
+From an accelerator the host reads once per forward: choices, greedy tokens and top-k come back in one copy. Knows
+drafts as rows and nodes, no model. M queried nodes of all rows (the lines), V vocabulary, k tokens of a top-k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from lade.core.topk import likeliest
+from lade.memory.recycle import TOP
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the host has of a forward, by line; `None`: not read yet."""
+
+    greedy: list[int] | None = None
+    nan: list[bool] | None = None
+    tokens: list[list[int]] | None = None
+    probabilities: list[list[float]] | None = None
+
+
+@dataclass(eq=False)
+class Outputs:
+    """Logits of the queried nodes; argmax and top-k are computed once, on first use. For one thread.
+
+    Attributes:
+        logits: [M, V], raw, in the model's precision.
+        lines: per row of the forward: node -> its line in the logits.
+        inverse_temperature: of the probabilities that `top` returns.
+        vocabulary: `top` returns ids below this one; `None` for all.
+    """
+
+    logits: torch.Tensor
+    lines: Sequence[Mapping[int, int]]
+    inverse_temperature: float = 1.0
+    vocabulary: int | None = None
+    _floats: torch.Tensor | None = field(default=None, init=False, repr=False)
+    _read: _Read = field(default_factory=_Read, init=False, repr=False)
+    _chosen: list[tuple[Sequence[int], torch.Tensor]] = field(default_factory=list, init=False, repr=False)
+    _choices: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # by line
+
+    def at(self, row: int, node: int) -> torch.Tensor:
+        """[1, V] raw logits after one node."""
+        return self.logits.narrow(0, self.lines[row][node], 1)
+
+    def of(self, lines: Sequence[int]) -> torch.Tensor:
+        """[len(lines), V] raw logits of ascending lines."""
+        first = lines[0]
+        if lines[-1] - first + 1 == len(lines):
+            return self.logits.narrow(0, first, len(lines))
+        return self.logits[list(lines)]
+
+    def choose_ahead(self, lines: Sequence[int], tokens: torch.Tensor) -> None:
+        """Hand in the tokens chosen after some lines, on the device; the host gets them with everything else."""
+        self._chosen.append((lines, tokens))
+
+    def choice(self, row: int, node: int) -> int:
+        """The token that was chosen ahead after one node."""
+        if self._chosen:
+            self._fetch_choices()
+        return self._choices[self.lines[row][node]]
+
+    def greedy(self, row: int, node: int) -> int:
+        """The most likely token after one node."""
+        greedy = self._read.greedy
+        if greedy is None:
+            self._fetch_greedy()
+            greedy = self._read.greedy
+            assert greedy is not None
+        return greedy[self.lines[row][node]]
+
+    def nan_rows(self, rows: Sequence[int]) -> list[int]:
+        """Those of the rows whose logits after the root contain NaN."""
+        lines = [self.lines[row][0] for row in rows]
+        if self._on_host:
+            found = self.of(lines).amax(-1).isnan().tolist()  # the largest is NaN where one is
+        else:
+            self._fetch()
+            assert self._read.nan is not None
+            found = [self._read.nan[line] for line in lines]
+        return [row for row, nan in zip(rows, found, strict=True) if nan]
+
+    def top(self, row: int, node: int) -> tuple[list[int], list[float]]:
+        """The `TOP` most likely tokens after one node and their probabilities, likeliest first."""
+        if self._read.tokens is None:
+            self._fetch_top()
+        tokens, probabilities = self._read.tokens, self._read.probabilities
+        assert tokens is not None
+        assert probabilities is not None
+        line = self.lines[row][node]
+        return tokens[line], probabilities[line]
+
+    @property
+    def _on_host(self) -> bool:
+        return self.logits.device.type == "cpu"
+
+    def _float32(self) -> torch.Tensor:
+        """[M, V]"""
+        if self._floats is None:
+            self._floats = self.logits.float()
+        return self._floats
+
+    def _fetch_greedy(self) -> None:
+        if self._on_host:  # numpy takes a tenth of torch's time; the same first maximum
+            self._read.greedy = self._float32().numpy().argmax(-1).tolist()
+        else:
+            self._fetch()
+
+    def _fetch_top(self) -> None:
+        if self._on_host:
+            tokens, probabilities = self._top_k()
+            self._read.tokens, self._read.probabilities = tokens.tolist(), probabilities.tolist()
+        else:
+            self._fetch()
+
+    def _fetch_choices(self) -> None:
+        if not self._on_host:
+            self._fetch()
+            return
+        for lines, tokens in self._chosen:
+            self._choices.update(zip(lines, tokens.tolist(), strict=True))
+        self._chosen.clear()
+
+    def _top_k(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """[M, k] tokens and probabilities; nothing else of the logits is copied to the host."""
+        logits = self._float32()[:, : self.vocabulary]
+        return likeliest(logits, min(TOP, logits.shape[-1]), self.inverse_temperature)
+
+    def _argmax(self) -> torch.Tensor:
+        """[M]; ties are broken in float32, as in plain decoding."""
+        logits = self._float32() if self.logits.dtype == torch.float64 else self.logits
+        return logits.argmax(-1)
+
+    def _fetch(self) -> None:
+        """Everything that the host may ask for, in one copy of integers."""
+        greedy, (tokens, probabilities) = self._argmax(), self._top_k()
+        nan = self.logits.gather(1, greedy[:, None])[:, 0].isnan()  # NaN counts as the largest
+        bits = probabilities.float().view(torch.int32)
+        columns = [greedy[:, None], nan[:, None], tokens, bits]
+        flat = torch.cat([column.to(torch.int32) for column in columns], dim=1).flatten()
+        chosen = [tokens.flatten().to(torch.int32) for _, tokens in self._chosen]
+        host = torch.cat([flat, *chosen]).cpu()
+        table, rest = host[: flat.numel()].view(len(greedy), -1), host[flat.numel() :].tolist()
+        k = tokens.shape[1]
+        self._read = _Read(
+            table[:, 0].tolist(),
+            table[:, 1].bool().tolist(),
+            table[:, 2 : 2 + k].tolist(),
+            table[:, 2 + k :].contiguous().view(torch.float32).tolist(),
+        )
+        lines = [line for some, _ in self._chosen for line in some]
+        self._choices = dict(zip(lines, rest, strict=True))
+        self._chosen.clear()
