@@ -17,7 +17,7 @@ from lade.core.stats import Clock, CompanionClock, record
 from lade.drafters.factory import References, drafter_for
 from lade.engine.emission import TokenByToken
 from lade.engine.emission_factory import emission_for
-from lade.engine.engine import Engine
+from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
 from lade.engine.result import result_of, returns_cache
@@ -103,9 +103,9 @@ class Decoding:
         return result
 
     def _decode(self, first: Outputs) -> None:
-        engine = Engine(self.target, self.drafter, slots=len(self.requests))
-        engine.adopt(self.requests, first)
-        while engine.step():
+        loop = DecodeLoop(self.target, self.drafter, slots=len(self.requests))
+        loop.adopt(self.requests, first)
+        while loop.step():
             pass
         for request in self.requests:
             if request.error is not None:

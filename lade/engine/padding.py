@@ -12,7 +12,7 @@ import torch
 
 from lade.core.request import Request
 from lade.core.tree import Draft, TreeBuilder
-from lade.engine.engine import Target, retired
+from lade.engine.loop import Target, retired
 
 CHAIN = 512  # most tokens per row in one forward: bounds the memory of masks and logits
 

@@ -46,23 +46,24 @@ def warn(call: Call, reason: str) -> None:
     warnings.warn(f"lade decodes plainly: {reason}", FallbackWarning, stacklevel=4)
 
 
-def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None]) -> str | None:
+def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None], rows: int) -> str | None:
     """The first reason why this call must decode plainly, or `None`.
 
     Args:
         refusal: model, rows -> why its family cannot decode draft trees, or `None`.
+        rows: the most sequences of a forward.
     """
     checks: tuple[Callable[[Call], str | None], ...] = (
         _mode,
         _processes,
         _sampling,
         _loop,
-        lambda call: refusal(call.model, call.input_ids.shape[0]),
+        lambda call: refusal(call.model, rows),
         _attention,
         _cache,
         _inputs,
         _rope,
-        _temperature,
+        lambda call: _temperature(call, rows),
         _batch,
     )
     return next((reason for check in checks if (reason := check(call))), None)
@@ -172,9 +173,9 @@ def _rope(call: Call) -> str | None:
     return None
 
 
-def _temperature(call: Call) -> str | None:
+def _temperature(call: Call, rows: int) -> str | None:
     """Rows accept unequal numbers of tokens, so one forward holds tokens of different positions."""
-    rows, width = call.input_ids.shape
+    width = call.input_ids.shape[1] if rows == call.input_ids.shape[0] else 0  # else others may be at their start
     cache = call.model_kwargs.get("past_key_values")
     longest = generated_length(call) + (0 if cache is None else cache.get_seq_length())
     if rows > 1 and temperature.changes(call.text_config, width, longest - 2):

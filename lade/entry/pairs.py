@@ -53,7 +53,7 @@ def reason_for_plain(draft: Any, call: Call) -> str | None:
     config = text_config(model)
     inputs = {"attention_mask": call.model_kwargs.get("attention_mask"), "past_key_values": DynamicCache(config=config)}
     own = Call(model, call.input_ids, call.processors, call.criteria, call.generation_config, False, inputs)
-    reason = fallback.reason_for_plain(own, refusal)
+    reason = fallback.reason_for_plain(own, refusal, call.input_ids.shape[0])
     if reason is None:
         reason = probed_reason(model, layer_kinds(config), position_limit(config))
     return None if reason is None else f"the draft model cannot draft: {reason}"

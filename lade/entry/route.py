@@ -55,7 +55,7 @@ def route_call(
     call = Call(*arguments, synced_gpus or False, model_kwargs)
     references = _references(call, options)
     amateur = None if options.contrast is None else _contrasting(call, options.contrast)
-    reason = None if amateur is not None else _reason_for_plain(call)
+    reason = None if amateur is not None else reason_for_plain(call)
     if reason is None and options.method is not None:
         reason = options.method.reason(call)
     if reason is not None:
@@ -77,18 +77,23 @@ def _references(call: Call, options: Options) -> References | None:
 
 def _contrasting(call: Call, contrast: Contrast) -> Amateur:
     """The amateur's part of a call; ValueError where one of the models cannot decode draft trees."""
-    reason, name = _reason_for_plain(call), "the model"
+    reason, name = reason_for_plain(call), "the model"
     amateur = amateur_call(call, contrast) if reason is None else call
     if reason is None:
-        reason, name = _reason_for_plain(amateur), "the amateur"
+        reason, name = reason_for_plain(amateur), "the amateur"
     if reason is not None:
         raise ValueError(f"contrast must be None for this call, because of {name}: {reason}")
     check_positions(amateur)
     return Amateur(amateur, contrast)
 
 
-def _reason_for_plain(call: Call) -> str | None:
-    reason = fallback.reason_for_plain(call, refusal)
+def reason_for_plain(call: Call, rows: int | None = None) -> str | None:
+    """Why a call must decode plainly, or `None`.
+
+    Args:
+        rows: the most sequences of a forward; those of the call if not given.
+    """
+    reason = fallback.reason_for_plain(call, refusal, call.input_ids.shape[0] if rows is None else rows)
     if reason is not None:
         return reason
     text_config = call.text_config

@@ -209,7 +209,7 @@ def test_sampling_where_draws_are_not_known(sampled: bool, reason: str | None) -
     config.is_assistant = False
     inputs = {"past_key_values": DynamicCache(config=model.config)}
     call = Call(model, ids, [], [], config, False, inputs)
-    found = fallback.reason_for_plain(call, lambda model, rows: None)
+    found = fallback.reason_for_plain(call, lambda model, rows: None, call.input_ids.shape[0])
     assert found is None if reason is None else (found or "").startswith(reason)
 
 

@@ -1,4 +1,4 @@
-"""The engine: requests come and go, and each step moves all active ones on by one forward.
+"""The decode loop: requests come and go, and each step moves all active ones on by one forward.
 
 A step admits requests, drafts, computes one forward, verifies and emits, keeps the accepted paths, learns, and retires
 requests that have finished. Knows no drafting method, no model and no sampling.
@@ -73,7 +73,7 @@ class Target(Protocol):
         ...
 
 
-class Engine:
+class DecodeLoop:
     """Decodes requests, which may join and leave between any two steps.
 
     `submit` and `cancel` may be called by any thread, `step` and `close` by one thread at a time.
@@ -113,7 +113,7 @@ class Engine:
         """Take requests whose prompts are in their slots.
 
         Args:
-            requests: all that this engine decodes; their slots stay open at their ends.
+            requests: all that this loop decodes; their slots stay open at their ends.
             first: the logits after each prompt, as node 0.
         """
         verify(requests, roots(requests), first)

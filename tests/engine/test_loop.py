@@ -1,4 +1,4 @@
-"""The engine, with a model that is a table: every request gets the text that one token at a time would give."""
+"""The decode loop, with a model that is a table: every request gets the text that one token at a time would give."""
 
 import random
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from lade.core.tally import together
 from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.jacobi import JacobiDrafter
 from lade.engine.emission import AtOnce
-from lade.engine.engine import Engine, retired
+from lade.engine.loop import DecodeLoop, retired
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
 
@@ -71,7 +71,7 @@ def path_tokens(draft: Draft, path: Sequence[int]) -> list[int]:
 
 
 class Target:
-    """Slots of cached texts, which the engine must keep together with their requests.
+    """Slots of cached texts, which the loop must keep together with their requests.
 
     Args:
         prompts: those of the slots that are open from the start.
@@ -144,9 +144,9 @@ def run(
     emission = AtOnce(requests, Stream(None, requests, 0), None, HostRule(ends), None)
     for request in requests:
         request.emission = emission
-    engine = Engine(target, drafter, slots=len(requests))
-    engine.adopt(requests, target.first())
-    while engine.step():
+    loop = DecodeLoop(target, drafter, slots=len(requests))
+    loop.adopt(requests, target.first())
+    while loop.step():
         pass
     return requests, target
 
@@ -311,18 +311,18 @@ def test_neighbours_do_not_matter(
     """Whoever joins, waits, is cancelled or raises beside it: a request's text is that of the request alone."""
     table = Table(seed)
     target = Target(table, [], packed, most=7)
-    engine = Engine(target, Knowing(table, depth, wrong), slots, PROMPT_TOKENS)
+    loop = DecodeLoop(target, Knowing(table, depth, wrong), slots, PROMPT_TOKENS)
     requests, cancels = [], list[tuple[int, Request]]()
     ends = frozenset({seed % VOCABULARY})
     for prompt, limit, kind, wait, when in arrivals:
         for _ in range(wait):
-            step(engine, cancels)
+            step(loop, cancels)
         rule = {"end": HostRule(ends), "error": Fussy(when)}.get(kind, HostRule(frozenset()))
         requests.append(request_of(prompt, limit, rule))
-        engine.submit(requests[-1])
+        loop.submit(requests[-1])
         if kind == "cancelled":
             cancels.append((when, requests[-1]))
-    while step(engine, cancels):
+    while step(loop, cancels):
         pass
     assert not target.texts
     assert all(request.finished for request in requests)
@@ -338,48 +338,48 @@ def test_neighbours_do_not_matter(
             assert request.tokens == whole
 
 
-def step(engine: Engine, cancels: list[tuple[int, Request]]) -> bool:
-    left = engine.step()
+def step(loop: DecodeLoop, cancels: list[tuple[int, Request]]) -> bool:
+    left = loop.step()
     cancels[:] = [(when - 1, request) for when, request in cancels]
     for when, request in cancels:
         if when == 0:
-            engine.cancel(request)
+            loop.cancel(request)
     return left
 
 
-def test_a_closed_engine() -> None:
+def test_a_closed_loop() -> None:
     table = Table(0)
     target = Target(table, [])
-    engine = Engine(target, Knowing(table, 2), slots=1)
+    loop = DecodeLoop(target, Knowing(table, 2), slots=1)
     requests = [request_of([1, 2], 9, HostRule(frozenset())) for _ in range(2)]
     for request in requests:
-        engine.submit(request)
-    engine.step()
-    engine.close()
-    engine.close()
+        loop.submit(request)
+    loop.step()
+    loop.close()
+    loop.close()
     assert all(request.finished for request in requests)
     assert not target.texts
     with pytest.raises(RuntimeError, match="must be open to take a request, got a closed one"):
-        engine.submit(requests[0])
+        loop.submit(requests[0])
     with pytest.raises(RuntimeError, match="must be open to step, got a closed one"):
-        engine.step()
+        loop.step()
 
 
 def test_one_thread_steps() -> None:
     table = Table(0)
     target = Target(table, [])
-    engine = Engine(target, Knowing(table, 2), slots=1)
+    loop = DecodeLoop(target, Knowing(table, 2), slots=1)
     forward, raised = target.forward, list[str]()
 
     def meanwhile(*args: Any) -> Outputs:
         with pytest.raises(RuntimeError, match="by one thread at a time") as error:
-            engine.step()
+            loop.step()
         raised.append(str(error.value))
         return forward(*args)
 
     target.forward = meanwhile  # type: ignore[method-assign]
-    engine.submit(request_of([1], 1, HostRule(frozenset())))
-    assert not engine.step()
+    loop.submit(request_of([1], 1, HostRule(frozenset())))
+    assert not loop.step()
     assert len(raised) == 1
 
 
