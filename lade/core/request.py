@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,6 +47,10 @@ class Request:
         max_nodes: the most nodes of its next draft, the root included.
         state: the drafter's, set by `Drafter.start`.
         tally: counts its draft tokens.
+        inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
+        reference: a text that it may repeat.
+        tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
+        on_end: called once, when it has left its slot.
         error: what its processors, stop rules or streamer raised.
     """
 
@@ -61,6 +65,10 @@ class Request:
     max_nodes: int = 1 << 30
     state: Any = None
     tally: Tally = field(default_factory=Tally)
+    inverse_temperature: float = 1.0
+    reference: Sequence[int] | None = None
+    tenant: str | None = None
+    on_end: Callable[[Request], None] | None = None
     error: Exception | None = None
     cancelled: bool = False
 

@@ -73,7 +73,7 @@ class Decoding:
             if method is None
             else method.drafter(call, expert)
         )
-        self.requests = _requests(call)
+        self.requests = requests_of(call)
         sampling = call.generation_config.do_sample
         proposals = sampling and method is not None and not method.likeliest
         self.noise = Noise(len(self.requests), call.input_ids.device) if sampling and not proposals else None
@@ -142,7 +142,7 @@ def _contrastive(expert: HFTarget, amateur: Amateur, clock: Clock) -> Contrastiv
     return ContrastiveTarget(expert, _target(amateur.call, CompanionClock(clock)), amateur.call, amateur.contrast)
 
 
-def _requests(call: Call) -> list[Request]:
+def requests_of(call: Call) -> list[Request]:
     """One request per row, without the padding of its prompt."""
     width = call.input_ids.shape[1]
     limit = int(min(generated_length(call) - width, UNLIMITED))

@@ -155,7 +155,9 @@ class DecodeLoop:
             left = [*self._waiting, *self.active]
             self._waiting.clear()
         for request in left:
-            request.cancelled = request.finished = True
+            request.cancelled = True
+            if request not in self.active:
+                end(request)
         self._retire()
 
     def _admit(self) -> None:
@@ -166,7 +168,7 @@ class DecodeLoop:
             if request is None:
                 return
             if request.cancelled:
-                request.finished = True
+                end(request)
                 continue
             slot = request.slot = self._free.pop()
             self._opened.add(slot)
@@ -267,12 +269,22 @@ class DecodeLoop:
         if not ended:
             return
         for request in ended:
-            request.finished = True
             if request.slot in self._opened:
                 self._opened.remove(request.slot)
                 self.target.close(request.slot)
                 self._free.append(request.slot)
+            end(request)
         self.active = retired(self.active)
+
+
+def end(request: Request) -> None:
+    """Finish a request that has left its slot; what its `on_end` raises is its error, unless it has one."""
+    request.finished = True
+    try:
+        if request.on_end is not None:
+            request.on_end(request)
+    except Exception as error:  # noqa: BLE001 - user code may raise anything; other requests go on
+        request.error = request.error or error
 
 
 def reads(request: Request) -> bool:

@@ -11,11 +11,9 @@ from typing import Any, TypeAlias
 
 import torch
 from transformers import PreTrainedTokenizerBase
-from transformers.generation import StoppingCriteriaList, StopStringCriteria
 from transformers.generation.utils import GenerateOutput
 
 from lade.base.arguments import Streamer, check_model, check_streamer, check_tokenizer
-from lade.base.shown import invalid
 from lade.config.settings import LookaheadConfig
 from lade.engine.method import Method
 from lade.entry.augment import original_sample
@@ -23,6 +21,7 @@ from lade.entry.inputs import check_inputs, check_strategy
 from lade.entry.options import Arguments, Options
 from lade.entry.reference import references_for
 from lade.entry.route import route_call
+from lade.entry.stopstrings import with_stop_strings
 from lade.target.contrast import Contrast
 
 Generated: TypeAlias = torch.LongTensor | GenerateOutput  # what `model.generate` returns
@@ -138,18 +137,5 @@ def generate(
     references = references_for(options.references, given, options.config, model, prompts)
     options = replace(options, references=references)
     custom_generate = _custom_generate(lambda _: options, streamer, tokenizer)
-    stop_strings = generate_kwargs.pop("stop_strings", None)
-    if stop_strings is not None:
-        _check_stop_strings(stop_strings, tokenizer)
-        criteria = StoppingCriteriaList(generate_kwargs.pop("stopping_criteria", None) or [])
-        criteria.append(StopStringCriteria(stop_strings=stop_strings, tokenizer=tokenizer))
-        generate_kwargs["stopping_criteria"] = criteria
+    generate_kwargs = with_stop_strings(generate_kwargs, tokenizer)
     return model.generate(input_ids=input_ids, streamer=streamer, custom_generate=custom_generate, **generate_kwargs)
-
-
-def _check_stop_strings(stop_strings: Any, tokenizer: Any) -> None:
-    texts = [stop_strings] if isinstance(stop_strings, str) else stop_strings
-    if not isinstance(texts, list | tuple) or not texts or not all(text and isinstance(text, str) for text in texts):
-        raise invalid("stop_strings", "a text, a list of texts or None", stop_strings)
-    if tokenizer is None:
-        raise ValueError("tokenizer must be the model's tokenizer where stop_strings are given, got None")

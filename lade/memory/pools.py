@@ -63,7 +63,7 @@ def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
     Raises:
         ValueError: names the argument.
     """
-    _check_tenant(tenant)
+    check_tenant(tenant)
     _check_capacity(capacity)
     with _lock:
         tenants = _pools.setdefault(unwrapped(model), {})
@@ -90,7 +90,7 @@ def drop_pools(model: Any = None, tenant: str | None = None) -> None:
     if model is not None:
         check_model("model", model)
     if tenant is not None:
-        _check_tenant(tenant)
+        check_tenant(tenant)
     with _lock:
         models = list(_pools) if model is None else [unwrapped(model)]
         for each in models:
@@ -111,7 +111,7 @@ def save_pool(model: Any, path: str | os.PathLike[str], *, tenant: str = "defaul
     """
     check_model("model", model)
     check_path("path", path)
-    _check_tenant(tenant)
+    check_tenant(tenant)
     with _lock:
         pool = _pools.get(unwrapped(model), {}).get(tenant)
     if pool is None:
@@ -135,7 +135,7 @@ def load_pool(
     """
     check_model("model", model)
     check_path("path", path)
-    _check_tenant(tenant)
+    check_tenant(tenant)
     _check_capacity(capacity)
     contents = _load(Path(path), model)
     pool = shared_pool(model, tenant, capacity)
@@ -160,7 +160,8 @@ def _contents(pool: Pool) -> Contents:
         return Contents(old, young, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration.seen)))
 
 
-def _check_tenant(tenant: str) -> None:
+def check_tenant(tenant: str) -> None:
+    """Strings that are not empty pass."""
     if not isinstance(tenant, str) or not tenant:
         raise invalid("tenant", "a string that is not empty", tenant)
 

@@ -1,0 +1,155 @@
+"""An engine that outlives a call: requests of one model that come and go, with one forward per step for all of them."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from lade.base.arguments import Streamer, check_integer, check_model
+from lade.base.shown import invalid
+from lade.base.wrappers import unwrapped
+from lade.config.settings import LookaheadConfig
+from lade.core.request import Request
+from lade.core.stats import Clock
+from lade.drafters.factory import drafter_for
+from lade.engine.loop import DecodeLoop
+from lade.engine.method import Method
+from lade.entry.options import Arguments
+from lade.entry.route import reason_for_plain
+from lade.entry.submission import Submission, greedy, prepared
+from lade.facts.positions import position_limit
+from lade.target.call import Call
+from lade.target.masks import layer_kinds
+from lade.target.model import HFTarget
+from lade.target.probe import empty_cache
+
+SLOTS = 8
+
+
+class Engine:
+    """Decodes requests of one model that may arrive, be cancelled and finish at any time.
+
+    Every step is one forward for all requests: prompts are read in chunks beside the drafts of the others. The text of
+    a request is that of `model.generate` for this prompt alone, whatever decodes beside it (in float32; in half
+    precision near-ties may fall otherwise). What a request's processors, criteria or streamer raise ends it alone and
+    is its `error`.
+
+    `submit` and `cancel` may be called by any thread; `step`, `run` and `close` belong to one thread.
+
+    Args:
+        model: a transformers causal language model. It must not be changed while the engine is open.
+        config: settings; `None` for the process-wide ones.
+        method: draft with a model instead (`lade.DraftModel`, ...); its drafts are never drawn, so that a seed gives
+            plain decoding's text.
+        slots: the most requests that decode at once, at least 1; further ones wait.
+
+    Raises:
+        ValueError: an argument is wrong, or the model cannot decode draft trees.
+
+    Examples:
+        >>> with lade.Engine(model) as engine:
+        ...     request = engine.submit(input_ids, max_new_tokens=64)
+        ...     while engine.step():
+        ...         pass
+        ...     text = tokenizer.decode(request.tokens)
+    """
+
+    def __init__(
+        self, model: Any, config: LookaheadConfig | None = None, *, method: Method | None = None, slots: int = SLOTS
+    ) -> None:
+        check_model("model", model)
+        check_integer("slots", slots, "an integer of at least 1", lambda value: value >= 1)
+        self.model, self.slots = model, slots
+        options = Arguments(config, method, None, None).options(model)
+        self._config, self._method = options.config, options.method
+        call = prepared(model, torch.zeros(1, 1, dtype=torch.long, device=model.device), max_new_tokens=1)
+        reason = self._reason(call)
+        if reason is not None:
+            raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)
+        whole, text_config = unwrapped(model), call.text_config
+        kinds, limit = layer_kinds(text_config), position_limit(text_config)
+        target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock())
+        self._drafter = (
+            drafter_for(whole, self._config.settled(), packed=target.packed)
+            if self._method is None
+            else self._method.drafter(greedy(call), target)
+        )
+        self._loop = DecodeLoop(target, self._drafter, slots)
+
+    def _reason(self, call: Call) -> str | None:
+        """Why a call cannot be decoded here, or `None`."""
+        reason = reason_for_plain(call, rows=self.slots)
+        return self._method.reason(call) if reason is None and self._method is not None else reason
+
+    def submit(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        seed: int | None = None,
+        streamer: Streamer | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        reference: Any = None,
+        tenant: str | None = None,
+        **generate_kwargs: Any,
+    ) -> Request:
+        """Decode a prompt as soon as a slot is free.
+
+        Args:
+            input_ids: [1, P] token ids.
+            seed: of the request's own generator where it samples: the text is that of `torch.manual_seed(seed)` and
+                `model.generate`. `None` for a random one.
+            streamer: receives the generated tokens, and `end()` when the request ends without an error.
+            tokenizer: the model's; needed with `stop_strings`.
+            reference: a text that the output may repeat, as token ids; for mode "auto".
+            tenant: shares what drafting learned with the requests of this tenant; `None` for the settings' one.
+            generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
+
+        Returns:
+            The request: its `tokens` grow (prompt first) until it has `finished`.
+
+        Raises:
+            ValueError: an argument is wrong; nothing was done.
+            RuntimeError: the engine is closed.
+        """
+        submission = Submission(self.model, self._config, seed, streamer, tokenizer, reference, tenant)
+        call = submission.call(input_ids, generate_kwargs)
+        reason = self._reason(call)
+        if reason is not None:
+            raise ValueError(f"the arguments must let draft trees be decoded, got some that do not: {reason}")
+        request = submission.request(call)
+        self._loop.submit(request)
+        return request
+
+    def step(self) -> bool:
+        """One forward for all requests. Returns whether any request is left.
+
+        Raises:
+            RuntimeError: another thread is in `step`, or the engine is closed.
+        """
+        with torch.no_grad():
+            return self._loop.step()
+
+    def run(self) -> None:
+        """Step until no request is left."""
+        while self.step():
+            pass
+
+    def cancel(self, request: Request) -> None:
+        """End a request before the next step; its tokens so far stay. Nothing happens if it has finished."""
+        self._loop.cancel(request)
+
+    def close(self) -> None:
+        """End all requests and free their memory. A second call does nothing."""
+        self._loop.close()
+        self._drafter.end()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
