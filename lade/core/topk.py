@@ -8,12 +8,14 @@ BLOCK = 64  # neighbouring logits whose maximum is compared in the first pass
 ONE_PASS = 1 << 14  # logits up to which one pass is faster
 
 
-def likeliest(logits: torch.Tensor, k: int, inverse_temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def likeliest(
+    logits: torch.Tensor, k: int, inverse_temperature: float | torch.Tensor = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The `k` largest logits of each row; ties in any order.
 
     Args:
         logits: [R, V].
-        inverse_temperature: multiplies the logits before the softmax.
+        inverse_temperature: multiplies the logits before the softmax; a number, or [R, 1].
 
     Returns:
         [R, k] tokens, likeliest first, and [R, k] probabilities. On a CPU those of a long row are upper bounds: blocks

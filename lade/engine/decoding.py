@@ -65,7 +65,7 @@ class Decoding:
         self.call, self.streamer, self.settings = call, streamer, settings
         self.clock = Clock()
         inverse_temperature = inverse_temperature_of(call)
-        expert = _target(call, self.clock, inverse_temperature)
+        expert = _target(call, self.clock)
         self.target = expert if amateur is None else _contrastive(expert, amateur, self.clock)
         companion = None if amateur is None else amateur.call.model
         self.drafter: Drafter = (
@@ -81,7 +81,7 @@ class Decoding:
         stream = Stream(streamer, self.requests, call.pad_token)
         self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
         for request in self.requests:
-            request.emission = self.emission
+            request.emission, request.inverse_temperature = self.emission, inverse_temperature
 
     def run(self) -> Any:
         """Decode. Returns what plain decoding returns."""
@@ -132,10 +132,10 @@ def inverse_temperature_of(call: Call) -> float:
     return 1.0 / float(warpers[-1].temperature) if warpers else 1.0
 
 
-def _target(call: Call, clock: Clock, inverse_temperature: float = 1.0) -> HFTarget:
+def _target(call: Call, clock: Clock) -> HFTarget:
     config = call.text_config
     cache = TreeCache(call.cache, config)
-    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, inverse_temperature)
+    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock)
 
 
 def _contrastive(expert: HFTarget, amateur: Amateur, clock: Clock) -> ContrastiveTarget:

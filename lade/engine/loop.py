@@ -239,7 +239,7 @@ class DecodeLoop:
         A mask does not hide keys or values that are NaN or infinite, so one such token makes all logits of its tree
         NaN, and plain decoding might never choose it. Its request gets no drafts any more.
         """
-        outputs = self.target.forward(slots, drafts)
+        outputs = self._computed(requests, slots, drafts)
         drafted = [row for row, draft in enumerate(drafts) if len(draft) > 1 and not reads(requests[row])]
         with_nan = [requests[row] for row in outputs.nan_rows(drafted)] if drafted else []
         if not with_nan:
@@ -251,7 +251,12 @@ class DecodeLoop:
             draft if reads(request) else Draft.alone(request.tokens[-1])
             for request, draft in zip(requests, drafts, strict=True)
         ]
-        return drafts, self.target.forward(slots, drafts)
+        return drafts, self._computed(requests, slots, drafts)
+
+    def _computed(self, requests: Sequence[Request], slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
+        outputs = self.target.forward(slots, drafts)
+        outputs.inverse_temperatures = [request.inverse_temperature for request in requests]
+        return outputs
 
     def _learn(
         self, decoding: Sequence[Request], drafts: Sequence[Draft], verdicts: Sequence[Verdict], outputs: Outputs

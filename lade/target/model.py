@@ -35,7 +35,6 @@ class HFTarget:
         kinds: `layer_kinds` of the model.
         position_limit: number of positions that the model can embed; `None` for no limit.
         clock: counts forwards and their time.
-        inverse_temperature: of the probabilities in `Outputs.top`.
 
     Attributes:
         positions: position of each slot's root.
@@ -49,11 +48,9 @@ class HFTarget:
         kinds: dict[str, MaskKind] | MaskKind,
         position_limit: int | None,
         clock: Clock,
-        inverse_temperature: float = 1.0,
     ) -> None:
         self.model = model
         self.device: torch.device = model.device  # stored, since the model searches its parameters for it
-        self.inverse_temperature = inverse_temperature
         self.cache = cache
         self.kinds = kinds
         self.position_limit = position_limit
@@ -121,7 +118,7 @@ class HFTarget:
         if some and not self.slices_logits:
             logits = logits[:, queries]
         lines = [{node: first + column for column, node in enumerate(queries)} for first in _starts(drafts, queries)]
-        return Outputs(logits.flatten(0, 1), lines, self.inverse_temperature, self.vocabulary)
+        return Outputs(logits.flatten(0, 1), lines, vocabulary=self.vocabulary)
 
     def discard(self, slots: Sequence[int]) -> None:
         """Clear the keys and values that the last forward wrote in these slots, since a masked NaN spreads."""

@@ -32,13 +32,13 @@ class Outputs:
     Attributes:
         logits: [M, V], raw, in the model's precision.
         lines: per row of the forward: node -> its line in the logits.
-        inverse_temperature: of the probabilities that `top` returns.
+        inverse_temperatures: per row, of the probabilities that `top` returns; `None` for 1.
         vocabulary: `top` returns ids below this one; `None` for all.
     """
 
     logits: torch.Tensor
     lines: Sequence[Mapping[int, int]]
-    inverse_temperature: float = 1.0
+    inverse_temperatures: Sequence[float] | None = None
     vocabulary: int | None = None
     _floats: torch.Tensor | None = field(default=None, init=False, repr=False)
     _read: _Read = field(default_factory=_Read, init=False, repr=False)
@@ -130,7 +130,18 @@ class Outputs:
     def _top_k(self) -> tuple[torch.Tensor, torch.Tensor]:
         """[M, k] tokens and probabilities; nothing else of the logits is copied to the host."""
         logits = self._float32()[:, : self.vocabulary]
-        return likeliest(logits, min(TOP, logits.shape[-1]), self.inverse_temperature)
+        return likeliest(logits, min(TOP, logits.shape[-1]), self._inverse_temperature())
+
+    def _inverse_temperature(self) -> float | torch.Tensor:
+        """One for all rows, or [M, 1]."""
+        own = self.inverse_temperatures or (1.0,)
+        if own.count(own[0]) == len(own):
+            return own[0]
+        column = self.logits.new_ones(len(self.logits), 1, dtype=torch.float32)
+        for lines, value in zip(self.lines, own, strict=True):
+            if lines:
+                column[min(lines.values()) : max(lines.values()) + 1] = value
+        return column
 
     def _argmax(self) -> torch.Tensor:
         """[M]; ties are broken in float32, as in plain decoding."""
