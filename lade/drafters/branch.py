@@ -72,17 +72,11 @@ def expand(target: HFTarget, slots: Sequence[int], rows: Sequence[Branch], activ
         [M, V] logits of the frontiers, branch by branch in the order of `active`.
     """
     index = {id(branch): row for row, branch in enumerate(rows)}
-    chosen = [(index[id(branch)], branch) for branch in active]
-    ends = [branch.computed for branch in rows]
-    for row, branch in chosen:
-        ends[row] = len(branch.tree.tokens)
-    # Rows with fewer new nodes compute their last ones again: padding after them might exceed the row's room.
-    nodes = max(len(branch.tree.tokens) - branch.computed for branch in active)
-    spans = [(max(0, end - nodes), end) for end in ends]
-    places = [(row, node - spans[row][0]) for row, branch in chosen for node in branch.frontier]
-    columns = sorted({column for _, column in places})
-    logits = grow(target, slots, [branch.tree for branch in rows], spans, columns)
-    if len(places) == logits.shape[0] * logits.shape[1] and places == sorted(places):
-        return logits.flatten(0, 1)
-    where = {column: index for index, column in enumerate(columns)}
-    return logits[[row for row, _ in places], [where[column] for _, column in places]]
+    spans = [(branch.computed, branch.computed) for branch in rows]
+    queries: list[Sequence[int]] = [()] * len(rows)
+    for branch in active:
+        row = index[id(branch)]
+        spans[row], queries[row] = (branch.computed, len(branch.tree.tokens)), branch.frontier
+    logits, lines = grow(target, slots, [branch.tree for branch in rows], spans, queries)
+    chosen = [lines[index[id(branch)], node] for branch in active for node in branch.frontier]
+    return logits if chosen == list(range(len(logits))) else logits[chosen]

@@ -87,7 +87,8 @@ class Decoding:
         """Decode. Returns what plain decoding returns."""
         inputs = {name: value for name, value in self.call.model_kwargs.items() if name != "tokenizer"}
         try:
-            first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs)
+            most = int(min(generated_length(self.call), UNLIMITED))
+            first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs, most)
             self._decode(first)
             if returns_cache(self.call):
                 self._pad()

@@ -1,6 +1,6 @@
-"""The KV cache of one call: made from a cache of transformers, exported to one at the end.
+"""The KV cache of a target: made from a cache of transformers, exported to one at the end.
 
-`lade.target.layers` holds the layers. Knows transformers' caches, no model.
+`lade.target.layers` holds the layers, `lade.target.store` their slots. Knows transformers' caches, no model.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import torch
 from transformers import cache_utils
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lade.target.layers import LayerGroup, TreeLayer
+from lade.target.layers import Prefix, TreeLayer
+from lade.target.store import LayerGroup
+from lade.target.upload import Upload
 
 DummyLayer = getattr(cache_utils, "DummyLayer", None)  # since transformers 5.15
 
 
 class TreeCache(Cache):
-    """A cache of transformers that appends a token tree to each row and keeps one path of it.
+    """A cache of transformers with slots: a forward appends a token tree to each slot, and one path of it is kept.
 
     Args:
-        template: the cache that plain decoding would use; its layer types and contents are copied.
+        template: the cache that plain decoding would use; its layer types and contents are copied. The contents are
+            the beginning of the first prefill.
         config: the text model's configuration; gives the number of layers where the template has none yet.
 
     Attributes:
@@ -35,23 +38,19 @@ class TreeCache(Cache):
             wanted = len(DynamicCache(config=config).layers)
             stock = [*stock, *(DynamicLayer() for _ in range(wanted - len(stock)))]
         super().__init__(layers=[_adopt(layer) for layer in stock])
-        self.groups: dict[int | None, LayerGroup] = {}
         self.indexed: torch.Tensor | None = None
-
-    def grow_trees(self, rows: int) -> None:
-        """End the prefill: every later forward carries a tree per row."""
         by_window: dict[int | None, list[TreeLayer]] = {}
-        for layer in self.layers:
-            if isinstance(layer, TreeLayer) and layer.is_initialized:
-                by_window.setdefault(layer.window, []).append(layer)
-        self.groups = {window: LayerGroup(layers, rows) for window, layers in by_window.items()}
+        for layer in self.own_layers():
+            by_window.setdefault(layer.window, []).append(layer)
+        self.groups = {window: LayerGroup(layers) for window, layers in by_window.items()}
+
+    def own_layers(self) -> list[TreeLayer]:
+        return [layer for layer in self.layers if isinstance(layer, TreeLayer)]
 
     def group(self, sliding: bool) -> LayerGroup:
         """The group that sizes the masks of sliding (or full) layers, chosen as transformers does."""
-        for layer in self.layers:
-            if isinstance(layer, TreeLayer) and layer.is_sliding == sliding and layer.group is not None:
-                return layer.group
-        return next(iter(self.groups.values()))
+        found = (group for window, group in self.groups.items() if (window is not None) == sliding)
+        return next(found, next(iter(self.groups.values())))
 
     def get_seq_length(self, layer_idx: int = 0) -> Any:
         """Cached tokens. In a forward of trees, for models that add a node's index in the forward to this number: [T]
@@ -60,27 +59,70 @@ class TreeCache(Cache):
         return super().get_seq_length(layer_idx) if self.indexed is None else self.indexed
 
     @property
-    def lengths(self) -> list[int]:
+    def lengths(self) -> dict[int, int]:
+        """Tokens of each slot, padding included."""
         return next(iter(self.groups.values())).lengths
 
-    def prepare(self, rows: int, nodes: int, computed: Sequence[int] | None = None) -> None:
+    def pack(self, packed: bool) -> None:
+        """Whether forwards take the nodes of their rows behind one another (`LayerGroup`); said before any slot."""
         for group in self.groups.values():
-            group.prepare(rows, nodes, computed)
+            group.packed = packed
 
-    def discard(self, rows: Sequence[int]) -> None:
+    # Slots
+
+    def open(self, slots: Sequence[int], tokens: int, most: int | None = None) -> None:
+        """Give new slots memory for so many tokens and some more; `most` bounds what they grow to."""
         for group in self.groups.values():
-            group.discard(rows)
+            group.open(slots, tokens, most)
 
-    def keep(self, paths: Sequence[Sequence[int]]) -> None:
+    def close(self, slot: int) -> None:
+        """Free a slot's memory."""
         for group in self.groups.values():
-            group.keep(paths)
+            group.close(slot)
 
-    def swap(self, one: int, other: int) -> None:
+    def begin_prefill(self) -> None:
+        """Let the next forwards append a batch of prompts."""
+        self.indexed = None
+        for layer in self.own_layers():
+            layer.prefix = layer.prefix or Prefix(layer.window)
+
+    def end_prefill(self, slots: Sequence[int], most: int | None = None) -> None:
+        """Move the rows of the prefill into new slots. `most` is as in `open`."""
         for group in self.groups.values():
-            group.swap(one, other)
+            held = max(layer.prefix.held if layer.prefix is not None else 0 for layer in group.layers)
+            group.open(slots, held, most)
+            group.take(slots)
 
-    def export(self, stock: DynamicCache, rows: Sequence[int]) -> None:
-        """Write rows of equal length into a cache of transformers, in this order, as plain decoding leaves it."""
+    def leave_prefill(self) -> None:
+        """Without a prefill: slots are opened empty, and what the template holds is dropped."""
+        for layer in self.own_layers():
+            layer.prefix = None
+
+    # Steps
+
+    def prepare(self, slots: Sequence[int], columns: Sequence[int], computed: Sequence[int]) -> None:
+        for group in self.groups.values():
+            group.prepare(slots, columns, computed)
+
+    def send(self, upload: Upload) -> None:
+        for group in self.groups.values():
+            group.send(upload)
+
+    def settle(self, numbers: torch.Tensor | None = None) -> None:
+        for group in self.groups.values():
+            group.settle(numbers)
+
+    def discard(self, slots: Sequence[int]) -> None:
+        for group in self.groups.values():
+            group.discard(slots)
+
+    def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
+        for group in self.groups.values():
+            group.keep(slots, paths)
+
+    def export(self, stock: DynamicCache, slots: Sequence[int]) -> None:
+        """Write slots of equal length into a cache of transformers, in this order, as plain decoding leaves it."""
+        self.settle()
         filled = [layer if isinstance(layer, TreeLayer) and layer.is_initialized else None for layer in self.layers]
         while filled and filled[-1] is None:  # layers without keys: plain decoding adds none for them
             filled.pop()
@@ -88,7 +130,7 @@ class TreeCache(Cache):
             stock.layers.append(DynamicLayer())
         for source, target in zip(filled, stock.layers, strict=False):
             if source is not None:
-                _export_layer(source, target, rows)
+                _export_layer(source, target, slots)
 
 
 def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
@@ -97,20 +139,19 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
         return layer
     own = TreeLayer(layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None)
     if layer.is_initialized and layer.keys is not None and layer.keys.numel():
-        own.length = own.start = layer.get_seq_length() - layer.keys.shape[2]
+        assert own.prefix is not None
+        own.prefix.length = own.prefix.start = layer.get_seq_length() - layer.keys.shape[2]
         own.update(layer.keys, layer.values)
     return own
 
 
-def _export_layer(source: TreeLayer, target: DynamicLayer, rows: Sequence[int]) -> None:
-    length = source.get_seq_length()
+def _export_layer(source: TreeLayer, target: DynamicLayer, slots: Sequence[int]) -> None:
+    group, length = source.group, source.group.lengths[slots[0]]
     first = max(0, length - (source.window - 1)) if source.window is not None else 0
-    starts = [source.group.starts[row] if source.group else source.start for row in rows]
     if not target.is_initialized:
-        target.lazy_initialization(source.keys, source.values)
+        target.lazy_initialization(source.keys[None], source.values[None])
     for name in ("keys", "values"):
-        buffer = getattr(source, name)
-        kept = [buffer[row, :, first - start : length - start] for row, start in zip(rows, starts, strict=True)]
-        setattr(target, name, torch.stack(kept))
+        rows = [group.tokens(getattr(source, name), slot, first) for slot in slots]
+        setattr(target, name, torch.stack(rows))
     if isinstance(target, DynamicSlidingWindowLayer):
         target.cumulative_length = length

@@ -5,6 +5,7 @@ Their logits become one set of scores (`lade.target.contrast`), so drafting and 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,12 +33,23 @@ class ContrastiveTarget:
         self.expert, self.amateur, self.call, self.contrast = expert, amateur, call, contrast
         self.clock = expert.clock
         self.vocabulary = min(expert.vocabulary, amateur.vocabulary)
+        self.packed = expert.packed and amateur.packed
 
-    def prefill(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> Outputs:
+    def prefill(
+        self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int | None = None
+    ) -> Outputs:
         """The scores after the last prompt token, as those of node 0 (`HFTarget.prefill`)."""
-        expert = self.expert.prefill(input_ids, generation_config, model_kwargs)
-        amateur = self.amateur.prefill(self.call.input_ids, generation_config, self.call.model_kwargs)
+        expert = self.expert.prefill(input_ids, generation_config, model_kwargs, most)
+        amateur = self.amateur.prefill(self.call.input_ids, generation_config, self.call.model_kwargs, most)
         return self._outputs(expert, amateur)
+
+    def open(self, slot: int, tokens: int, most: int | None = None) -> None:
+        self.expert.open(slot, tokens, most)
+        self.amateur.open(slot, tokens, most)
+
+    def close(self, slot: int) -> None:
+        self.expert.close(slot)
+        self.amateur.close(slot)
 
     def depth_limit(self, slot: int, remaining: int) -> int:
         return min(self.expert.depth_limit(slot, remaining), self.amateur.depth_limit(slot, remaining))
@@ -62,4 +74,15 @@ class ContrastiveTarget:
         self.expert.export(stock)
 
     def _outputs(self, expert: Outputs, amateur: Outputs) -> Outputs:
-        return replace(expert, logits=contrasted(expert.logits, amateur.logits, self.contrast))
+        logits, theirs, lines = expert.logits, amateur.logits, expert.lines
+        if lines != amateur.lines:  # padded rows have lines that packed ones have not
+            nodes = [sorted(own.keys() & other.keys()) for own, other in zip(lines, amateur.lines, strict=True)]
+            logits, theirs = _chosen(expert, nodes), _chosen(amateur, nodes)
+            count = itertools.count()
+            lines = [{node: next(count) for node in each} for each in nodes]
+        return replace(expert, logits=contrasted(logits, theirs, self.contrast), lines=lines)
+
+
+def _chosen(outputs: Outputs, nodes: Sequence[Sequence[int]]) -> torch.Tensor:
+    """[M, V] logits of some nodes of each row."""
+    return outputs.logits[[lines[node] for lines, each in zip(outputs.lines, nodes, strict=True) for node in each]]

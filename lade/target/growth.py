@@ -3,20 +3,19 @@
 Keys and values of nodes are stored behind the row's tokens, in node order, until the step keeps a path. Knows targets
 and trees, nothing of choosing tokens.
 
-n rows, T new nodes per row (padded), C nodes per row up to the newest (padded).
+M queried nodes, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from transformers import GenerationConfig
 
-from lade.core.tree import TreeBuilder, ancestor_matrix
-from lade.target.masks import Block
+from lade.core.tree import TreeBuilder
 from lade.target.model import HFTarget
+from lade.target.pieces import Piece
 
 Span = tuple[int, int]  # nodes that a forward computes: first, end (exclusive)
 
@@ -42,53 +41,30 @@ def grow(
     slots: Sequence[int],
     trees: Sequence[TreeBuilder],
     spans: Sequence[Span],
-    queries: Sequence[int],
-) -> torch.Tensor:
+    queries: Sequence[Sequence[int]],
+) -> tuple[torch.Tensor, dict[tuple[int, int], int]]:
     """Compute the newest nodes of trees in some slots.
 
     Args:
         slots: one per tree.
         trees: the root follows the slot's last cached token.
         spans: the nodes to compute per tree; earlier ones were computed in this step. A span may be empty.
-        queries: nodes whose logits are returned, as offsets from the start of the spans.
+        queries: per tree, ascending nodes of its span whose logits are wanted.
 
     Returns:
-        [n, len(queries), V] logits.
+        [M, V] logits; and the line in them of (index of a tree, node).
     """
-    nodes = max(1, max(end - first for first, end in spans))
-    columns = max(first for first, _ in spans) + nodes
-    begun = any(first for first, _ in spans)
-    target.prepare(slots, columns, [first for first, _ in spans] if begun else None)
-    inputs = _inputs(target, slots, trees, spans, nodes, columns)
-    if target.slices_logits:
-        inputs["logits_to_keep"] = torch.tensor(queries, device=target.device)
-    with target.experts_for(nodes * len(spans)):
-        logits: torch.Tensor = target.model(**inputs).logits
-    return logits if target.slices_logits else logits[:, list(queries)]
+    rows = [row for row, (first, end) in enumerate(spans) if first < end or not target.packed]
+    if not target.packed:  # Rows with fewer new nodes compute their last ones again: padding might exceed their room.
+        nodes = max(end - first for first, end in spans)
+        spans = [(max(0, end - nodes), end) for _, end in spans]
+    pieces = [_piece(target, trees[row], spans[row], queries[row]) for row in rows]
+    logits, lines = target.compute([slots[row] for row in rows], pieces)
+    return logits, {(row, node): line for row, each in zip(rows, lines, strict=True) for node, line in each.items()}
 
 
-def _inputs(
-    target: HFTarget,
-    slots: Sequence[int],
-    trees: Sequence[TreeBuilder],
-    spans: Sequence[Span],
-    nodes: int,
-    columns: int,
-) -> dict[str, object]:
-    tokens, own, depths, visible = [], [], [], []
-    for tree, (first, end) in zip(trees, spans, strict=True):
-        padding = [0] * (nodes - end + first)
-        root = tree.tokens[0]  # replaces unreadable tokens and fills up: its keys and values are in use anyway
-        readable = [token if token < target.vocabulary else root for token in tree.tokens[first:end]]
-        tokens.append(readable + [root] * len(padding))
-        own.append(tree.depths[first:end] + padding)
-        depths.append(tree.depths[:end] + [0] * (columns - end))
-        visible.append(_ancestors(tuple(tree.parents[:end]), columns)[first : first + nodes])
-    positions = [[target.positions[slot] + depth for depth in row] for slot, row in zip(slots, own, strict=True)]
-    block = Block(torch.stack(visible).to(target.device), depths, max(map(max, depths)), own)
-    return target.inputs(tokens, positions, block)
-
-
-@lru_cache(maxsize=1024)  # trees of one method are often equal
-def _ancestors(parents: tuple[int, ...], size: int) -> torch.Tensor:
-    return ancestor_matrix(list(parents), size)
+def _piece(target: HFTarget, tree: TreeBuilder, span: Span, queries: Sequence[int]) -> Piece:
+    first, end = span
+    root = tree.tokens[0]  # replaces unreadable tokens and fills up: its keys and values are in use anyway
+    readable = [token if token < target.vocabulary else root for token in tree.tokens[first:end]]
+    return Piece(readable, tree.parents[:end], tree.depths[:end], first, queries, root)

@@ -1,23 +1,21 @@
 """Additive attention masks of token trees, for eager and SDPA attention.
 
 A node sees the cached tokens of its row that are not padding, its ancestors and itself; a layer with a sliding window
-or with chunks sees of those only what lies in its window or chunk, by position in the row. `limited_mask` builds a mask
-from this definition; `FullMask` builds that of full attention in fewer operations. Knows caches and trees, no model.
+or with chunks sees of those only what lies in its window or chunk, by position in the row. Masks are built row by row
+and step by step, from ancestor bits and depths that are on the device. Knows caches and trees, no model.
 
-n active rows, T nodes that see (padded), C nodes that are seen (C = T, unless a tree grows over several forwards),
-K keys that the forward attends to.
+n rows, T nodes that see, C nodes that are seen (C = T, unless a tree grows over several forwards), K keys.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import torch
 
 from lade.target.cache import TreeCache
-from lade.target.layers import LayerGroup
+from lade.target.store import LayerGroup
 
 Mask = torch.Tensor | None  # `None` hides nothing
 
@@ -32,20 +30,22 @@ class MaskKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """The trees of one forward.
+class Sight:
+    """What the nodes of one row see of each other in a forward.
 
     Attributes:
-        visible: [n, T, C] bool, whether a node sees another one.
-        depths: [n][C] distances from the root, of the nodes that are seen.
+        slot: of the row.
+        visible: [T, C] bool, whether a node sees another one.
+        depths: [C] distances from the root.
         deepest: the largest of them.
-        own: [n][T] distances from the root, of the nodes that see; `None` where these are the same nodes.
+        first: the first of the T nodes.
     """
 
+    slot: int
     visible: torch.Tensor
-    depths: list[list[int]]
+    depths: torch.Tensor
     deepest: int
-    own: list[list[int]] | None = None
+    first: int = 0
 
 
 def layer_kinds(config: object) -> dict[str, MaskKind] | MaskKind:
@@ -71,23 +71,22 @@ def layer_kinds(config: object) -> dict[str, MaskKind] | MaskKind:
     return known["chunked_attention"] if chunk is not None else known["full_attention"]
 
 
-class DenseMasks:
-    """The masks of all forwards of one call.
+class TreeMasks:
+    """Builds the masks of a target's forwards.
 
     Args:
         kinds: `layer_kinds` of the model.
-        padding: [B, P] bool, True where the prompt has a token; `None` where there is no padding.
         always: whether the model needs a mask even where it hides nothing, as eager attention does.
 
     Attributes:
-        first: index of each row's first token that is not padding.
+        first: index of each slot's first token that is not padding.
+        real: [P] bool, where a slot's prompt has a token, if padding stands between tokens.
     """
 
     def __init__(
         self,
         kinds: dict[str, MaskKind] | MaskKind,
         cache: TreeCache,
-        padding: torch.Tensor | None,
         dtype: torch.dtype,
         device: torch.device,
         always: bool = False,
@@ -98,114 +97,115 @@ class DenseMasks:
         self.zero = torch.zeros((), dtype=dtype, device=device)
         lowest = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min)  # eager softmax works in float32
         self.lowest = torch.full((), lowest, dtype=dtype, device=device)
-        self.padding = padding
-        rows = len(cache.lengths)
-        self.first = [0] * rows if padding is None else [int(row) for row in (padding.cumsum(-1) == 0).sum(-1)]
-        self._full = FullMask(self)
+        self.first: dict[int, int] = {}
+        self.real: dict[int, torch.Tensor] = {}
 
-    def build(self, block: Block) -> Mask | dict[str, Mask]:
-        """[n, 1, T, K] masks of a forward that the cache is prepared for, in the form that the model takes."""
-        if isinstance(self.kinds, dict):
-            return {name: self._mask(kind, block) for name, kind in self.kinds.items()}
-        return self._mask(self.kinds, block)
+    def open(self, slots: Sequence[int], padding: torch.Tensor | None = None) -> None:
+        """Begin new slots; `padding`: [n, P] bool, True where their prompts have a token."""
+        self.first |= dict.fromkeys(slots, 0)
+        if padding is None:
+            return
+        for slot, row, firsts in zip(slots, padding, (padding.cumsum(-1) == 0).sum(-1).tolist(), strict=True):
+            self.first[slot] = firsts
+            if not bool(row[firsts:].all()):
+                self.real[slot] = row.to(self.zero.device, torch.bool, copy=True)
 
-    def swap(self, one: int, other: int) -> None:
-        """Exchange two rows."""
-        if self.padding is not None:
-            self.padding[[one, other]] = self.padding[[other, one]]
-        self.first[one], self.first[other] = self.first[other], self.first[one]
-        self._full.swap(one, other)
+    def close(self, slot: int) -> None:
+        del self.first[slot]
+        self.real.pop(slot, None)
 
-    def _mask(self, kind: MaskKind, block: Block) -> Mask:
-        group = self.cache.group(sliding=kind.window is not None or kind.chunk is not None)
-        if not any(group.starts) and self._sees_all(kind, group, block):
-            if not self.always and self.padding is None and block.visible.numel() == 1:
+    def each_kind(self) -> list[MaskKind]:
+        return list(self.kinds.values()) if isinstance(self.kinds, dict) else [self.kinds]
+
+    def group(self, kind: MaskKind) -> LayerGroup:
+        return self.cache.group(sliding=kind.window is not None or kind.chunk is not None)
+
+    def padded(self, sights: Sequence[Sight]) -> Mask | dict[str, Mask]:
+        """[n, 1, T, K] masks of a padded forward that the cache is prepared for, in the form that the model takes."""
+        built: dict[tuple[object, ...], Mask] = {}  # kinds that see alike share a mask
+        masks = {}
+        for kind in self.each_kind():
+            group = self.group(kind)
+            limited = any(self._limited(kind, group, sight, 0) for sight in sights)
+            alike = (kind if limited else None, group.kv_length, *(group.starts[sight.slot] for sight in sights))
+            if alike not in built:
+                built[alike] = self._padded(kind, group, sights, limited)
+            masks[kind.name] = built[alike]
+        return self.as_taken(masks)
+
+    def as_taken(self, masks: dict[str, Mask]) -> Mask | dict[str, Mask]:
+        """Masks by the kind's name in the form that the model takes."""
+        return masks if isinstance(self.kinds, dict) else masks[self.kinds.name]
+
+    def _padded(self, kind: MaskKind, group: LayerGroup, sights: Sequence[Sight], limited: bool) -> Mask:
+        nodes, columns = sights[0].visible.shape
+        if nodes == columns == len(sights) == 1 and not limited and not self.always:
+            slot = sights[0].slot
+            if slot not in self.real and not self.first[slot] and not group.starts[slot]:
                 return None  # one token sees all, as in plain decoding: attention without a mask is faster
-            return self._full.build(group, block)
-        return limited_mask(self, kind, group, block)
+        masks = self.lowest.repeat(len(sights), 1, nodes, group.kv_length)
+        for mask, sight in zip(masks[:, 0], sights, strict=True):
+            mask[:, : group.held(sight.slot) + columns] = self._row(kind, group, sight, 0)
+        return masks
 
-    def _sees_all(self, kind: MaskKind, group: LayerGroup, block: Block) -> bool:
-        """Whether every row is still shorter than the window or chunk."""
-        longest = max(group.lengths[: len(block.depths)]) + block.deepest
-        return longest < (kind.window or kind.chunk or math.inf)
+    def row(self, kind: MaskKind, sight: Sight, lowest_key: int) -> Mask:
+        """[T, K] mask of one row, from a key index of its slab on."""
+        group = self.group(kind)
+        if sight.visible.numel() == 1 and sight.slot not in self.real:
+            limited = self._limited(kind, group, sight, lowest_key)
+            if not limited and self.first[sight.slot] <= group.starts[sight.slot] + lowest_key:
+                return None
+        return self._row(kind, group, sight, lowest_key)
 
+    def lowest_key(self, kind: MaskKind, slot: int) -> int:
+        """Index in the slab of the first key that any node sees: after left padding, in the root's window or chunk."""
+        group = self.group(kind)
+        length, oldest = group.lengths[slot], self.first[slot]
+        if kind.window is not None:
+            oldest = max(oldest, length - kind.window + 1)
+        if kind.chunk is not None:
+            oldest += (length - oldest) // kind.chunk * kind.chunk
+        return max(0, min(oldest, length) - group.starts[slot])
 
-class FullMask:
-    """The mask of full attention, kept from step to step: a step writes only the columns that it changes.
+    def limits(self, kind: MaskKind, sight: Sight, lowest_key: int) -> MaskKind | None:
+        """The kind, if its window or chunk hides from a node what its row holds from a key on; else `None`."""
+        return kind if self._limited(kind, self.group(kind), sight, lowest_key) else None
 
-    Attributes:
-        buffer: [B, T, capacity].
-        final: per row, the first columns that no later step changes: padding is masked there, tokens are visible.
-    """
+    def _limited(self, kind: MaskKind, group: LayerGroup, sight: Sight, lowest_key: int) -> bool:
+        """Whether the deepest node does not see all that its row holds from a key on."""
+        oldest = group.starts[sight.slot] + lowest_key
+        newest = group.lengths[sight.slot] + sight.deepest
+        if kind.window is not None:
+            return newest - oldest >= kind.window
+        if kind.chunk is not None:
+            first = self.first[sight.slot]
+            return (newest - first) // kind.chunk != (oldest - first) // kind.chunk
+        return False
 
-    def __init__(self, masks: DenseMasks) -> None:
-        self.masks = masks
-        self.buffer = masks.zero.new_zeros(len(masks.first), 0, 0)
-        self.final = [0] * len(masks.first)
-        self._built: tuple[Block, int, torch.Tensor] | None = None
-
-    def build(self, group: LayerGroup, block: Block) -> torch.Tensor:
-        """[n, 1, T, K]; layer groups with the same keys share it."""
-        if self._built is not None and self._built[0] is block and self._built[1] == group.kv_length:
-            return self._built[2]
-        rows, nodes, columns = block.visible.shape
-        self._reserve(nodes, group.kv_length)
-        tree = torch.where(block.visible, self.masks.zero, self.masks.lowest)
-        first = 0
-        for (final, length), alike in groupby(zip(self.final[:rows], group.lengths[:rows], strict=True)):
-            count = len(list(alike))  # neighbouring rows of one length are written together
-            some = self.buffer.narrow(0, first, count)
-            some.narrow(2, final, length - final).zero_()
-            some.narrow(1, 0, nodes).narrow(2, length, columns).copy_(tree.narrow(0, first, count))
-            end = length + columns
-            if end < group.kv_length:
-                some.narrow(2, end, group.kv_length - end).copy_(self.masks.lowest)
-            first += count
-        self.final[:rows] = group.lengths[:rows]
-        mask = self.buffer[:rows, None, :nodes, : group.kv_length]
-        self._built = (block, group.kv_length, mask)
+    def _row(self, kind: MaskKind, group: LayerGroup, sight: Sight, lowest_key: int) -> torch.Tensor:
+        """[T, K] from the definition."""
+        nodes, columns = sight.visible.shape
+        slot, prefix = sight.slot, group.held(sight.slot) - lowest_key
+        mask = self.zero.new_zeros(nodes, prefix + columns)
+        mask[:, prefix:] = torch.where(sight.visible, self.zero, self.lowest)
+        oldest = group.starts[slot] + lowest_key
+        if slot in self.real:
+            real = self.real[slot][oldest:]
+            mask[:, : len(real)] = torch.where(real, self.zero, self.lowest)
+        elif self.first[slot] > oldest:
+            mask[:, : self.first[slot] - oldest] = self.lowest
+        if self._limited(kind, group, sight, lowest_key):
+            mask.masked_fill_(self._out_of_reach(kind, group, sight, oldest), self.lowest)
         return mask
 
-    def swap(self, one: int, other: int) -> None:
-        self.buffer[[one, other]] = self.buffer[[other, one]]
-        self.final[one], self.final[other] = self.final[other], self.final[one]
-
-    def _reserve(self, nodes: int, kv_length: int) -> None:
-        rows, height, capacity = self.buffer.shape
-        if nodes <= height and kv_length <= capacity:
-            return
-        height = max(height, nodes)
-        capacity = max(capacity, 1 << (kv_length - 1).bit_length())
-        self.buffer = self.masks.zero.new_zeros(rows, height, capacity)
-        self.final = [0] * rows
-        padding = self.masks.padding
-        if padding is not None:
-            self.buffer[:, :, : padding.shape[1]] = torch.where(padding, self.masks.zero, self.masks.lowest)[:, None]
-            self.final = [padding.shape[1]] * rows
-
-
-def limited_mask(masks: DenseMasks, kind: MaskKind, group: LayerGroup, block: Block) -> torch.Tensor:
-    """[n, 1, T, K] from the definition, for any kind of mask."""
-    rows, nodes, columns = block.visible.shape
-    device = masks.zero.device
-    held = torch.tensor([group.held(row) for row in range(rows)], device=device)[:, None]
-    starts = torch.tensor(group.starts[:rows], device=device)[:, None]
-    depths = torch.tensor(block.depths, device=device)
-    own_depths = depths if block.own is None else torch.tensor(block.own, device=device)
-    keys = torch.arange(group.kv_length, device=device)[None]
-    in_tree = (keys >= held) & (keys < held + columns)  # [n, K]
-    node = (keys - held).clamp(0, columns - 1)
-    position = torch.where(in_tree, starts + held + depths.gather(1, node), starts + keys)  # [n, K]
-    prefix = keys < held
-    if masks.padding is not None:
-        width = masks.padding.shape[1]
-        prefix &= (position >= width) | masks.padding[:rows].gather(1, position.clamp(max=width - 1))
-    tree = block.visible.gather(2, node[:, None].expand(-1, nodes, -1)) & in_tree[:, None]
-    seen = prefix[:, None] | tree  # [n, T, K]
-    own = (starts + held + own_depths)[:, :, None]  # [n, T, 1]
-    if kind.window is not None:
-        seen &= own - position[:, None] < kind.window
-    if kind.chunk is not None:
-        first = torch.tensor(masks.first[:rows], device=device)[:, None, None]
-        seen &= (own - first) // kind.chunk == (position[:, None] - first) // kind.chunk
-    return torch.where(seen, masks.zero, masks.lowest)[:, None]
+    def _out_of_reach(self, kind: MaskKind, group: LayerGroup, sight: Sight, oldest: int) -> torch.Tensor:
+        """[T, K] bool: what lies outside a node's window or chunk."""
+        length, nodes = group.lengths[sight.slot], sight.visible.shape[0]
+        in_tree = sight.depths + length
+        held = torch.arange(oldest, length, device=in_tree.device)
+        keys, own = torch.cat([held, in_tree]), in_tree[sight.first : sight.first + nodes, None]
+        if kind.window is not None:
+            return own - keys >= kind.window
+        assert kind.chunk is not None
+        first = self.first[sight.slot]
+        return (own - first) // kind.chunk != (keys - first) // kind.chunk

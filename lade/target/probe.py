@@ -8,12 +8,12 @@ tokens are fixed, so no random generator is used.
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from transformers import DynamicCache
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lade.base.locks import ModelLocks
 from lade.core.stats import Clock
@@ -21,12 +21,14 @@ from lade.core.tree import Draft, TreeBuilder
 from lade.facts.precision import is_quantised, padding_works, precision
 from lade.facts.temperature import changes
 from lade.facts.vocabulary import readable
+from lade.target.attention import can_pack, registered_function
 from lade.target.cache import TreeCache
 from lade.target.growth import prefill_texts
 from lade.target.masks import MaskKind
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 from lade.target.patches import patches_of
+from lade.target.verdicts import Verdict, implementation_of, note
 
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
@@ -36,7 +38,7 @@ STEPS = 3  # one-token forwards of a model in full precision
 REMEMBERED = 64  # results stored per model
 FLOAT32_SHARE = 1e-3  # of the logits' standard deviation; rounding in float32 is 1e-5 of it, a wrong mask 0.1 or more
 
-_reasons: WeakKeyDictionary[Any, dict[tuple[Any, ...], str | None]] = WeakKeyDictionary()
+_reasons: WeakKeyDictionary[Any, dict[tuple[Any, ...], Verdict]] = WeakKeyDictionary()
 _locks = ModelLocks()
 
 
@@ -45,26 +47,44 @@ def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_li
     patches = patches_of(model)
     if patches.foreign is not None:
         return f"{patches.foreign}, may do another thing to a tree than to a text"
-    implementation = model.config.get_text_config(decoder=True)._attn_implementation
+    implementation = implementation_of(model)
     key = (
-        (implementation, ALL_ATTENTION_FUNCTIONS.get(implementation)),
+        (implementation, registered_function(implementation)),
         (model.dtype, model.device, precision(model)),
         (tuple(kinds.items()) if isinstance(kinds, dict) else kinds, position_limit),
         patches.key,
     )
     with _locks.of(model):
-        reasons = _reasons.setdefault(model, {})
-        if key not in reasons:
-            if len(reasons) >= REMEMBERED:
-                reasons.clear()
-            reasons[key] = _probe(model, kinds, position_limit, patches.training)
-        return reasons[key]
+        verdicts = _reasons.setdefault(model, {})
+        if key not in verdicts:
+            if len(verdicts) >= REMEMBERED:
+                verdicts.clear()
+            with _generators_restored(model.device) if patches.training else contextlib.nullcontext():
+                verdicts[key] = _verdict(model, kinds, position_limit)
+        note(model, verdicts[key])
+        return verdicts[key].reason
 
 
-def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, random: bool) -> str | None:
+def _verdict(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> Verdict:
+    """Of packed forwards first, if the model may have them; where they fail, of padded ones."""
+    unpacked: str | None = f"the model uses {implementation_of(model)} attention, or code of its own"
+    if can_pack(implementation_of(model)) and _asks_the_registry(model):
+        unpacked = _probe(model, kinds, position_limit, packed=True)
+        if unpacked is None:
+            return Verdict(None, None)
+    return Verdict(_probe(model, kinds, position_limit, packed=False), unpacked)
+
+
+def _asks_the_registry(model: Any) -> bool:
+    """Whether code of the model knows transformers' registry of attention functions."""
+    names = {type(module).__module__ for module in model.modules()}
+    return any(hasattr(sys.modules.get(name), "ALL_ATTENTION_FUNCTIONS") for name in names)
+
+
+def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool) -> str | None:
     try:
-        with torch.no_grad(), _generators_restored(model.device) if random else contextlib.nullcontext():
-            error, allowed = _measure(model, kinds, position_limit)
+        with torch.no_grad():
+            error, allowed = _measure(model, kinds, position_limit, packed)
     except Exception as failure:  # noqa: BLE001 - a model's code may raise anything; plain decoding must still run
         return f"the self-probe failed with {type(failure).__name__}: {failure}"
     if error <= allowed:
@@ -72,7 +92,9 @@ def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: in
     return f"the self-probe found logits of a tree off by {error:.2g} (allowed {allowed:.2g})"
 
 
-def _measure(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> tuple[float, float]:
+def _measure(
+    model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool
+) -> tuple[float, float]:
     size = readable(model)
     tokens = [(7919 * index + 13) % size for index in range(15)]
     rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
@@ -80,12 +102,12 @@ def _measure(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: 
         del rows[1]  # the rows would need different temperatures
     elif padding_works(model):
         del rows[1][3:]
-    target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock())
+    target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed)
     prefill_texts(target, rows)
     slots, error, reference = range(len(rows)), 0.0, torch.zeros(1)
     for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
-        target.positions = [len(row) - 1 for row in rows]
+        target.positions = {slot: len(row) - 1 for slot, row in enumerate(rows)}
         outputs = target.forward(slots, drafts)
         for slot, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
             for leaf in _leaves(draft):

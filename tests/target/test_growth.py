@@ -18,10 +18,11 @@ NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "llama4")
 ROUNDS = 8  # several windows of the sliding layers
 
 
-def target_of(name: str) -> HFTarget:
+def target_of(name: str, packed: bool) -> HFTarget:
     model = tiny_model(BY_NAME[name], BY_NAME[name].attention[-1])
     config = model.config.get_text_config(decoder=True)
-    target = HFTarget(model, empty_cache(model), layer_kinds(config), position_limit(config), Clock())
+    kinds, limit = layer_kinds(config), position_limit(config)
+    target = HFTarget(model, empty_cache(model), kinds, limit, Clock(), packed=packed)
     prefill_texts(target, TEXTS)
     return target
 
@@ -41,20 +42,21 @@ def by_level(builder: TreeBuilder, level: int) -> tuple[int, int]:
 
 @pytest.mark.compat
 @torch.no_grad()
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 @pytest.mark.parametrize("name", NAMES)
-def test_grown_is_whole(name: str) -> None:
+def test_grown_is_whole(name: str, packed: bool) -> None:
     """Rows of different lengths and trees; what is accepted is kept from the grown one, round after round."""
-    grown, whole = target_of(name), target_of(name)
+    grown, whole = target_of(name, packed), target_of(name, packed)
     for round in range(ROUNDS):
         builders = [tree(40 + round, wide) for wide in (True, False, True)]
         outputs = whole.forward(range(3), [builder.build() for builder in _asking(builders)])
         for level in range(4):
             spans = [by_level(builder, level) for builder in builders]
-            width = max(end - first for first, end in spans)
-            logits = grow(grown, range(3), builders, spans, range(width))
-            for slot, (first, end) in enumerate(spans):
-                for node in range(first, end):
-                    assert torch.allclose(logits[slot, node - first], outputs.at(slot, node)[0], atol=1e-4)
+            queries = [range(*span) for span in spans]
+            logits, lines = grow(grown, range(3), builders, spans, queries)
+            for slot, nodes in enumerate(queries):
+                for node in nodes:
+                    assert torch.allclose(logits[lines[slot, node]], outputs.at(slot, node)[0], atol=1e-4)
         paths = [[0, 4, 6], [0, 1], [0]]
         grown.keep(range(3), paths)
         whole.keep(range(3), paths)
@@ -67,9 +69,23 @@ def _asking(builders: list[TreeBuilder]) -> list[TreeBuilder]:
 
 
 @torch.no_grad()
-def test_only_what_is_asked_for() -> None:
-    target = target_of("llama")
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_only_what_is_asked_for(packed: bool) -> None:
+    target = target_of("llama", packed)
     builders = [tree(40, True) for _ in TEXTS]
-    everything = grow(target, range(3), builders, [(0, 7)] * 3, range(7))
-    some = grow(target, range(3), builders, [(0, 7)] * 3, [2, 5])
-    assert torch.allclose(some, everything[:, [2, 5]], atol=1e-5)
+    everything, lines = grow(target, range(3), builders, [(0, 7)] * 3, [range(7)] * 3)
+    some, found = grow(target, range(3), builders, [(0, 7)] * 3, [(2, 5), (), (1,)])
+    assert len(some) == (3 if packed else 9)
+    for place in ((0, 2), (0, 5), (2, 1)):
+        assert torch.allclose(some[found[place]], everything[lines[place]], atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_rows_without_new_nodes(packed: bool) -> None:
+    target = target_of("llama", packed)
+    builders = [tree(40, True) for _ in TEXTS]
+    everything, lines = grow(target, range(3), builders, [(0, 7)] * 3, [range(7)] * 3)
+    grow(target, range(3), builders, [(0, 3), (0, 7), (0, 7)], [()] * 3)
+    some, found = grow(target, range(3), builders, [(3, 7), (7, 7), (7, 7)], [(6,), (), ()])
+    assert torch.allclose(some[found[0, 6]], everything[lines[0, 6]], atol=1e-5)

@@ -1,5 +1,5 @@
-"""Tree masks three ways: kept from step to step, from the definition, and by a formula per element in plain Python;
-where the tree is a chain, transformers' own masks are a fourth.
+"""Tree masks of padded and of packed rows, against a formula per element in plain Python; where the tree is a chain,
+transformers' own masks are another way to the same.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,12 @@ from torch import Tensor
 from transformers import DynamicCache, Gemma3TextConfig, Llama4TextConfig, LlamaConfig, MistralConfig, PretrainedConfig
 from transformers.masking_utils import create_masks_for_generate
 
-from lade.core.tree import ancestor_matrix
 from lade.target import layers as layers_module
 from lade.target.cache import TreeCache
-from lade.target.layers import LayerGroup
-from lade.target.masks import Block, DenseMasks, MaskKind, layer_kinds, limited_mask
+from lade.target.masks import MaskKind, Sight, TreeMasks, layer_kinds
+from lade.target.pieces import Piece
+from lade.target.store import LayerGroup
+from lade.target.transfer import transfer
 
 LIMIT = 5  # window and chunk size
 LOWEST = torch.finfo(torch.float32).min
@@ -43,74 +44,77 @@ def slack(tokens: int):
 
 @dataclass
 class Rows:
-    """A batch behind its prefill: its cache, its masks, and which of each row's tokens are real."""
+    """A batch behind its prefill: its cache, its masks, and which of each slot's tokens are real."""
 
     config: PretrainedConfig
-    real: list[list[bool]]  # per row and prompt place; what comes later is always real
+    real: list[list[bool]]  # per slot and prompt place; what comes later is always real
+    packed: bool = False
     cache: TreeCache = field(init=False)
-    masks: DenseMasks = field(init=False)
+    masks: TreeMasks = field(init=False)
     nodes: int = 0
 
     def __post_init__(self) -> None:
         self.cache = TreeCache(DynamicCache(config=self.config), self.config)
+        self.cache.pack(self.packed)
         self._forward(len(self.real), len(self.real[0]))
-        self.cache.grow_trees(len(self.real))
-        padding = None if all(map(all, self.real)) else torch.tensor(self.real)
-        kinds = layer_kinds(self.config)
-        self.masks = DenseMasks(kinds, self.cache, padding, torch.float32, torch.device("cpu"))
+        slots = range(len(self.real))
+        self.cache.end_prefill(slots)
+        self.masks = TreeMasks(layer_kinds(self.config), self.cache, torch.float32, torch.device("cpu"))
+        self.masks.open(slots, None if all(map(all, self.real)) else torch.tensor(self.real))
 
     def _forward(self, rows: int, tokens: int) -> None:
         states = torch.zeros(rows, 1, tokens, 1)
         for layer in range(len(self.cache.layers)):
             self.cache.update(states, states, layer)
 
-    def step(self, trees: Sequence[list[int]]) -> tuple[Block, dict[str, Tensor]]:
-        """Prepare a step for these trees; returns it with the masks by kind of layer."""
+    def sights(self, slots: Sequence[int], trees: Sequence[list[int]]) -> list[Sight]:
+        """Prepare a step for these trees."""
+        pieces = [piece_of(tree) for tree in trees]
         self.nodes = max(map(len, trees))
-        depths = [depths_of(tree) + [0] * (self.nodes - len(tree)) for tree in trees]
-        visible = torch.stack([ancestor_matrix(tree, self.nodes) for tree in trees])
-        block = Block(visible, depths, max(map(max, depths)))
-        self.cache.prepare(len(trees), self.nodes)
-        masks = self.masks.build(block)
+        if not self.packed:
+            pieces = [piece.padded(self.nodes, self.nodes) for piece in pieces]
+        self.cache.prepare(slots, [piece.columns for piece in pieces], [0] * len(slots))
+        sent = transfer(self.cache, slots, [0] * len(slots), pieces, (), (), torch.device("cpu"))
+        return sent.sights
+
+    def step(self, slots: Sequence[int], trees: Sequence[list[int]]) -> dict[str, Tensor]:
+        """Prepare a padded step for these trees; returns the masks by kind of layer."""
+        masks = self.masks.padded(self.sights(slots, trees))
         self._forward(len(trees), self.nodes)
-        return block, masks if isinstance(masks, dict) else {self.masks.kinds.name: masks}
-
-    def swap(self, one: int, other: int) -> None:
-        self.cache.swap(one, other)
-        self.masks.swap(one, other)
-        self.real[one], self.real[other] = self.real[other], self.real[one]
-
-    def kind(self, name: str) -> MaskKind:
-        kinds = self.masks.kinds
-        return kinds[name] if isinstance(kinds, dict) else kinds
+        return masks if isinstance(masks, dict) else {self.masks.kinds.name: masks}
 
     def group(self, name: str) -> LayerGroup:
         return self.cache.group(sliding=name != FULL)
 
-    def naive(self, name: str, trees: Sequence[list[int]]) -> Tensor:
+    def naive(self, name: str, slots: Sequence[int], trees: Sequence[list[int]]) -> Tensor:
         """[n, T, K] bool: what each node of each row may look at, key by key."""
-        kv_length = self.group(name).kv_length
+        kv_length = max(self.group(name).held(slot) for slot in slots) + self.nodes
         seen = torch.zeros(len(trees), self.nodes, kv_length, dtype=torch.bool)
-        for row, tree in enumerate(trees):
+        for row, (slot, tree) in enumerate(zip(slots, trees, strict=True)):
             for node in range(self.nodes):
                 for key in range(kv_length):
-                    seen[row, node, key] = self._sees(name, row, tree, node, key)
+                    seen[row, node, key] = self._sees(name, slot, tree, node, key)
         return seen
 
-    def _sees(self, name: str, row: int, tree: list[int], node: int, key: int) -> bool:
-        group, kind = self.group(name), self.kind(name)
-        other = key - group.held(row)
+    def _sees(self, name: str, slot: int, tree: list[int], node: int, key: int) -> bool:
+        kinds = self.masks.kinds
+        group, kind = self.group(name), kinds[name] if isinstance(kinds, dict) else kinds
+        other = key - group.held(slot)
         if other >= 0:
             if other not in ancestors(tree, node):
                 return False
-            position = group.lengths[row] + depth_of(tree, other)
+            position = group.lengths[slot] + depth_of(tree, other)
         else:
-            position = group.starts[row] + key
-            if position < len(self.real[row]) and not self.real[row][position]:
+            position = group.starts[slot] + key
+            if position < len(self.real[slot]) and not self.real[slot][position]:
                 return False
-        own, first = group.lengths[row] + depth_of(tree, node), self.real[row].index(True)
+        own, first = group.lengths[slot] + depth_of(tree, node), self.real[slot].index(True)
         in_window = kind.window is None or own - kind.window < position
         return in_window and (kind.chunk is None or (own - first) // kind.chunk == (position - first) // kind.chunk)
+
+
+def piece_of(tree: list[int]) -> Piece:
+    return Piece([5] * len(tree), tree, depths_of(tree), 0, (), 5)
 
 
 def ancestors(tree: list[int], node: int) -> list[int]:
@@ -151,25 +155,39 @@ def paddings(draw: st.DrawFn) -> list[list[bool]]:
 @pytest.mark.parametrize("name", CONFIGS)
 @given(real=paddings(), spare=st.integers(0, 6), data=st.data())
 def test_masks_agree(name: str, real: list[list[bool]], spare: int, data: st.DataObject) -> None:
-    """Over steps of any trees, with rows that swap places and leave."""
+    """Over steps of any trees in any slots: the padded masks, and those of packed rows, are the formula's."""
     with slack(spare):
-        rows, active = Rows(CONFIGS[name], real), len(real)
+        padded, packed = Rows(CONFIGS[name], real), Rows(CONFIGS[name], real, packed=True)
         for _ in range(data.draw(st.integers(1, 5))):
-            trees = [random_tree(data, st.integers(1, 6)) for _ in range(active)]
-            block, masks = rows.step(trees)
+            slots = data.draw(st.lists(st.integers(0, len(real) - 1), min_size=1, unique=True))
+            trees = [random_tree(data, st.integers(1, 6)) for _ in slots]
+            masks = padded.step(slots, trees)
+            sights = packed.sights(slots, trees)
             for kind, mask in masks.items():
-                defined = limited_mask(rows.masks, rows.kind(kind), rows.group(kind), block)
+                seen = padded.naive(kind, slots, trees)
                 if mask is None:
-                    assert defined.shape[:3] == (1, 1, 1)
-                    assert not defined.any()
-                    continue
-                assert mask.shape == (active, 1, rows.nodes, rows.group(kind).kv_length)
-                assert torch.equal(mask, defined)
-                assert torch.equal(mask[:, 0] == 0, rows.naive(kind, trees))
-                assert ((mask == 0) | (mask == LOWEST)).all()
-            rows.cache.keep([root_path(tree, data.draw(st.integers(0, 5))) for tree in trees])
-            rows.swap(*(data.draw(st.integers(0, active - 1)) for _ in range(2)))
-            active = data.draw(st.integers(1, active))
+                    assert seen.shape[:2] == (1, 1)
+                    assert seen.all()
+                else:
+                    assert mask.shape == (len(slots), 1, padded.nodes, seen.shape[2])
+                    assert torch.equal(mask[:, 0] == 0, seen)
+                    assert ((mask == 0) | (mask == LOWEST)).all()
+                assert_rows_agree(packed, kind, sights, seen)
+            paths = [root_path(tree, data.draw(st.integers(0, 5))) for tree in trees]
+            padded.cache.keep(slots, paths)
+            packed.cache.keep(slots, paths)
+
+
+def assert_rows_agree(packed: Rows, name: str, sights: Sequence[Sight], seen: Tensor) -> None:
+    """The masks of packed rows begin at the first key that any node of theirs sees, and hide nothing before it."""
+    kind = next(kind for kind in packed.masks.each_kind() if kind.name == name)
+    for sight, row in zip(sights, seen, strict=True):
+        nodes, lowest = sight.visible.shape[0], packed.masks.lowest_key(kind, sight.slot)
+        end = packed.group(name).held(sight.slot) + nodes
+        mask = packed.masks.row(kind, sight, lowest)
+        assert not row[:nodes, :lowest].any()
+        expected = row[:nodes, lowest:end]
+        assert torch.equal(torch.ones_like(expected) if mask is None else mask == 0, expected)
 
 
 # A chain, as transformers masks it
@@ -204,13 +222,13 @@ def test_chains_are_masked_as_transformers_does(name: str, pads: tuple[int, ...]
                 position_ids=torch.arange(seen, seen + nodes)[None],
             )
             offsets = {layer.is_sliding: layer.get_mask_sizes(nodes)[1] for layer in stock.layers}
-            _, ours = rows.step([chain] * len(pads))
+            ours = rows.step(range(len(pads)), [chain] * len(pads))
             theirs = theirs if isinstance(theirs, dict) else dict.fromkeys(ours, theirs)
             assert ours.keys() == theirs.keys()
             for kind, mask in ours.items():
                 own = by_position(mask, rows.group(kind).starts[0], seen + nodes)
                 assert torch.equal(own, by_position(theirs[kind], offsets[kind != FULL], seen + nodes))
-            rows.cache.keep([range(nodes)] * len(pads))
+            rows.cache.keep(range(len(pads)), [range(nodes)] * len(pads))
             _advance(stock, len(pads), nodes)
 
 
@@ -219,36 +237,35 @@ def _advance(cache: DynamicCache, rows: int, tokens: int) -> None:
         cache.update(torch.zeros(rows, 1, tokens, 1), torch.zeros(rows, 1, tokens, 1), layer)
 
 
-# What is kept from step to step
-
-
-def test_full_masks_are_kept_from_step_to_step() -> None:
-    """One buffer while the capacity lasts, whatever the step; a new one only where the capacity doubles."""
-    rows = Rows(CONFIGS["full"], [[True] * 9] * 2)
-    buffers = set()
-    for step in range(120):
-        _, masks = rows.step([[-1, 0, 1, 0], [-1, 0]])
-        buffers.add(masks[FULL].untyped_storage().data_ptr())
-        rows.cache.keep([[0, 3], [0]] if step % 2 else [[0], [0, 1]])
-    assert len(buffers) <= 5  # 16, 32, ... 256 columns
+# What is not built
 
 
 def test_layers_that_see_alike_share_one_mask() -> None:
     """While the text is shorter than the window, a sliding layer's mask is the full one, not built again."""
     rows = Rows(CONFIGS["sliding and full"], [[True] * 2])
-    _, masks = rows.step([[-1, 0]])
+    masks = rows.step([0], [[-1, 0]])
     assert masks[SLIDING].data_ptr() == masks[FULL].data_ptr()
-    rows.cache.keep([[0, 1]])
-    _, masks = rows.step([[-1, 0]])
+    rows.cache.keep([0], [[0, 1]])
+    masks = rows.step([0], [[-1, 0]])
     assert masks[SLIDING].data_ptr() != masks[FULL].data_ptr()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_packed_root_needs_no_mask(name: str) -> None:
+    """What it does not see is sliced away: left padding, and what is outside its window or chunk."""
+    rows = Rows(CONFIGS[name], [[False] * 3 + [True] * 9, [True] * 12], packed=True)
+    for sight in rows.sights([1, 0], [[-1], [-1]]):
+        for kind in rows.masks.each_kind():
+            assert rows.masks.row(kind, sight, rows.masks.lowest_key(kind, sight.slot)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_the_lowest_value_survives_the_softmax(dtype: torch.dtype) -> None:
     """Eager attention takes its softmax in float32, where a wholly masked row of -inf would become NaN."""
-    rows, padding = Rows(CONFIGS["full"], [[False, True]]), torch.tensor([[False, True]])
-    rows.masks = DenseMasks(layer_kinds(rows.config), rows.cache, padding, dtype, torch.device("cpu"))
-    _, masks = rows.step([[-1]])
+    rows = Rows(CONFIGS["full"], [[False, True]])
+    rows.masks = TreeMasks(layer_kinds(rows.config), rows.cache, dtype, torch.device("cpu"))
+    rows.masks.open([0], torch.tensor([[False, True]]))
+    masks = rows.step([0], [[-1]])
     assert masks[FULL].dtype == dtype
     assert masks[FULL].flatten().tolist() == [max(torch.finfo(dtype).min, LOWEST), 0, 0]
 

@@ -28,14 +28,19 @@ from lade.target.model import HFTarget
 BY_NAME = {family.name: family for family in BRANCHABLE}
 TOLERANCE = 1e-10  # float64; a wrong mask or position gives 0.1 and more
 TREES = dict.fromkeys(("llama", "mistral-sliding", "gemma3", "gpt2", "opt"), TOLERANCE)
-TREES |= {"llama4": 1e-5}  # it rotates in float32 whatever its weights are
+TREES |= dict.fromkeys(("llama4", "deepseek_v3"), 1e-5)  # they rotate in float32 whatever their weights are
 
 
-def target_of(model: PreTrainedModel, lengths: tuple[int, ...], position_limit: int | None = None) -> HFTarget:
+def empty_target(model: PreTrainedModel, packed: bool, position_limit: int | None = None) -> HFTarget:
+    cache = TreeCache(DynamicCache(config=model.config), model.config)
+    return HFTarget(model, cache, layer_kinds(model.config), position_limit, Clock(), packed=packed)
+
+
+def target_of(
+    model: PreTrainedModel, lengths: tuple[int, ...], position_limit: int | None = None, packed: bool = True
+) -> HFTarget:
     """Rows of these lengths, prefilled."""
-    batch, config = words(*lengths), model.config
-    cache = TreeCache(DynamicCache(config=config), config)
-    target = HFTarget(model, cache, layer_kinds(config), position_limit, Clock())
+    batch, target = words(*lengths), empty_target(model, packed, position_limit)
     positions = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
     with torch.no_grad():
         inputs = {"attention_mask": batch["attention_mask"], "position_ids": positions, "use_cache": True}
@@ -66,17 +71,21 @@ def random_draft(data: st.DataObject, root: int) -> Draft:
     return builder.build()
 
 
+PACKED = pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+
+
 @pytest.mark.compat
+@PACKED
 @pytest.mark.parametrize("name", TREES)
 @settings(max_examples=8)
 @given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())
 @torch.no_grad()
-def test_each_node_sees_its_path(name: str, lengths: list[int], data: st.DataObject) -> None:
+def test_each_node_sees_its_path(name: str, packed: bool, lengths: list[int], data: st.DataObject) -> None:
     """Whatever the trees, the lengths and the slots of a forward: the logits are those of the text alone."""
     model, batch = tiny_model(BY_NAME[name], "sdpa", torch.float64), words(*lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers_module, "SLACK", 2)
-        target = target_of(model, tuple(lengths))
+        target = target_of(model, tuple(lengths), packed=packed)
         texts = [batch["input_ids"][row, -length:].tolist() for row, length in enumerate(lengths)]
         for _ in range(3):
             slots = data.draw(some_slots(len(lengths)))
@@ -94,11 +103,12 @@ def test_each_node_sees_its_path(name: str, lengths: list[int], data: st.DataObj
                 texts[slot] += [draft.tokens[node] for node in path]
 
 
+@PACKED
 @torch.no_grad()
-def test_export_is_in_the_order_of_the_slots() -> None:
+def test_export_is_in_the_order_of_the_slots(packed: bool) -> None:
     model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
-    target = target_of(model, (6, 6, 6))
-    target.prepare([2, 0, 1], 1)
+    target = target_of(model, (6, 6, 6), packed=packed)
+    target.forward([2, 0, 1], [Draft.alone(5)] * 3)
     stock = DynamicCache(config=model.config)
     target.export(stock)
     plain = DynamicCache(config=model.config)
@@ -129,20 +139,22 @@ def test_one_forward_per_step() -> None:
     assert sum(calls[1:]) == stats.forward_tokens
 
 
+@PACKED
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 @torch.no_grad()
-def test_logits_of_the_questions_only(name: str) -> None:
+def test_logits_of_the_questions_only(name: str, packed: bool) -> None:
     """The output projection sees the nodes that the draft asks about, no others."""
     model, seen = tiny_model(BY_NAME[name], "sdpa"), []
-    target = target_of(model, (5, 5))
+    target = target_of(model, (5, 5), packed=packed)
     builder = TreeBuilder(5)
     builder.add_path(0, [6, 7, 8, 9], "test", query=False)
     builder.queries |= {2, 4}
     with hooked(model.get_output_embeddings(), lambda module, args, kwargs, output: seen.append(args[0].shape[:2])):
         outputs = target.forward([0, 1], [builder.build(), TreeBuilder(5).build()])
-    assert seen == [(2, 3)]
-    assert outputs.logits.shape == (2, 3, VOCAB)
-    assert outputs.lines == [{0: 0, 2: 1, 4: 2}, {0: 3, 2: 4, 4: 5}]
+    assert seen == ([(1, 4)] if packed else [(2, 3)])
+    assert outputs.logits.shape == (4 if packed else 6, VOCAB)
+    asked = [{0, 2, 4}, {0}] if packed else [{0, 2, 4}] * 2
+    assert [set(lines) for lines in outputs.lines] == asked
 
 
 @pytest.mark.parametrize(("tokens", "device", "entered"), [(1, "cuda", 1), (2, "cuda", 0), (1, "cpu", 0)])
@@ -168,7 +180,7 @@ def test_decode_time_experts_are_for_one_token(tokens: int, device: str, entered
 def test_one_token_alone_is_asked_for_as_plain_decoding_asks() -> None:
     """Without a mask and without a choice of logits, so that it takes no longer."""
     model, seen = tiny_model(BY_NAME["gemma3"], "sdpa"), []
-    target = target_of(model, (5,))
+    target = target_of(model, (5,), packed=False)
     builder = TreeBuilder(5)
     builder.add_path(0, [6], "test")
 

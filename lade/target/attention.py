@@ -1,0 +1,202 @@
+"""SDPA attention of packed forwards: the rows' nodes lie behind one another, and each row attends to its own slab.
+
+A dispatcher stands in transformers' registry in place of "sdpa". In a packed forward, which a context variable shows,
+it attends row by row; any other call goes to what was registered before. Knows transformers' attention functions, no
+model.
+
+T nodes of all rows, t of one; H heads of keys and values, each for G query heads; K keys of one row; D head size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+from lade.base.locks import fork_safe_lock
+from lade.target.masks import Mask
+
+NAME = "sdpa"
+SHORTEST = 2  # keys of the first kind's stand-in mask, so that none fits every number of keys by broadcasting
+
+Function = Callable[..., Any]
+
+_lock = fork_safe_lock()
+_users = 0
+_before: dict[Function, Function] = {}  # by dispatcher, what it stands in front of
+_running: ContextVar[PackedForward | None] = ContextVar("lade_packed", default=None)
+
+
+@dataclass(eq=False)
+class PackedKind:
+    """What the layers of one mask kind attend to in a packed forward.
+
+    Attributes:
+        kv_length: tokens of the flat keys and values that its layers see.
+        spans: per row, where its keys begin and end in them.
+        masks: per row, [t, K].
+    """
+
+    kv_length: int
+    spans: Sequence[tuple[int, int]]
+    masks: Sequence[Mask]
+    _folded: dict[tuple[object, ...], list[Mask]] = field(default_factory=dict, init=False)
+
+    def folded(self, group: int, like: torch.Tensor) -> list[Mask]:
+        """Per row [1, 1, G * t, K], made once per forward, for queries of this type and device."""
+        key = (group, like.dtype, like.device)
+        if key not in self._folded:
+            self._folded[key] = [_folded(mask, group, like) for mask in self.masks]
+        return self._folded[key]
+
+
+def _folded(mask: Mask, group: int, like: torch.Tensor) -> Mask:
+    return None if mask is None else mask.to(like).repeat(group, 1)[None, None]
+
+
+@dataclass(eq=False)
+class PackedForward:
+    """The rows of a packed forward.
+
+    Attributes:
+        spans: per row, its first node and the end of its nodes.
+        kinds: in the order of `stand_ins`.
+    """
+
+    spans: Sequence[tuple[int, int]]
+    kinds: Sequence[PackedKind]
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **others: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """What `sdpa_attention_forward` returns for one layer: [1, T, G * H, D].
+
+        Args:
+            query: [1, G * H, T, D]
+            key, value: [1, H, kv_length, D]
+            mask: a stand-in that only shows the layer's kind.
+
+        Raises:
+            NotImplementedError: the model's code did something to its arguments that this cannot follow.
+        """
+        kind = self._kind(query, key, mask, others)
+        heads, shared = query.shape[1], key.shape[1]
+        group = heads // shared
+        found = []
+        for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True):
+            rows = query[:, :, first:end]
+            output = scaled_dot_product_attention(
+                rows if group == 1 else rows.reshape(1, shared, group * (end - first), -1),
+                key[:, :, begin:stop],
+                value[:, :, begin:stop],
+                attn_mask=own,
+                dropout_p=dropout,
+                scale=scaling,
+            )
+            found.append(output.view(1, shared, group, end - first, -1).permute(0, 3, 1, 2, 4))
+        joined = found[0] if len(found) == 1 else torch.cat(found, 1)
+        return joined.reshape(1, query.shape[2], heads, -1), None
+
+    def _kind(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, others: Any) -> PackedKind:
+        tokens = self.spans[-1][1]
+        index = -1 if mask is None or mask.shape[:-1] != (1, 1, tokens) else mask.shape[-1] - SHORTEST
+        if not 0 <= index < len(self.kinds) or any(
+            others.get(name) is not None for name in ("position_bias", "softcap")
+        ):
+            raise NotImplementedError("the model changes its masks")
+        kind = self.kinds[index]
+        if query.shape[0] != 1 or query.shape[2] != tokens or key.shape[2] != kind.kv_length:
+            raise NotImplementedError("the model changes the shape of its queries or keys")
+        return kind
+
+
+def stand_in(kind: int, tokens: int, like: torch.Tensor) -> torch.Tensor:
+    """[1, 1, T, 2 + kind]: the mask that the model passes to its layers; any other use of it gives NaN or an error."""
+    return like.new_full((1, 1, 1, 1), torch.nan).expand(1, 1, tokens, SHORTEST + kind)
+
+
+@contextlib.contextmanager
+def packed(forward: PackedForward) -> Iterator[None]:
+    """Forwards of this thread or task in the scope are packed ones."""
+    with dispatching():
+        token = _running.set(forward)
+        try:
+            yield
+        finally:
+            _running.reset(token)
+
+
+@contextlib.contextmanager
+def dispatching() -> Iterator[None]:
+    """Keep the dispatcher registered in the scope."""
+    install()
+    try:
+        yield
+    finally:
+        remove()
+
+
+def install() -> None:
+    """Register the dispatcher, or one more user of it. If another function was put on top, go on top of that."""
+    global _users
+    with _lock:
+        registered = AttentionInterface._global_mapping[NAME]
+        if registered not in _before:
+            AttentionInterface.register(NAME, _dispatcher(registered))
+        _users += 1
+
+
+def remove() -> None:
+    """Undo an `install`; the last one restores what was registered before, unless another function is on top."""
+    global _users
+    with _lock:
+        _users -= 1
+        registered = AttentionInterface._global_mapping[NAME]
+        if not _users and registered in _before:
+            AttentionInterface.register(NAME, _before[registered])
+
+
+def registered_function(name: str) -> Function | None:
+    """The attention function that a model loaded with this implementation uses, apart from ours."""
+    found = ALL_ATTENTION_FUNCTIONS.get(name)
+    return _before.get(found, found)
+
+
+def can_pack(implementation: str) -> bool:
+    """Whether models of an implementation can be packed: those that use transformers' own SDPA attention."""
+    return implementation == NAME and registered_function(NAME) is sdpa_attention_forward
+
+
+@functools.lru_cache(maxsize=8)  # one object for one function: compiled models depend on what they found here
+def _dispatcher(before: Function) -> Function:
+    @functools.wraps(before)
+    def dispatch(
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **kwargs: Any,
+    ) -> Any:
+        forward = None if torch.compiler.is_compiling() else _running.get()
+        if forward is None:
+            return before(module, query, key, value, attention_mask, **kwargs)
+        return forward.attend(query, key, value, attention_mask, **kwargs)
+
+    _before[dispatch] = before
+    return dispatch

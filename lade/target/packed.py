@@ -1,0 +1,99 @@
+"""A forward of rows behind one another, [1, T] without padding: linear layers see all nodes, attention each row alone.
+
+T nodes of all rows, M queried nodes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import torch
+
+from lade.target.attention import PackedForward, PackedKind, packed, stand_in
+from lade.target.masks import Mask, MaskKind, Sight
+from lade.target.pieces import Piece
+from lade.target.transfer import transfer
+
+if TYPE_CHECKING:
+    from lade.target.model import HFTarget
+
+Lines = Sequence[Mapping[int, int]]
+
+
+class PackedRows:
+    """Computes pieces of trees behind one another."""
+
+    def __init__(self, target: HFTarget) -> None:
+        self.target = target
+
+    def compute(self, slots: Sequence[int], pieces: Sequence[Piece]) -> tuple[torch.Tensor, Lines]:
+        """[M, V] logits of the queries, and per row the line of each node in them."""
+        found = [self._forward(slots[part], pieces[part]) for part in self._parts(pieces)]
+        lines: list[Mapping[int, int]] = []
+        first = 0
+        for _, queries in found:
+            for nodes in queries:
+                lines.append({node: line for line, node in enumerate(nodes, first)})
+                first += len(nodes)
+        return found[0][0] if len(found) == 1 else torch.cat([logits for logits, _ in found]), lines
+
+    def _parts(self, pieces: Sequence[Piece]) -> Iterator[slice]:
+        """All rows; fewer at a time for models that index tables of positions by the number of tokens of a forward."""
+        limit, first, nodes = self.target.position_limit, 0, 0
+        for row, piece in enumerate(pieces):
+            nodes += len(piece.tokens)
+            if limit is not None and nodes > limit and row > first:
+                yield slice(first, row)
+                first, nodes = row, len(piece.tokens)
+        yield slice(first, len(pieces))
+
+    def _forward(self, slots: Sequence[int], pieces: Sequence[Piece]) -> tuple[torch.Tensor, list[Sequence[int]]]:
+        target = self.target
+        spans = list(pairwise([0, *accumulate(len(piece.tokens) for piece in pieces)]))
+        nodes = spans[-1][1]
+        asked = [
+            begin + node - piece.first
+            for (begin, _), piece in zip(spans, pieces, strict=True)
+            for node in piece.queries
+        ]
+        some = len(asked) < nodes
+        target.cache.prepare(slots, [piece.columns for piece in pieces], [piece.first for piece in pieces])
+        indexed = self._indexed(slots, pieces) if target.follows_index else []
+        roots = [target.positions[slot] for slot in slots]
+        sent = transfer(target.cache, slots, roots, pieces, asked if some else (), indexed, target.device)
+        target.cache.indexed = sent.indexed if indexed else None
+        kinds = target.masks.each_kind()
+        masks: dict[str, Mask] = {
+            kind.name: stand_in(index, nodes, target.masks.zero) for index, kind in enumerate(kinds)
+        }
+        with packed(PackedForward(spans, self._attended(kinds, sent.sights))):
+            logits = target.logits(
+                sent.ids[None], sent.positions[None], target.masks.as_taken(masks), sent.asked if some else None
+            )
+        return logits[0], [piece.queries for piece in pieces]
+
+    def _indexed(self, slots: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
+        lengths = self.target.cache.lengths
+        indices = [
+            lengths[slot] + depth for slot, piece in zip(slots, pieces, strict=True) for depth in piece.own_depths
+        ]
+        return [index - node for node, index in enumerate(indices)]
+
+    def _attended(self, kinds: Sequence[MaskKind], sights: Sequence[Sight]) -> list[PackedKind]:
+        """What layers of each kind attend to. Kinds that see alike share a row's mask."""
+        masks, found = self.target.masks, []
+        shared: dict[tuple[object, ...], Mask] = {}
+        for kind in kinds:
+            group, spans, own = masks.group(kind), [], []
+            for sight in sights:
+                lowest = masks.lowest_key(kind, sight.slot)
+                offset = group.slabs.offsets[sight.slot]
+                spans.append((offset + lowest, offset + group.held(sight.slot) + sight.visible.shape[1]))
+                alike = (sight.slot, group.starts[sight.slot] + lowest, masks.limits(kind, sight, lowest))
+                if alike not in shared:
+                    shared[alike] = masks.row(kind, sight, lowest)
+                own.append(shared[alike])
+            found.append(PackedKind(group.kv_length, spans, own))
+        return found
