@@ -7,10 +7,11 @@ innovations, no seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
-REGIONS = 5  # widths 1, 2-4, 5-16, 17-64 and above
+REGIONS = 5  # widths 1, up to 4, 16, 64 and above
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +48,14 @@ class ChangeDetector:
         self._streaks = [0] * REGIONS  # outliers in a row per region; negative: too fast
         self._calm = 0  # region of the latest step that was no outlier
 
-    def observe(self, width: int, innovation: float) -> Change:
+    def observe(self, width: float, innovation: float) -> Change:
         """What one step says together with those before it.
 
         Args:
             width: tokens per row.
             innovation: how much slower than expected the step was, in standard deviations.
         """
-        region = ((width - 1).bit_length() + 1) // 2
+        region = ((math.ceil(width) - 1).bit_length() + 1) // 2
         sign = (innovation > self._policy.outlier) - (innovation < -self._policy.outlier)
         if not sign:
             self._calm, self._streaks[region] = region, 0

@@ -1,4 +1,6 @@
-"""What a step costs: seconds of whole steps in, relative costs of wider ones out, per batch size and context length.
+"""What a step costs by its tokens: seconds of whole steps in, relative costs out, per batch size and context length.
+
+Width: tokens of the step over its rows, a fraction where rows carry different numbers.
 
 Only ratios at one moment come out, so a machine that slows down changes nothing. The caller measures the time and holds
 the lock. Knows no model, no file and no clock.
@@ -145,8 +147,8 @@ class StepCost:
         return entry.costs
 
 
-def _width(tokens: int, rows: int) -> int:
-    return max(-(-tokens // rows), 1)
+def _width(tokens: int, rows: int) -> float:
+    return max(tokens / rows, 1.0)
 
 
 def _cost_at(costs: Sequence[float], width: float) -> float:

@@ -1,8 +1,8 @@
 """How the time of a step grows with its width, learned from the steps themselves: a Kalman filter over the knots.
 
-Width: tokens in the forward per row. In logarithms, the time of a step is level + curve(width) + noise. The level, the
-cost of width 1, is a random walk, since the machine's speed drifts; the curve is constant and smooth. Knows no batch,
-no context and no clock.
+Width: tokens in the forward per row, which may be a fraction. In logarithms, the time of a step is level + curve(width)
++ noise. The level, the cost of width 1, is a random walk, since the machine's speed drifts; the curve is constant and
+smooth. Knows no batch, no context and no clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 
 from lade.pace.changes import CHANGES, Change, ChangeDetector, ChangePolicy
-from lade.pace.knots import INTERPOLATION
+from lade.pace.knots import interpolation
 from lade.pace.prior import PRIOR, Array, CurvePrior
 
 MEAN_DEVIATION = 1.25  # 1 over the mean of |z| for a standard normal z, rounded
@@ -99,7 +99,7 @@ class Curve:
         curve._inflate(share, self._policy.level)
         return curve
 
-    def observe(self, width: int, seconds: float) -> tuple[bool, Change]:
+    def observe(self, width: float, seconds: float) -> tuple[bool, Change]:
         """Update the state with one step: whether the step counted, and what was found to have changed."""
         value, policy = math.log(seconds), self._policy
         if not self._steps:
@@ -118,9 +118,9 @@ class Curve:
         bound: list[float] = (self.state - deviations * np.sqrt(self.covariance.diagonal().clip(0)))[1:].tolist()
         return bound
 
-    def _predict(self, width: int, value: float) -> tuple[Array, float, float]:
+    def _predict(self, width: float, value: float) -> tuple[Array, float, float]:
         """[knots] covariance of the state with the observation, the innovation, and the innovation's deviation."""
-        low, less, high, more = INTERPOLATION[width]
+        low, less, high, more = interpolation(width)
         cross = self.covariance[0] + less * self.covariance[low] + more * self.covariance[high]
         variance = cross[0] + less * cross[low] + more * cross[high] + self.noise**2
         expected = self.state[0] + less * self.state[low] + more * self.state[high]

@@ -164,6 +164,15 @@ def test_costs_of_wider_steps_are_extrapolated_by_the_slope() -> None:
     assert relative(cost, 2 * WIDEST, CONTEXT, ROWS) > 1.5 * relative(cost, WIDEST, CONTEXT, ROWS)
 
 
+def test_costs_are_learned_from_rows_of_different_sizes() -> None:
+    """A step of packed rows has a number of tokens that its rows need not divide."""
+    cost = StepCost(policy=MEAN)
+    for tokens in (*range(8, 40), *range(8, 40)):
+        cost.observe(tokens, CONTEXT, 8, 0.01 * (1 + 0.02 * (tokens - 8)))
+    assert [cost.table(4, CONTEXT, 8)[width] for width in (2, 4)] == pytest.approx([1.16, 1.48], rel=0.03)
+    assert cost.known(39, CONTEXT, 8)
+
+
 def test_a_few_steps_of_two_widths_are_enough() -> None:
     cost = StepCost(policy=MEAN)
     for _ in range(4):

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lade.pace.knots import INTERPOLATION, KNOTS, WIDEST, nearest
+from lade.pace.knots import KNOTS, WIDEST, interpolation, nearest
 from lade.pace.prior import PRIOR, CurvePrior
 
 
@@ -17,11 +19,19 @@ def test_the_covariance_is_positive_definite_and_read_only() -> None:
     assert CurvePrior(jump=1.0).covariance()[1, 1] > covariance[1, 1]
 
 
-def test_widths_are_interpolated_between_the_knots_on_both_sides() -> None:
-    assert len(INTERPOLATION) == WIDEST + 1
-    for width in range(KNOTS[1], WIDEST + 1):
-        low, less, high, more = INTERPOLATION[width]
-        assert KNOTS[low] < width <= KNOTS[high] or width == KNOTS[high]
-        weights = (less if low else 1 - more) * KNOTS[low] + more * KNOTS[high]
-        assert weights == pytest.approx(width)
-    assert [KNOTS[nearest(width)] for width in (1, 2, 5, 6, 7, 13, 14, 200, 256)] == [1, 2, 4, 8, 8, 12, 16, 192, 256]
+@given(st.floats(KNOTS[1], WIDEST) | st.sampled_from(KNOTS[1:]))
+def test_widths_are_interpolated_between_the_knots_on_both_sides(width: float) -> None:
+    low, less, high, more = interpolation(width)
+    assert KNOTS[low] < width <= KNOTS[high]
+    weights = (less if low else 1 - more) * KNOTS[low] + more * KNOTS[high]
+    assert weights == pytest.approx(width)
+
+
+@given(st.floats(0, KNOTS[1]))
+def test_between_the_first_knots_the_logarithm_grows_from_zero(width: float) -> None:
+    assert interpolation(width) == (0, 0.0, width > 1, pytest.approx(max(width - 1, 0.0)))
+
+
+def test_the_nearest_knot() -> None:
+    widths = (1, 1.4, 1.5, 2, 5, 6, 7, 13, 14, 200, 256)
+    assert [KNOTS[nearest(width)] for width in widths] == [1, 1, 2, 2, 4, 8, 8, 12, 16, 192, 256]
