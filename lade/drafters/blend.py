@@ -1,27 +1,29 @@
 """Every source of drafts in one draft tree: best first by path probability, under the step's token budget.
 
-A node's children are what `lade.memory.mixture` predicts after its path; paths that share a prefix share nodes. A node
-is expanded only when the budget reaches it. A Jacobi window takes part of the budget as long as its n-grams are
-accepted often enough. Knows tokens and trees, no model; of the sources only the window by name.
+Rows may join and leave between steps: what belongs to one is in its request's state. A Jacobi window takes part of a
+row's budget as long as its n-grams are accepted often enough. Knows tokens and trees, no model; of the sources only the
+window by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 
 from lade.config.settings import Settings
 from lade.core.drafter import Predictions, roots
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft, TreeBuilder
+from lade.drafters.growth import GrowingTree, Growth
 from lade.drafters.window import Window
 from lade.memory.mixture import Mixture, Place
 from lade.memory.ngrams import NgramPool
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.source import Start, Warm
 from lade.memory.sources import opened, stages
+from lade.pace.belief import Belief
 from lade.pace.pace import WholeBudget
+from lade.pace.sharing import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,12 @@ class _State:
     mixture: Mixture
     window: Window | None
     ngrams: NgramPool | None  # of the window
+    belief: Belief  # that path probabilities hold in this text
     cut: float  # path probability of the last node within the budget, a moving average
     full: bool = False  # whether the last tree used its budget; if not, the next one skips no token
     window_accepted: float = 0.0  # accepted window tokens per step, a moving average
     read: int = 0  # tokens of the text that the mixture has taken in
     places: list[Place] = field(default_factory=list)  # of this step's nodes
-    masses: list[float] = field(default_factory=list)  # path probabilities of this step's nodes, the window's left out
     root_children: dict[int, float] = field(default_factory=dict)  # before the cut: token -> probability
 
 
@@ -103,45 +105,57 @@ class BlendDrafter:
         prompt = tokens[: request.prompt_length]
         window = Window(prompt, self.columns, settings.ngram, settings.seed) if self.columns else None
         mixture = Mixture(pool, opened(start))
-        request.state = _State(mixture, window, ngrams, cut=0.5 / self.budget, read=len(tokens))
+        belief = self.pace.belief()
+        request.state = _State(mixture, window, ngrams, belief, cut=0.5 / self.budget, read=len(tokens))
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
-        context = max(len(request.tokens) for request in requests)
-        room = self.pace.begin(context, len(requests))
-        self._drafts_now = room > 1
-        drafts = self._drafts(requests, depths, room, context) if self._drafts_now else roots(requests)
-        self.pace.carry(max(map(len, drafts)), context, len(drafts))
+        contexts = [len(request.tokens) for request in requests]
+        room = self.pace.begin(contexts, [request.state.belief for request in requests])
+        self._drafts_now = room > len(requests)
+        drafts = self._drafts(requests, depths, room) if self._drafts_now else roots(requests)
+        self.pace.carry([len(draft) for draft in drafts])
         return drafts
 
-    def _drafts(self, requests: Sequence[Request], depths: Sequence[int], room: int, context: int) -> list[Draft]:
-        builders = [self._grown(request, depth, room) for request, depth in zip(requests, depths, strict=True)]
-        self._cut([request.state for request in requests], builders, context)
-        parts = zip(requests, builders, depths, strict=True)
-        return [self._windowed(request, builder, depth).build() for request, builder, depth in parts]
+    def _drafts(self, requests: Sequence[Request], depths: Sequence[int], room: int) -> list[Draft]:
+        trees = [self._tree(request, depth) for request, depth in zip(requests, depths, strict=True)]
+        for group, nodes in self.pace.sharing.groups(trees, room):
+            Growth(group, self._names, self.policy.child_prior).run(nodes)
+        self._cut([request.state for request in requests], trees)
+        parts = zip(requests, trees, strict=True)
+        return [self._windowed(request, tree.builder, tree.deepest).build() for request, tree in parts]
 
-    def _grown(self, request: Request, deepest: int, room: int) -> TreeBuilder:
-        builder, state = TreeBuilder(request.tokens[-1]), request.state
+    def _tree(self, request: Request, deepest: int) -> GrowingTree:
+        """The root of a row's next tree."""
+        state, policy = request.state, self.policy
         state.mixture.extend(request.tokens[state.read :])
         state.read = len(request.tokens)
         budget = min(self.budget, request.max_nodes)
         window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
-        state.places, state.masses = [state.mixture.place(request.tokens)], [1.0]
-        with state.mixture.pool.lock:
-            self._grow(builder, state, deepest, min(room, budget - window))
-        return builder
+        floor = max(policy.least, policy.stage_floor * state.cut * state.full)
+        return GrowingTree(
+            TreeBuilder(request.tokens[-1]),
+            state.mixture,
+            [state.mixture.place(request.tokens)],
+            deepest,
+            most=budget - window,
+            floor=floor,
+            least=floor * policy.token_floor,
+            weight=state.belief.holds,
+        )
 
-    def _cut(self, states: list[_State], builders: list[TreeBuilder], context: int) -> None:
-        """Drop the nodes of all rows that cost more than they are expected to save."""
-        repeats = any(state.mixture.repeats for state in states)
-        nodes = self.pace.choose([state.masses for state in states], context, repeats)
-        for state, builder in zip(states, builders, strict=True):
+    def _cut(self, states: Sequence[_State], trees: Sequence[GrowingTree]) -> None:
+        """Drop the nodes that cost more than they are expected to save."""
+        decay = self.policy.decay
+        rows = [Row(tree.masses, state.belief, tree.mixture.repeats) for state, tree in zip(states, trees, strict=True)]
+        for state, tree, nodes in zip(states, trees, self.pace.choose(rows), strict=True):
+            state.full, state.cut = tree.limited, decay * state.cut + (1 - decay) * tree.cut
             state.root_children = {
                 token: mass
-                for token, mass, depth in zip(builder.tokens, state.masses, builder.depths, strict=True)
+                for token, mass, depth in zip(tree.builder.tokens, tree.masses, tree.builder.depths, strict=True)
                 if depth == 1
             }
-            builder.cut(nodes)
-            del state.places[nodes:]
+            tree.builder.cut(nodes)
+            state.places = tree.places[:nodes]
 
     def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> TreeBuilder:
         state: _State = request.state
@@ -157,35 +171,6 @@ class BlendDrafter:
     def _columns(self, window: Window, deepest: int, budget: int) -> int:
         most = budget // self.policy.window_share // (window.ngram - 1)
         return min(window.width, deepest - window.ngram + 3, most)
-
-    def _grow(self, builder: TreeBuilder, state: _State, deepest: int, budget: int) -> None:
-        """Add the nodes that the model is likeliest to choose, until the budget is used."""
-        mixture, places, depths, names = state.mixture, state.places, builder.depths, self._names
-        policy = self.policy
-        prior, floor = policy.child_prior, max(policy.least, policy.stage_floor * state.cut * state.full)
-        least, last = -floor * policy.token_floor, 0.0
-        # Two heaps by negative path probability: nodes whose children are not known yet, with an estimate of the
-        # likeliest child's; tokens with their parent and stage.
-        unexpanded: list[tuple[float, int]] = [(-prior, 0)] if deepest > 0 else []
-        candidates: list[tuple[float, int, int, int]] = []
-        while (candidates or unexpanded) and len(places) < budget:
-            if unexpanded and (not candidates or unexpanded[0] < candidates[0]):
-                estimate, node = heappop(unexpanded)
-                path = estimate / prior
-                masses, first = mixture.expect(places[node], depths[node], -floor / path)
-                for token, mass in masses.items():
-                    negative = path * mass
-                    if negative <= least:
-                        heappush(candidates, (negative, node, token, first[token]))
-                continue
-            last, node, token, stage = heappop(candidates)
-            state.masses.append(-last)
-            builder.append(node, token, names[stage])
-            places.append(mixture.follow(places[node], token))
-            if depths[-1] < deepest:
-                heappush(unexpanded, (last * prior, len(depths) - 1))
-        state.full = len(places) == budget
-        state.cut = policy.decay * state.cut - (1 - policy.decay) * (last if state.full else 0.0)
 
     def observe(
         self,
@@ -206,7 +191,8 @@ class BlendDrafter:
     def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         with state.mixture.pool.lock:
             self._update(state, slot, draft, verdict, predictions)
-        self.pace.learn(sum(state.root_children.values()), state.root_children.get(verdict.tokens[0], 0.0))
+        children = state.root_children
+        self.pace.learn(state.belief, sum(children.values()), children.get(verdict.tokens[0], 0.0))
         self._move_window(state, slot, draft, verdict, predictions)
 
     def _update(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:

@@ -15,26 +15,36 @@ from lade.memory.pools import fresh_pool, shared_pool
 from lade.memory.warm import warming as warm
 from lade.pace.pace import Pace, WholeBudget
 from lade.pace.shared import shared_cost
+from lade.pace.sharing import PACKED, PADDED
 
 References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
 
 HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # most nodes of a tree if no budget is given
 
 
-def pace_for(model: Any, settings: Settings, companion: Any = None) -> WholeBudget:
-    """The object that chooses the sizes of trees, up to the budget; all of it if the settings do not adapt."""
+def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool = False) -> WholeBudget:
+    """The object that chooses the sizes of trees, up to the budget; all of it if the settings do not adapt.
+
+    Args:
+        companion: a second model that runs in every step.
+        packed: whether forwards carry the rows' trees behind one another, without padding.
+    """
     budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
-    return Pace(shared_cost(model, companion), budget) if settings.adapt and budget > 1 else WholeBudget(budget)
+    if not settings.adapt or budget == 1:
+        return WholeBudget(budget)
+    return Pace(shared_cost(model, companion), budget, sharing=PACKED if packed else PADDED)
 
 
 def lookahead(
-    model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any
+    model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any, packed: bool
 ) -> Drafter:
     return JacobiDrafter(settings)
 
 
-def auto(model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any) -> Drafter:
-    pace = pace_for(model, settings, companion)
+def auto(
+    model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any, packed: bool
+) -> Drafter:
+    pace = pace_for(model, settings, companion, packed)
     table = warm.cached(model) if "warm" in settings.sources else None
     tenant = settings.tenant
     return BlendDrafter(
@@ -49,14 +59,19 @@ def auto(model: Any, settings: Settings, references: References | None, sharpnes
     )
 
 
-MODES: dict[str, Callable[[Any, Settings, References | None, float, Any], Drafter]] = {
+MODES: dict[str, Callable[[Any, Settings, References | None, float, Any, bool], Drafter]] = {
     "auto": auto,
     "lookahead": lookahead,
 }
 
 
 def drafter_for(
-    model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any = None
+    model: Any,
+    settings: Settings,
+    references: References | None,
+    sharpness: float,
+    companion: Any = None,
+    packed: bool = False,
 ) -> Drafter:
     """The drafter of a call.
 
@@ -64,5 +79,6 @@ def drafter_for(
         references: per row a text that the output may repeat, or `None`; used in mode "auto".
         sharpness: inverse temperature at which tokens are chosen; above 1 for greedy decoding.
         companion: a second model that runs in every step; costs are of both.
+        packed: whether forwards carry the rows' trees behind one another, without padding.
     """
-    return MODES[settings.mode](model, settings, references, sharpness, companion)
+    return MODES[settings.mode](model, settings, references, sharpness, companion, packed)

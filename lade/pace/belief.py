@@ -34,7 +34,7 @@ BELIEF = BeliefPolicy()
 
 
 class Belief:
-    """The posterior of one call.
+    """The posterior of one request.
 
     Attributes:
         holds: probability that draft probabilities hold for the next token.

@@ -1,10 +1,11 @@
-"""How many tokens the next forward carries: as many as bring the most accepted tokens per second, or the root alone.
+"""How many tokens the next forward carries: as many as bring the most accepted tokens per second, or the roots alone.
 
-A tree of T nodes is expected to bring E(T) = 1 + holds × (sum of its path probabilities) tokens and costs c(T) steps of
-one token. The best T maximises E(T) / c(T) plus an exploration bonus. Costs are measured (`StepCost`), and so is
-`holds`, the belief that the probabilities hold in this text (`Belief`). It is updated by drafts that were not sent too,
-so that speculation comes back. After fruitless looks most steps look for no drafts (`Rest`). Knows numbers only: no
-tree, no tokens, no model and no clock.
+A step of R rows and T tokens is expected to bring E(T) = R + sum of holds × path probability over all nodes but the
+roots, and costs c(T) steps of one token per row. The best T maximises E(T) / c(T) plus an exploration bonus; which
+nodes the T are is for the way in which rows share the step to say (`Sharing`). Costs are measured (`StepCost`), and so
+is `holds`, the belief that the probabilities hold in a row's text (`Belief`). It is updated by drafts that were not
+sent too, so that speculation comes back. After fruitless looks most steps look for no drafts (`Rest`). Knows numbers
+only: no tree, no tokens, no model and no clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Protocol
 from lade.pace.belief import Belief
 from lade.pace.policy import PACE, PacePolicy
 from lade.pace.rest import Rest
-from lade.pace.size import FRUITLESS, Size, expected_tokens
+from lade.pace.sharing import PADDED, Row, Sharing
+from lade.pace.size import FRUITLESS, Size
 
 
 class Cost(Protocol):
@@ -28,67 +30,66 @@ class Cost(Protocol):
 
 
 class Controller:
-    """Chooses the tree's size before every step of one call.
+    """Chooses the size before every step of one call. Rows may join and leave between steps.
 
     Args:
         cost: of steps on this machine; shared by calls.
         limit: the most nodes of a row's tree, the root included.
+        sharing: how the rows of a step share it.
 
     Attributes:
         decisions: reason -> how often it decided.
         rests: whether this step looks for no drafts, after fruitless looks.
     """
 
-    def __init__(self, cost: Cost, limit: int, policy: PacePolicy = PACE) -> None:
-        self.cost, self.limit = cost, limit
+    def __init__(self, cost: Cost, limit: int, policy: PacePolicy = PACE, sharing: Sharing = PADDED) -> None:
+        self.cost, self.limit, self.sharing = cost, limit, sharing
         self.decisions: Counter[str] = Counter()
         self.rests = False
         self._timing = policy.timing
-        self._size, self._rest, self._belief = Size(limit, policy.size), Rest(policy.rest), Belief(policy.belief)
+        self._size, self._rest = Size(limit, sharing, policy.size), Rest(policy.rest)
         self._steps = 0
         self._overhead = 0.0
 
-    def room(self, context: int, rows: int, overhead: float) -> int:
-        """Nodes per row worth growing in the step that begins, the root included; if 1, `choose` is not to be asked.
+    def room(self, context: int, beliefs: Sequence[Belief], overhead: float) -> int:
+        """Tokens worth growing in the step that begins, roots included; if roots only, `choose` is not to be asked.
 
         Args:
             context: tokens before them.
-            overhead: time of a look for drafts, over that of a step of one token without.
+            beliefs: one per row.
+            overhead: time of a look for drafts, over that of a step of one token per row without.
         """
+        rows = len(beliefs)
         self._steps += 1
         self._overhead = overhead
         self.rests = self._rest.step()
         if self.rests:
-            self._belief.next_token()
+            for belief in beliefs:
+                belief.next_token()
             self.decisions["drafts not looked for"] += 1
         elif self._baseline_due(context, rows):
             self.decisions["baseline timed"] += 1
         else:
-            return self._size.grown()
-        return 1
+            return self._size.grown(rows)
+        return rows
 
     @property
     def fruitless(self) -> bool:
         """Whether the last looks found nothing worth its cost, so that most steps look for no drafts."""
         return self._rest.fruitless
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
-        """Nodes per row of the next forward, at least 1.
+    def choose(self, rows: Sequence[Row], context: int) -> list[int]:
+        """Nodes of each row in the next forward, at least 1.
 
         Args:
-            rows: path probabilities of each row's nodes, the root's 1 first, in the order in which they are kept.
             context: tokens before them.
-            repeats: whether the last token of a row stands in its text before, so that a draft might be known. If the
-                belief is low, chance is the likelier reason.
         """
-        if max(map(len, rows)) == 1:
-            if repeats and self._belief.trusted:
+        if max(len(row.masses) for row in rows) == 1:
+            if any(row.repeats and row.belief.trusted for row in rows):
                 self._rest.after_repeat()
-            nodes, reason = self._size.choose_root()
+            nodes, reason = [1] * len(rows), self._size.choose_roots()
         else:
-            tokens = expected_tokens(rows, self._belief.holds)
-            costs = self.cost.table(self.limit, context, len(rows))
-            nodes, reason = self._size.choose(tokens, costs, explores=self._belief.trusted)
+            nodes, reason = self._best(rows, context)
         if reason in FRUITLESS:
             self._rest.found_nothing(self._overhead)
         else:
@@ -96,19 +97,27 @@ class Controller:
         self.decisions[reason] += 1
         return nodes
 
-    def learn(self, expected: float, accepted: float) -> None:
+    def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         """One token of the text for which drafts were found, sent or not.
 
         Args:
+            belief: of its row.
             expected: probability that one of them is the model's choice.
             accepted: the share in it of the one that was; 0 if none was.
         """
-        if accepted and not self._belief.trusted:
+        if accepted and not belief.trusted:
             self._rest.after_accepted()
-        self._belief.observe(expected, accepted)
+        belief.observe(expected, accepted)
+
+    def _best(self, rows: Sequence[Row], context: int) -> tuple[list[int], str]:
+        plan, number = self.sharing.plan(rows), len(rows)
+        costs = self.cost.table(self.limit, context, number)
+        explores = sum(row.belief.trusted for row in rows) / number
+        size, reason = self._size.choose(plan.expected, costs, number, explores)
+        return plan.split(size), reason
 
     def _baseline_due(self, context: int, rows: int) -> bool:
-        """Whether this step carries one token to be timed; then the last choice stands."""
+        """Whether this step carries one token per row to be timed; then the last choice stands."""
         timing = self._timing
         if self._size.last == 1:
             return False

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lade.pace.belief import Belief
 from lade.pace.controller import Controller
 from lade.pace.policy import PACE, PacePolicy
 from lade.pace.shared import SharedCost
+from lade.pace.sharing import PADDED, Row, Sharing
 
 
 @dataclass(slots=True)
@@ -23,24 +25,28 @@ class _Step:
     began: float
     looks: bool  # for drafts
     rests: bool  # looks for none after fruitless looks, and is not timed
-    nodes: int = 1  # per row
-    context: int = 1
-    rows: int = 1
+    context: int
+    rows: int
+    tokens: int = 1  # of all rows
     drafted: float = 0.0
     verified: float = 0.0
 
 
 class WholeBudget:
-    """Every step takes the whole budget; the interface of `Pace`.
+    """Every row takes its whole budget in every step; the interface of `Pace`.
+
+    Rows are those of the step at hand: others may be in the next one.
 
     Args:
         limit: the most nodes of a row's tree, the root included.
 
     Attributes:
         adapts: whether sizes are chosen.
+        sharing: how the rows of a step share it.
     """
 
     adapts = False
+    sharing: Sharing = PADDED
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -50,19 +56,23 @@ class WholeBudget:
         """Whether the last looks found nothing worth its cost, so that most steps look for no drafts."""
         return False
 
-    def begin(self, context: int, rows: int) -> int:
-        return self.limit
+    def belief(self) -> Belief:
+        """That of a request that starts."""
+        return Belief()
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
-        return max(map(len, rows))
+    def begin(self, contexts: Sequence[int], beliefs: Sequence[Belief]) -> int:
+        return self.limit * len(beliefs)
 
-    def carry(self, nodes: int, context: int, rows: int) -> None:
+    def choose(self, rows: Sequence[Row]) -> list[int]:
+        return [len(row.masses) for row in rows]
+
+    def carry(self, lengths: Sequence[int]) -> None:
         pass
 
     def verified(self) -> None:
         pass
 
-    def learn(self, expected: float, accepted: float) -> None:
+    def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         pass
 
     def end(self) -> Mapping[str, int]:
@@ -76,6 +86,7 @@ class Pace(WholeBudget):
         shared: costs of this model's steps.
         limit: the most nodes of a row's tree, the root included.
         now: a clock in seconds.
+        sharing: how the rows of a step share it.
     """
 
     adapts = True
@@ -86,10 +97,12 @@ class Pace(WholeBudget):
         limit: int,
         now: Callable[[], float] = time.perf_counter,
         policy: PacePolicy = PACE,
+        sharing: Sharing = PADDED,
     ) -> None:
         super().__init__(limit)
-        self._shared, self._now, self._timing = shared, now, policy.timing
-        self._controller = Controller(shared, limit, policy)
+        self.sharing = sharing
+        self._shared, self._now, self._policy = shared, now, policy
+        self._controller = Controller(shared, limit, policy, sharing)
         self._step: _Step | None = None  # the running one
         self._ended = 0  # steps that did not rest
         self._overhead = 0.0  # moving average: time of a look for drafts, over that of a step of one token without
@@ -98,33 +111,45 @@ class Pace(WholeBudget):
     def fruitless(self) -> bool:
         return self._controller.fruitless
 
-    def begin(self, context: int, rows: int) -> int:
-        """End the running step and begin the next. Returns `Controller.room`: if 1, `choose` is not to be asked."""
+    def belief(self) -> Belief:
+        return Belief(self._policy.belief)
+
+    def begin(self, contexts: Sequence[int], beliefs: Sequence[Belief]) -> int:
+        """End the running step and begin the next.
+
+        Args:
+            contexts: tokens before each row's tree.
+            beliefs: one per row.
+
+        Returns:
+            `Controller.room`: tokens worth growing; if roots only, `choose` is not to be asked.
+        """
         now = self._now()
         if self._step is not None and not self._step.rests:
             self._end(self._step, now)
-        room = self._controller.room(context, rows, self._overhead)
-        self._step = _Step(now, looks=room > 1, rests=self._controller.rests)
+        context, rows = self.sharing.context(contexts), len(beliefs)
+        room = self._controller.room(context, beliefs, self._overhead)
+        self._step = _Step(now, looks=room > rows, rests=self._controller.rests, context=context, rows=rows)
         return room
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
-        """Nodes per row of this step (`Controller.choose`)."""
-        return self._controller.choose(rows, context, repeats)
-
-    def carry(self, nodes: int, context: int, rows: int) -> None:
-        """The draft is made: nodes per row that the step carries, padding included."""
+    def choose(self, rows: Sequence[Row]) -> list[int]:
+        """Nodes of each row in this step (`Controller.choose`)."""
         assert self._step is not None
-        step = self._step
-        step.nodes, step.context, step.rows, step.drafted = nodes, context, rows, self._now()
+        return self._controller.choose(rows, self._step.context)
+
+    def carry(self, lengths: Sequence[int]) -> None:
+        """The drafts are made: nodes of each row."""
+        assert self._step is not None
+        self._step.tokens, self._step.drafted = self.sharing.tokens(lengths), self._now()
 
     def verified(self) -> None:
         """The model has chosen; the rest of the step is learning."""
         assert self._step is not None
         self._step.verified = self._now()
 
-    def learn(self, expected: float, accepted: float) -> None:
+    def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         """The model's choice at one token for which drafts were found (`Controller.learn`)."""
-        self._controller.learn(expected, accepted)
+        self._controller.learn(belief, expected, accepted)
 
     def end(self) -> Mapping[str, int]:
         """End the call and store the costs. Returns `Controller.decisions`."""
@@ -132,17 +157,17 @@ class Pace(WholeBudget):
         return self._controller.decisions
 
     def _end(self, step: _Step, now: float) -> None:
-        timing = self._timing
+        timing = self._policy.timing
         self._ended += 1
         if self._ended <= timing.warm_up:
             return
         seconds = now - step.began
-        if step.nodes == 1:  # its cost is that of plain decoding's step: without drafting and learning
+        if step.tokens == step.rows:  # its cost is that of plain decoding's step: without drafting and learning
             overhead = step.drafted - step.began + now - step.verified
             seconds -= overhead
             if step.looks:
                 new = (1 - timing.smoothing) * overhead / max(seconds, 1e-9)
                 self._overhead = timing.smoothing * self._overhead + new
-        kind = step.nodes * step.rows, step.context, step.rows
+        kind = step.tokens, step.context, step.rows
         if not self._ended % timing.every or not self._shared.known(*kind):
             self._shared.observe(*kind, seconds)

@@ -1,13 +1,11 @@
-"""Choice of a tree's size by expected speed, with hysteresis and an exploration bonus. Knows numbers only."""
+"""Choice of a step's size by expected speed, with hysteresis and an exploration bonus. Knows numbers only."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, zip_longest
 
-from lade.pace.knots import KNOTS
+from lade.pace.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class SizePolicy:
         hysteresis: factor by which another size, one token included, must be better than the last one.
         bonus: exploration bonus of a node, in tokens: drafts are made of what the model predicted after nodes.
         exploration: largest share of the speed given up for the bonus.
-        least_grown: nodes grown at least, the root included, so that a tree can come back.
+        least_grown: nodes that the tree of one row grows to at least, the root included, so that it can come back.
     """
 
     start: float = 1.03
@@ -34,75 +32,78 @@ class SizePolicy:
 
 SIZE = SizePolicy()
 NOTHING, WORTHLESS = "nothing to draft", "drafts cost more than they bring"
-FRUITLESS = (NOTHING, WORTHLESS)  # reasons for one token alone
-
-
-def expected_tokens(rows: Sequence[Sequence[float]], holds: float) -> list[float]:
-    """Expected tokens per row of a step, for 1, 2, ... nodes per row.
-
-    Args:
-        rows: path probabilities of each row's nodes, the root's 1 first.
-        holds: probability that these hold.
-    """
-    masses = rows[0] if len(rows) == 1 else [sum(nodes) for nodes in zip_longest(*rows, fillvalue=0.0)]
-    share = holds / len(rows)
-    return list(accumulate((share * mass for mass in masses[1:]), initial=1.0))
+FRUITLESS = (NOTHING, WORTHLESS)  # reasons for one token per row
 
 
 class Size:
-    """The sizes of one call's trees: nodes per row, the root included.
+    """The sizes of one call's steps: the tokens of all rows together, roots included.
 
     Args:
-        limit: the largest.
+        limit: the largest, per row.
+        sharing: how the rows of a step share it.
 
     Attributes:
-        last: the latest choice.
+        last: the latest choice, per row.
     """
 
-    def __init__(self, limit: int, policy: SizePolicy = SIZE) -> None:
-        self._limit, self._policy = limit, policy
-        self.last = limit
-        self._cut = False  # whether the last tree was larger than the choice
+    def __init__(self, limit: int, sharing: Sharing, policy: SizePolicy = SIZE) -> None:
+        self._limit, self._sharing, self._policy = limit, sharing, policy
+        self.last: float = limit
+        self._room = 0  # of the running step
+        self._cut = False  # whether the last trees had room for more than the choice
 
-    def choose_root(self) -> tuple[int, str]:
-        """One node, where no draft was found."""
+    def choose_roots(self) -> str:
+        """One token per row, where no draft was found. Returns the reason."""
         self.last = 1
-        return 1, NOTHING
+        return NOTHING
 
-    def grown(self) -> int:
-        """Nodes worth growing: the last choice, and one knot more if the last tree was not cut."""
-        wanted = max(self.last + (not self._cut), self._policy.least_grown)
-        return min(self._limit, next((size for size in KNOTS if size >= wanted), self._limit))
+    def grown(self, rows: int) -> int:
+        """Tokens worth growing: the last choice, and one size more if the last trees were not cut."""
+        last = round(self.last * rows)
+        wanted = max(last + (not self._cut), self._sharing.least(self._policy.least_grown, rows))
+        limit = self._limit * rows
+        self._room = min(limit, next((size for size in self._sharing.sizes(rows) if size >= wanted), limit))
+        return self._room
 
-    def choose(self, tokens: Sequence[float], costs: Sequence[float], explores: bool) -> tuple[int, str]:
-        """The next size, and the reason: 1 and `WORTHLESS` where no draft is worth its cost.
+    def choose(
+        self, expected: Mapping[int, float], costs: Sequence[float], rows: int, explores: float
+    ) -> tuple[int, str]:
+        """The next size, and the reason: all roots and `WORTHLESS` where no draft is worth its cost.
 
-        Sizes are the knots and the whole tree. Costs between the knots are not known: with a 130M model in float32 on a
+        Sizes are knots and the whole trees. Costs between the knots are not known: with a 130M model in float32 on a
         CPU, 6 tokens cost more than 8 (1.85 and 1.66 times one token), and choosing knots only was 7 % faster.
 
         Args:
-            tokens: expected tokens per step, by nodes from 1 on (`expected_tokens`).
-            costs: of a step by nodes from 0 on, over those of one node.
-            explores: whether the exploration bonus counts.
+            expected: size -> expected tokens of text per row, ascending, the roots alone first.
+            costs: of a step by tokens per row from 0 on, over those of one.
+            explores: share of the rows in which the exploration bonus counts.
         """
-        whole = len(tokens)
-        sizes = (*KNOTS[: bisect_left(KNOTS, whole)], whole)
-        nodes, reason = self._fastest({size: tokens[size - 1] / costs[size] for size in sizes}, costs, explores)
-        self.last, self._cut = nodes, nodes < whole
-        return nodes, reason
+        prices = {size: _cost(costs, size / rows) for size in expected}
+        size, reason = self._fastest(expected, prices, rows, explores)
+        self.last, self._cut = size / rows, size < min(self._room, max(expected))
+        return size, reason
 
-    def _fastest(self, speeds: Mapping[int, float], costs: Sequence[float], explores: bool) -> tuple[int, str]:
+    def _fastest(
+        self, expected: Mapping[int, float], costs: Mapping[int, float], rows: int, explores: float
+    ) -> tuple[int, str]:
         policy = self._policy
+        speeds = {size: tokens / costs[size] for size, tokens in expected.items()}
         fastest = max(speeds.values())
         if fastest < (policy.start if self.last == 1 else policy.start / policy.hysteresis):
-            return 1, WORTHLESS
-        bonus = policy.bonus if explores else 0.0
+            return rows, WORTHLESS
+        bonus = policy.bonus * explores
         values = {
-            size: speed + bonus * size / costs[size]
+            size: speed + bonus * (size / rows) / costs[size]
             for size, speed in speeds.items()
             if speed >= (1 - policy.exploration) * fastest
         }
-        best = max(values, key=values.__getitem__)
-        if best != self.last and values[best] < policy.hysteresis * values.get(self.last, 0.0):
-            return self.last, "as before"
-        return best, "limit reached" if best == self._limit else "most tokens per second"
+        best, last = max(values, key=values.__getitem__), round(self.last * rows)
+        if best != last and values[best] < policy.hysteresis * values.get(last, 0.0):
+            return last, "as before"
+        return best, "limit reached" if best == self._limit * rows else "most tokens per second"
+
+
+def _cost(costs: Sequence[float], width: float) -> float:
+    """Linear between whole numbers of tokens per row."""
+    low = int(width)
+    return costs[low] if low == width else costs[low] + (width - low) * (costs[low + 1] - costs[low])

@@ -20,7 +20,10 @@ from lade.core.tree import Draft
 from lade.drafters.blend import BlendDrafter
 from lade.memory.recycle import Context
 from lade.memory.source import Warm
+from lade.pace.belief import Belief
 from lade.pace.pace import Pace
+from lade.pace.policy import PACE
+from lade.pace.sharing import PACKED, PADDED, Row, Sharing
 from lade.pace.timing import TIMING
 
 BUDGET, DEEP = 48, 1000
@@ -95,12 +98,14 @@ class Step:
 class Run:
     """One request, decoded in parts of different kinds."""
 
-    def __init__(self, warm: Warm | None = None, seed: int = 0, vocabulary: int = 500) -> None:
+    def __init__(
+        self, warm: Warm | None = None, seed: int = 0, vocabulary: int = 500, sharing: Sharing = PADDED
+    ) -> None:
         self.noise, self.vocabulary = random.Random(seed), vocabulary
         # Read when a step begins, when its draft is made, and when it is verified.
         clock = itertools.accumulate(itertools.cycle((LOOK / 2, LOOK / 2, 1.0)))
         self.costs = Costs()
-        self.pace = Pace(self.costs, BUDGET, lambda: next(clock))  # type: ignore[arg-type]
+        self.pace = Pace(self.costs, BUDGET, lambda: next(clock), sharing=sharing)  # type: ignore[arg-type]
         config = LookaheadConfig(mode="auto").settled()
         self.drafter = BlendDrafter(config, BUDGET, warm, pace=self.pace)
         self.request = Request(0, self.noise.choices(LIKELY, k=20), 19, 10**6)
@@ -118,17 +123,20 @@ class Run:
     def _step(self, kind: str) -> None:
         request, text = self.request, list(self.request.tokens)
         draft = self.drafter.draft([request], [DEEP])[0]
+        verdict = self.verdict(kind, text, draft)
+        request.tokens += verdict.tokens
+        self.drafter.observe([request], [draft], [verdict], Says([draft], [text], kind == "honest"))
+        self.steps.append(Step(self.done, len(draft), len(verdict.tokens), self.pace._controller.rests))
+        self.done += len(verdict.tokens)
+
+    def verdict(self, kind: str, text: Sequence[int], draft: Draft) -> Verdict:
         path, tokens = [0], []
         while True:
             tokens.append(self._choice(kind, [*text, *tokens], draft, path[-1]))
             child = draft.children.get((path[-1], tokens[-1]))
             if child is None:
-                break
+                return Verdict(path, tokens)
             path.append(child)
-        request.tokens += tokens
-        self.drafter.observe([request], [draft], [Verdict(path, tokens)], Says([draft], [text], kind == "honest"))
-        self.steps.append(Step(self.done, len(draft), len(tokens), self.pace._controller.rests))
-        self.done += len(tokens)
 
     def _choice(self, kind: str, text: Sequence[int], draft: Draft, node: int) -> int:
         if kind == "predictable":
@@ -207,6 +215,83 @@ def test_without_a_pace_nothing_decides() -> None:
     assert BlendDrafter(LookaheadConfig(mode="auto").settled(), 9).end() == {}
 
 
+# Rows
+
+
+class Rows:
+    """Requests of one kind of text each, decoded together."""
+
+    def __init__(self, kinds: Sequence[str], warm: Warm | None, sharing: Sharing = PACKED) -> None:
+        self.run = Run(warm, sharing=sharing)
+        self.kinds = dict(enumerate(kinds))
+        self.requests = requests_of(self.run.drafter, *range(9, 9 + len(kinds)))
+
+    def step(self, deepest: int = DEEP) -> dict[int, Draft]:
+        """The drafts of all rows."""
+        requests, texts = self.requests, [list(request.tokens) for request in self.requests]
+        drafts = self.run.drafter.draft(requests, [deepest + request.row for request in requests])
+        verdicts = [
+            self.run.verdict(self.kinds[request.row], text, draft)
+            for request, text, draft in zip(requests, texts, drafts, strict=True)
+        ]
+        for request, verdict in zip(requests, verdicts, strict=True):
+            request.tokens += verdict.tokens
+        self.run.drafter.observe(requests, drafts, verdicts, Says(drafts, texts, honest=False))
+        return {request.row: draft for request, draft in zip(requests, drafts, strict=True)}
+
+
+@WARM
+def test_a_hopeless_row_gets_its_root_and_its_neighbour_gets_nodes(warm: WrongTable | None) -> None:
+    rows = Rows(["adverse", "predictable"], warm)
+    for _ in range(100):
+        rows.step()
+    steps = [rows.step() for _ in range(100)]
+    hopeless, good = ([len(step[row]) for step in steps] for row in range(2))
+    assert sum(hopeless) / len(hopeless) < 1.3
+    assert sum(good) / len(good) > 8
+    assert rows.requests[0].state.belief.holds < 0.2 < 0.8 < rows.requests[1].state.belief.holds
+
+
+def test_a_row_that_turns_predictable_gets_nodes_again() -> None:
+    rows = Rows(["adverse", "predictable", "adverse"], WrongTable(0.9))
+    for _ in range(200):
+        rows.step()
+    rows.kinds[0] = "predictable"
+    widths = [len(rows.step()[0]) for _ in range(48)]
+    assert sum(widths[:8]) < 24
+    assert min(widths[-8:]) > 4
+
+
+@settings(max_examples=30)
+@given(
+    kinds=st.lists(st.sampled_from(["adverse", "predictable", "random"]), min_size=1, max_size=5),
+    most=st.lists(st.integers(1, 20), min_size=5, max_size=5),
+    deepest=st.integers(0, 6),
+    warm=st.sampled_from([None, WrongTable(0.9), WrongTable(0.49)]),
+    sharing=st.sampled_from([PADDED, PACKED]),
+    leaves=st.sets(st.integers(3, 20)),
+)
+def test_no_row_exceeds_its_limits_while_rows_join_and_leave(
+    kinds: list[str], most: list[int], deepest: int, warm: WrongTable | None, sharing: Sharing, leaves: set[int]
+) -> None:
+    rows = Rows(kinds, warm, sharing)
+    waiting = rows.requests[len(kinds) // 2 + 1 :]
+    del rows.requests[len(kinds) // 2 + 1 :]
+    for number in range(24):
+        if number in leaves and len(rows.requests) > 1:
+            del rows.requests[0]
+        if number % 5 == 4 and waiting:
+            rows.requests.append(waiting.pop())
+        for request in rows.requests:
+            request.max_nodes = most[request.row]
+        drafts = rows.step(deepest)
+        assert drafts.keys() == {request.row for request in rows.requests}
+        for row, draft in drafts.items():
+            assert 1 <= len(draft) <= most[row]
+            assert max(draft.depths) <= deepest + row
+    assert sum(rows.run.drafter.end().values()) == 24
+
+
 # The tree
 
 
@@ -217,21 +302,23 @@ class Fixed(Pace):
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes, self.rows, self.carried = list(sizes), [], []  # type: ignore[var-annotated]
+        self._policy = PACE
 
-    def begin(self, context: int, rows: int) -> int:
-        return BUDGET
+    def begin(self, contexts: Sequence[int], beliefs: Sequence[Belief]) -> int:
+        assert len(contexts) == len(beliefs)
+        return BUDGET * len(beliefs)
 
     def verified(self) -> None:
         pass
 
-    def choose(self, rows: Sequence[Sequence[float]], context: int, repeats: bool = False) -> int:
-        self.rows.append([list(masses) for masses in rows])
-        return self.sizes.pop(0)
+    def choose(self, rows: Sequence[Row]) -> list[int]:
+        self.rows.append([list(row.masses) for row in rows])
+        return [self.sizes.pop(0)] * len(rows)
 
-    def carry(self, nodes: int, context: int, rows: int) -> None:
-        self.carried.append((nodes, context, rows))
+    def carry(self, lengths: Sequence[int]) -> None:
+        self.carried.append(list(lengths))
 
-    def learn(self, expected: float, accepted: float) -> None:
+    def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         assert 0 <= accepted <= expected <= 1 + 1e-9
 
 
@@ -257,9 +344,8 @@ def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget:
     drafter = BlendDrafter(LookaheadConfig(mode="auto", ngram=3).settled(), budget, warm, pace=pace)
     requests = requests_of(drafter, 5, 9, 7)[:rows]
     for size in list(sizes):
-        context = max(len(request.tokens) for request in requests)
         drafts = drafter.draft(requests, [deepest] * len(requests))
-        assert pace.carried[-1] == (max(map(len, drafts)), context, len(requests))
+        assert pace.carried[-1] == [*map(len, drafts)]
         texts = [list(request.tokens) for request in requests]
         verdicts = []
         for request, draft, masses in zip(requests, drafts, pace.rows[-1], strict=True):

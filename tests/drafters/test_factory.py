@@ -15,13 +15,14 @@ from lade import LookaheadConfig
 from lade.config.settings import CAPACITY
 from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
-from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, drafter_for
+from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, drafter_for, pace_for
 from lade.drafters.jacobi import JacobiDrafter
 from lade.memory.backoff import backoff
 from lade.memory.pools import drop_pools, shared_pool
 from lade.memory.warm import warming as warm
 from lade.pace.pace import Pace
 from lade.pace.shared import shared_cost
+from lade.pace.sharing import PACKED, PADDED
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +78,17 @@ def test_steps_are_chosen_unless_all_of_them_take_the_whole_budget(model: PreTra
     assert isinstance(other.pace, Pace)
     assert one.pace is not other.pace
     assert one.pace._shared is other.pace._shared is shared_cost(model)
-    assert (one.pace.begin(9, 1), other.pace.begin(9, 1)) == (HOST_BUDGET, 9)
+    assert [drafter.pace.begin([9], [drafter.pace.belief()]) for drafter in (one, other)] == [HOST_BUDGET, 9]
     assert not blend(model, adapt=False).pace.adapts
+
+
+def test_rows_share_a_step_as_the_forward_carries_them(model: PreTrainedModel) -> None:
+    for packed, sharing in ((False, PADDED), (True, PACKED)):
+        for settings in (LookaheadConfig().settled(), LookaheadConfig(mode="auto", budget=9).settled()):
+            drafter = drafter_for(model, settings, None, 1.0, packed=packed)
+            assert isinstance(drafter, BlendDrafter)
+            assert drafter.pace.sharing is pace_for(model, settings, packed=packed).sharing is sharing
+    assert pace_for(model, LookaheadConfig(adapt=False).settled(), packed=True).sharing is PADDED
 
 
 @pytest.mark.compat

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lade.pace.belief import BELIEF, Belief
 from lade.pace.controller import Controller
 from lade.pace.knots import KNOTS
 from lade.pace.policy import PACE
+from lade.pace.sharing import PACKED, PADDED, Row, Sharing
 
 SIZE, REST, TIMING = PACE.size, PACE.rest, PACE.timing
 LIMIT = 48
@@ -33,11 +35,38 @@ class Table:
         return self.measured
 
 
-def sure(limit: int = LIMIT, slope: float = 0.02) -> Controller:
+class Alone(Controller):
+    """Of one row, with its belief."""
+
+    def __init__(self, cost: Table, limit: int = LIMIT, sharing: Sharing = PADDED) -> None:
+        super().__init__(cost, limit, sharing=sharing)
+        self.belief = Belief()
+
+    def grown(self, overhead: float = 0.0) -> int:
+        return self.room(100, [self.belief], overhead)
+
+    def pick(self, masses: Sequence[float], repeats: bool = False) -> int:
+        return self.choose([Row(masses, self.belief, repeats)], 100)[0]
+
+    def hear(self, expected: float, accepted: float) -> None:
+        self.learn(self.belief, expected, accepted)
+
+
+def certain() -> Belief:
+    belief = Belief()
+    belief.holds = 1.0
+    return belief
+
+
+def sure(limit: int = LIMIT, slope: float = 0.02) -> Alone:
     """One that believes that probabilities hold."""
-    controller = Controller(Table(slope), limit)
-    controller._belief.holds = 1.0
+    controller = Alone(Table(slope), limit)
+    controller.belief = certain()
     return controller
+
+
+def sure_rows(rows: Sequence[Sequence[float]]) -> list[Row]:
+    return [Row(masses, certain()) for masses in rows]
 
 
 def sizes(longest: int) -> list[int]:
@@ -58,10 +87,12 @@ def trees(draw: st.DrawFn) -> list[float]:
 
 @given(st.lists(trees(), min_size=1, max_size=4), st.floats(0, 0.2))
 def test_the_first_choice_is_nearly_the_fastest_of_all_sizes(rows: list[list[float]], slope: float) -> None:
-    chosen = sure(slope=slope).choose(rows, 100)
+    split = sure(slope=slope).choose(sure_rows(rows), 100)
+    chosen = max(split)
     longest = max(map(len, rows))
     best = max(speed(rows, nodes, slope) for nodes in sizes(longest))
     assert chosen in sizes(longest)
+    assert split == [min(chosen, len(masses)) for masses in rows]
     if chosen > 1:  # the rest is spent on exploration
         assert speed(rows, chosen, slope) >= (1 - SIZE.exploration) * best * (1 - 1e-9)
         assert best >= SIZE.start / SIZE.hysteresis
@@ -72,74 +103,125 @@ def test_the_first_choice_is_nearly_the_fastest_of_all_sizes(rows: list[list[flo
 def test_the_exploration_bonus_makes_trees_wider_than_the_fastest() -> None:
     chain = [0.5**depth for depth in range(20)]
     fastest = max(sizes(20), key=lambda nodes: speed([chain], nodes, 0.008))
-    assert sure(slope=0.008).choose([chain], 100) > fastest
+    assert sure(slope=0.008).pick(chain) > fastest
     unsure = sure(slope=0.008)
-    unsure._belief.holds = 0.5  # no exploration in a text that may have changed
-    assert unsure.choose([[1.0, *(2 * mass for mass in chain[1:])]], 100) == fastest
+    unsure.belief.holds = 0.5  # no exploration in a text that may have changed
+    assert unsure.pick([1.0, *(2 * mass for mass in chain[1:])]) == fastest
 
 
 @given(trees(), st.integers(1, LIMIT))
 def test_no_more_than_the_limit(masses: list[float], limit: int) -> None:
     controller = sure(limit, slope=0.0)
     for _ in range(5):
-        room = controller.room(100, 1, 0.0)
+        room = controller.grown()
         assert 1 <= room <= limit
-        assert 1 <= controller.choose([masses[:room]], 100) <= room
+        assert 1 <= controller.pick(masses[:room]) <= room
 
 
 def test_a_tree_that_costs_nothing_is_taken_whole() -> None:
     controller = sure(slope=0.0)
-    assert controller.choose([CHAIN], 100) == LIMIT
+    assert controller.pick(CHAIN) == LIMIT
     assert controller.decisions == {"limit reached": 1}
-    assert controller.choose([CHAIN[:20]], 100) == 20
+    assert controller.pick(CHAIN[:20]) == 20
     assert controller.decisions == {"limit reached": 1, "most tokens per second": 1}
 
 
 def test_drafts_not_worth_their_cost_are_not_sent() -> None:
     controller = sure()
     for _ in range(3):
-        assert controller.choose([[1.0, 0.02, 0.01]], 100) == 1
+        assert controller.pick([1.0, 0.02, 0.01]) == 1
     assert controller.decisions == {"drafts cost more than they bring": 3}
 
 
 def test_the_root_alone() -> None:
-    controller = Controller(Table(measured=False), LIMIT)
-    assert controller.choose([[1.0], [1.0]], 100) == 1
+    controller = Alone(Table(measured=False))
+    assert controller.choose(sure_rows([[1.0], [1.0]]), 100) == [1, 1]
     assert controller.decisions == {"nothing to draft": 1}
 
 
 def test_trees_grow_back_step_by_step() -> None:
     controller = sure(slope=0.0)
-    controller.choose([[1.0]], 100)
-    grown = [controller.choose([[1.0, *[0.5] * (controller.room(100, 1, 0.0) - 1)]], 100) for _ in range(4)]
+    controller.pick([1.0])
+    grown = [controller.pick([1.0, *[0.5] * (controller.grown() - 1)]) for _ in range(4)]
     assert grown == [8, 12, 16, 24]
 
 
 def test_costs_are_asked_for_the_steps_at_hand() -> None:
     controller = sure()
-    controller.choose([CHAIN[:9], CHAIN[:5], CHAIN[:2]], 321)
+    controller.choose(sure_rows([CHAIN[:9], CHAIN[:5], CHAIN[:2]]), 321)
     assert controller.cost.asked == [(LIMIT, 321, 3)]
 
 
-def test_all_rows_together_decide() -> None:
+def test_all_padded_rows_together_decide() -> None:
     """One good row is worth a wide step for a few worthless ones, but not for many."""
     chain, worthless = CHAIN[:12], [1.0, *[0.001] * 11]
-    alone = sure(slope=0.1).choose([chain], 100)
-    assert 1 < sure(slope=0.1).choose([chain, worthless, worthless], 100) < alone
-    assert sure(slope=0.1).choose([chain, *[worthless] * 9], 100) == 1
-    assert sure(slope=0.1).choose([chain] * 7, 100) == alone
+    alone = sure(slope=0.1).pick(chain)
+    (nodes,) = {*sure(slope=0.1).choose(sure_rows([chain, worthless, worthless]), 100)}
+    assert 1 < nodes < alone
+    assert sure(slope=0.1).choose(sure_rows([chain, *[worthless] * 9]), 100) == [1] * 10
+    assert sure(slope=0.1).choose(sure_rows([chain] * 7), 100) == [alone] * 7
+
+
+OBSERVED = st.tuples(st.floats(0, 1), st.booleans())
+
+
+@given(
+    st.lists(st.tuples(trees(), st.booleans(), OBSERVED | st.none(), st.sampled_from((0.0, 0.03))), max_size=40),
+    st.floats(0, 0.2),
+    st.integers(2, LIMIT),
+    st.booleans(),
+)
+def test_for_one_row_it_does_not_matter_how_rows_share(
+    steps: list[tuple[list[float], bool, tuple[float, bool] | None, float]], slope: float, limit: int, measured: bool
+) -> None:
+    padded, packed = (Alone(Table(slope, measured), limit, sharing) for sharing in (PADDED, PACKED))
+    for tree, repeats, heard, overhead in steps:
+        room = padded.grown(overhead)
+        assert packed.grown(overhead) == room
+        if room > 1:
+            assert packed.pick(tree[:room], repeats) == padded.pick(tree[:room], repeats)
+        if heard is not None:
+            expected, accepted = heard
+            for controller in (padded, packed):
+                controller.hear(expected, expected * accepted)
+    assert packed.decisions == padded.decisions
+    assert packed.belief.holds == padded.belief.holds
+
+
+def test_each_row_is_believed_by_its_own_evidence() -> None:
+    controller = Controller(Table(0.01), LIMIT, sharing=PACKED)
+    good, hopeless = Belief(), Belief()
+    rows = [Row(CHAIN[:11], belief) for belief in (hopeless, good)]
+    before = controller.choose(rows, 100)
+    for _ in range(8):
+        controller.learn(hopeless, 0.8, 0.0)
+        controller.learn(good, 0.8, 0.8)
+    assert min(before) > 4
+    assert controller.choose(rows, 100) == [1, 11]
+
+
+def test_steps_that_rest_teach_every_belief() -> None:
+    controller = Controller(Table(), LIMIT, sharing=PACKED)
+    beliefs = [Belief(), Belief()]
+    for _ in range(REST.patience):
+        assert controller.room(100, beliefs, 9.0) > 2
+        controller.choose([Row([1.0], belief) for belief in beliefs], 100)
+    assert controller.room(100, beliefs, 9.0) == 2
+    assert controller.rests
+    after = 0.99 * BELIEF.prior + 0.01 * BELIEF.after_change
+    assert [belief.holds for belief in beliefs] == pytest.approx([after, after])
 
 
 # Rest: steps that look for no drafts
 
 
-def step(controller: Controller, tree: Sequence[float], overhead: float = 0.0) -> int:
+def step(controller: Alone, tree: Sequence[float], overhead: float = 0.0) -> int:
     """Nodes of the next one."""
-    room = controller.room(100, 1, overhead)
-    return controller.choose([tree[:room]], 100) if room > 1 else room
+    room = controller.grown(overhead)
+    return controller.pick(tree[:room]) if room > 1 else room
 
 
-def baselines(controller: Controller, steps: int) -> list[int]:
+def baselines(controller: Alone, steps: int) -> list[int]:
     """The steps, from 1 on, that carried one token to be timed."""
     found = []
     for number in range(1, steps + 1):
@@ -152,12 +234,12 @@ def baselines(controller: Controller, steps: int) -> list[int]:
 
 
 def test_one_token_is_timed_when_a_model_is_new_and_now_and_then() -> None:
-    assert baselines(Controller(Table(measured=False), LIMIT), 300) == [
+    assert baselines(Alone(Table(measured=False)), 300) == [
         *range(TIMING.warm_up + 1, TIMING.warm_up + TIMING.first_baselines + 1),
         TIMING.baseline_every,
         2 * TIMING.baseline_every,
     ]
-    assert baselines(Controller(Table(measured=True), LIMIT), 300) == [
+    assert baselines(Alone(Table(measured=True)), 300) == [
         TIMING.baseline_every,
         2 * TIMING.baseline_every,
     ]
@@ -171,7 +253,7 @@ def test_timing_changes_no_choice() -> None:
 
 
 def test_steps_of_one_token_are_their_own_baseline() -> None:
-    controller = Controller(Table(slope=1.0, measured=False), LIMIT)
+    controller = Alone(Table(slope=1.0, measured=False))
     assert step(controller, [1.0]) == 1
     steps = 2 * TIMING.baseline_every
     for _ in range(steps):
@@ -179,13 +261,13 @@ def test_steps_of_one_token_are_their_own_baseline() -> None:
     assert controller.decisions == {"nothing to draft": 1, "drafts cost more than they bring": steps}
 
 
-def looks(controller: Controller, tree: Sequence[float], steps: int, overhead: float) -> list[bool]:
+def looks(controller: Alone, tree: Sequence[float], steps: int, overhead: float) -> list[bool]:
     """Which steps looked for drafts."""
     seen = []
     for _ in range(steps):
-        seen.append(controller.room(100, 1, overhead) > 1)
+        seen.append(controller.grown(overhead) > 1)
         if seen[-1]:
-            controller.choose([tree], 100)
+            controller.pick(tree)
     return seen
 
 
@@ -201,9 +283,9 @@ def test_where_drafts_are_never_worth_their_cost_looks_take_little_time(
 def test_where_a_token_repeats_and_no_draft_is_known_the_next_steps_look() -> None:
     controller = sure()
     looks(controller, [1.0], REST.patience, 9.0)
-    while controller.room(100, 1, 9.0) == 1:
+    while controller.grown(9.0) == 1:
         pass
-    assert controller.choose([[1.0]], 100, repeats=True) == 1
+    assert controller.pick([1.0], repeats=True) == 1
     learning = REST.retries_after_repeat - 1
     assert looks(controller, [1.0], learning + REST.longest, 9.0) == [True] * learning + [False] * REST.longest
 
@@ -211,11 +293,11 @@ def test_where_a_token_repeats_and_no_draft_is_known_the_next_steps_look() -> No
 def test_where_the_belief_is_low_a_token_that_repeats_is_chance() -> None:
     controller = sure()
     for _ in range(8):
-        controller.learn(0.9, 0.0)
+        controller.hear(0.9, 0.0)
     looks(controller, [1.0], REST.patience, 9.0)
-    while controller.room(100, 1, 9.0) == 1:
+    while controller.grown(9.0) == 1:
         pass
-    assert controller.choose([[1.0]], 100, repeats=True) == 1
+    assert controller.pick([1.0], repeats=True) == 1
     assert looks(controller, [1.0], REST.longest, 9.0) == [False] * REST.longest
 
 
@@ -234,8 +316,8 @@ def test_a_draft_accepted_against_the_belief_ends_the_rest() -> None:
         controller = sure()
         looks(controller, [1.0, 0.01], REST.patience, 9.0)
         assert not looks(controller, CHAIN, 1, 9.0)[0]
-        controller._belief.holds = holds
-        controller.learn(0.5, 0.5)
+        controller.belief.holds = holds
+        controller.hear(0.5, 0.5)
         assert looks(controller, CHAIN, 1, 9.0)[0] is looked
 
 
@@ -253,7 +335,7 @@ def test_sizes_that_are_as_good_do_not_take_turns() -> None:
     sizes = []
     for _ in range(TIMING.baseline_every - 1):
         masses = noisy(level, noise, 0.1)
-        sizes.append(controller.choose([masses], 100))
+        sizes.append(controller.pick(masses))
         fastest.add(max(range(1, len(masses) + 1), key=lambda nodes: speed([masses], nodes, 0.02)))
     assert len(fastest) > 8
     assert sum(one != other for one, other in pairwise(sizes)) <= 1
@@ -264,14 +346,14 @@ def test_speculation_is_not_switched_on_and_off() -> None:
     for started in (1, 2):
         noise, controller = random.Random(0), sure(slope=0.02)
         controller._size.last = started
-        sizes = [controller.choose([[1.0, noise.uniform(1.011, 1.029) * 1.02 - 1]], 100) for _ in range(100)]
+        sizes = [controller.pick([1.0, noise.uniform(1.011, 1.029) * 1.02 - 1]) for _ in range(100)]
         assert set(sizes) == {started}
 
 
 def test_another_size_is_taken_where_it_is_worth_it() -> None:
     controller = sure()
     few, many = [1.0, 0.8, *[0.01] * 20], [1.0, *[0.5] * 21]
-    assert [controller.choose([masses], 100) for masses in (few, many, few, many)] == [2, 22, 2, 22]
+    assert [controller.pick(masses) for masses in (few, many, few, many)] == [2, 22, 2, 22]
 
 
 # Belief
@@ -279,14 +361,14 @@ def test_another_size_is_taken_where_it_is_worth_it() -> None:
 
 @pytest.mark.parametrize("expected", [1.0, 0.9, 0.6, 0.4])
 def test_drafts_that_are_never_accepted_end_and_come_back_when_they_are(expected: float) -> None:
-    controller = Controller(Table(), LIMIT)
+    controller = Alone(Table())
     tree = [1.0, expected, *(expected * 0.7**depth for depth in range(1, 9))]
 
     def after(steps: int, accepted: float) -> list[int]:
         sizes = []
         for _ in range(steps):
-            sizes.append(controller.choose([tree], 100))
-            controller.learn(expected, accepted)
+            sizes.append(controller.pick(tree))
+            controller.hear(expected, accepted)
         return sizes
 
     assert min(after(100, expected)) > 1
@@ -299,27 +381,27 @@ def test_drafts_that_are_never_accepted_end_and_come_back_when_they_are(expected
 @pytest.mark.parametrize("probability", [0.3, 0.6, 0.9])
 def test_probabilities_that_hold_are_believed(probability: float) -> None:
     """Runs of misses that are no more frequent than expected hardly lower the belief."""
-    noise, controller, holds = random.Random(0), Controller(Table(), LIMIT), []
+    noise, controller, holds = random.Random(0), Alone(Table()), []
     for _ in range(2000):
-        controller.learn(probability, probability * (noise.random() < probability))
-        holds.append(controller._belief.holds)
+        controller.hear(probability, probability * (noise.random() < probability))
+        holds.append(controller.belief.holds)
     assert sum(holds) / len(holds) > 0.85
 
 
 def test_unlikely_drafts_that_are_accepted_are_no_evidence() -> None:
     """They are accepted as often as any token."""
-    controller = Controller(Table(), LIMIT)
+    controller = Alone(Table())
     for step in range(100):
-        controller.learn(0.9, 0.01 if step % 10 == 0 else 0.0)
-    assert controller.choose([[1.0, 0.9]], 100) == 1
+        controller.hear(0.9, 0.01 if step % 10 == 0 else 0.0)
+    assert controller.pick([1.0, 0.9]) == 1
 
 
 @given(st.lists(st.tuples(st.floats(0, 1.5), st.booleans(), st.floats(0, 1)), max_size=60))
 def test_belief_is_a_probability_after_any_observations(seen: list[tuple[float, bool, float]]) -> None:
-    controller = Controller(Table(), LIMIT)
+    controller = Alone(Table())
     for expected, accepted, share in seen:
-        controller.learn(expected, accepted * share * expected)
-        assert 0 < controller._belief.holds < 1
+        controller.hear(expected, accepted * share * expected)
+        assert 0 < controller.belief.holds < 1
 
 
 # Statistics
@@ -327,8 +409,8 @@ def test_belief_is_a_probability_after_any_observations(seen: list[tuple[float, 
 
 @given(st.lists(trees(), min_size=1, max_size=20), st.booleans())
 def test_every_step_has_one_reason(steps: list[list[float]], measured: bool) -> None:
-    controller = Controller(Table(measured=measured), LIMIT)
+    controller = Alone(Table(measured=measured))
     for masses in steps:
         step(controller, masses, overhead=0.03)
-        controller.learn(sum(masses[1:3]), 0.0)
+        controller.hear(sum(masses[1:3]), 0.0)
     assert sum(controller.decisions.values()) == len(steps)

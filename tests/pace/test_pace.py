@@ -6,6 +6,7 @@ import pytest
 
 from lade.pace.pace import Pace, WholeBudget
 from lade.pace.policy import PACE
+from lade.pace.sharing import PACKED, PADDED, Row
 
 REST, TIMING = PACE.rest, PACE.timing
 
@@ -39,18 +40,26 @@ class Notes:
         self.saved += 1
 
 
-def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float) -> int:
-    """One step: drafting, the forward, learning. Returns the nodes worth growing."""
-    _, context, rows = carried
-    room = pace.begin(context, rows)
+def begin(pace: WholeBudget, context: int = 100, rows: int = 1) -> int:
+    return pace.begin([context] * rows, [pace.belief() for _ in range(rows)])
+
+
+def choose(pace: WholeBudget, *rows: list[float]) -> list[int]:
+    return pace.choose([Row(masses, pace.belief()) for masses in rows])
+
+
+def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float) -> bool:
+    """One step: drafting, the forward, learning. Returns whether it looks for drafts."""
+    nodes, context, rows = carried
+    looks = begin(pace, context, rows) > rows
     clock.now += seconds[0]
-    if room > 1:
-        pace.choose([[1.0, 0.5]] * rows, context)
-    pace.carry(*carried)
+    if looks:
+        choose(pace, *[[1.0, 0.5]] * rows)
+    pace.carry([nodes] * rows)
     clock.now += seconds[1]
     pace.verified()
     clock.now += seconds[2]
-    return room
+    return looks
 
 
 def test_a_step_lasts_from_one_draft_to_the_next() -> None:
@@ -61,7 +70,7 @@ def test_a_step_lasts_from_one_draft_to_the_next() -> None:
     run(pace, clock, (5, 100, 2), 0.125, 0.25, 0.125)
     run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
     assert notes.observed == [(10, 100, 2, 0.5)]
-    pace.begin(110, 1)
+    begin(pace, 110)
     assert notes.observed[1:] == [(7, 103, 1, 1.5)]
 
 
@@ -70,7 +79,7 @@ def test_one_token_alone_costs_no_drafting_and_no_learning() -> None:
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     for rows in (1,) * TIMING.warm_up + (1, 3):
         run(pace, clock, (1, 100, rows), 0.25, 2.0, 0.125)
-    pace.begin(100, 3)
+    begin(pace, 100, 3)
     assert notes.observed == [(1, 100, 1, 2.0), (3, 100, 3, 2.0)]
 
 
@@ -90,8 +99,7 @@ def test_the_longer_a_look_takes_the_more_steps_rest(overhead: float, rest: int)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     looked = []
     for _ in range(2000):
-        room = run(pace, clock, (1, 100, 1), overhead / 2, 1.0, overhead / 2)
-        looked.append(room > 1)
+        looked.append(run(pace, clock, (1, 100, 1), overhead / 2, 1.0, overhead / 2))
     assert looked[: REST.patience] == [True] * REST.patience
     assert sum(looked[1000:]) == pytest.approx(1000 / (rest + 1), rel=0.25)
 
@@ -112,39 +120,63 @@ def test_steps_that_rest_are_not_timed() -> None:
     notes.slope = 9.0
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     steps = [(run(pace, clock, (1, context, 1), 0.5, 1.0, 0.5), context) for context in range(100, 200)]
-    looked = [context for room, context in steps[TIMING.warm_up : -1] if room > 1]
+    looked = [context for looks, context in steps[TIMING.warm_up : -1] if looks]
     assert len(looked) < 30
     assert [context for _, context, _, _ in notes.observed] == looked
 
 
+def test_packed_rows_cost_as_many_tokens_as_they_have_at_their_mean_context() -> None:
+    for sharing, tokens, context in ((PADDED, 15, 300), (PACKED, 8, 200)):
+        clock, notes = Clock(), Notes(known=False)
+        pace = Pace(notes, 16, clock, sharing=sharing)  # type: ignore[arg-type]
+        beliefs = [pace.belief() for _ in range(3)]
+        for _ in range(TIMING.warm_up + 2):
+            pace.begin([100, 200, 300], beliefs)
+            pace.carry([5, 1, 2])
+            clock.now += 1.0
+            pace.verified()
+        assert notes.observed == [(tokens, context, 3, 1.0)]
+
+
+def test_rows_join_and_leave_between_steps() -> None:
+    """The size is kept per row."""
+    for sharing in (PADDED, PACKED):
+        pace = Pace(Notes(), 16, Clock(), sharing=sharing)  # type: ignore[arg-type]
+        for rows in (1, 4, 2, 3):
+            room = begin(pace, rows=rows)
+            assert room == 16 * rows
+            assert choose(pace, *[[1.0, *[0.5] * 15]] * rows) == [16] * rows
+
+
 def test_reasons_are_counted() -> None:
     pace = Pace(Notes(), 16, Clock())  # type: ignore[arg-type]
-    assert pace.begin(100, 1) == 16
-    assert pace.choose([[1.0, 0.5, 0.25]], 100) == 3
-    assert pace.begin(100, 1) == 8
-    assert pace.choose([[1.0]], 100) == 1
+    assert begin(pace) == 16
+    assert choose(pace, [1.0, 0.5, 0.25]) == [3]
+    assert begin(pace) == 8
+    assert choose(pace, [1.0]) == [1]
     assert pace.end() == {"most tokens per second": 1, "nothing to draft": 1}
 
 
 def test_rejected_drafts_change_the_choice() -> None:
-    clock = Clock()
-    pace = Pace(Notes(), 16, clock)  # type: ignore[arg-type]
+    pace = Pace(Notes(), 16, Clock())  # type: ignore[arg-type]
+    row = Row([1.0, 0.9], pace.belief())
     for _ in range(32):
-        pace.begin(100, 1)
-        pace.choose([[1.0, 0.9]], 100)
-        pace.learn(0.9, 0.0)
-        pace.carry(1, 100, 1)
+        pace.begin([100], [row.belief])
+        pace.choose([row])
+        pace.learn(row.belief, 0.9, 0.0)
+        pace.carry([1])
         pace.verified()
-    assert pace.choose([[1.0, 0.9]], 100) == 1
+    assert pace.choose([row]) == [1]
+    assert choose(pace, [1.0, 0.9]) == [2]  # another text
 
 
 @pytest.mark.parametrize("limit", [1, 2, 9])
 def test_the_room_is_the_limit_at_first(limit: int) -> None:
-    assert Pace(Notes(), limit, Clock()).begin(100, 1) == limit  # type: ignore[arg-type]
-    assert WholeBudget(limit).begin(100, 1) == limit
+    assert begin(Pace(Notes(), limit, Clock()), 100, 2) == 2 * limit  # type: ignore[arg-type]
+    assert begin(WholeBudget(limit), 100, 2) == 2 * limit
 
 
-def test_every_step_takes_the_whole_budget() -> None:
+def test_every_row_takes_its_whole_budget() -> None:
     whole = WholeBudget(9)
-    assert whole.choose([[1.0], [1.0, 0.1, 0.1]], 100) == 3
+    assert choose(whole, [1.0], [1.0, 0.1, 0.1]) == [1, 3]
     assert whole.end() == {}

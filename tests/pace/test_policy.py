@@ -5,10 +5,11 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from costs import FixedCosts
 
-from lade.pace.controller import Controller
 from lade.pace.cost import COST, CostPolicy, StepCost
 from lade.pace.curve import KALMAN
+from lade.pace.pace import Pace
 from lade.pace.policy import PACE, PacePolicy
+from lade.pace.sharing import Row
 
 
 def test_policies_are_frozen() -> None:
@@ -20,12 +21,16 @@ def test_policies_are_frozen() -> None:
 
 
 def test_the_given_policy_decides() -> None:
-    tree = [1.0, 0.2]
-    assert Controller(FixedCosts(), 9).choose([tree], 100) == 2
-    demanding = replace(PACE, size=replace(PACE.size, start=2.0))
-    assert Controller(FixedCosts(), 9, demanding).choose([tree], 100) == 1
-    sceptical = replace(PACE, belief=replace(PACE.belief, prior=0.05))
-    assert Controller(FixedCosts(), 9, sceptical).choose([tree], 100) == 1
+    assert chosen(PACE) == [2]
+    assert chosen(replace(PACE, size=replace(PACE.size, start=2.0))) == [1]
+    assert chosen(replace(PACE, belief=replace(PACE.belief, prior=0.05))) == [1]
+
+
+def chosen(policy: PacePolicy) -> list[int]:
+    pace = Pace(FixedCosts(), 9, policy=policy)  # type: ignore[arg-type]
+    belief = pace.belief()
+    assert pace.begin([100], [belief]) == 9
+    return pace.choose([Row([1.0, 0.2], belief)])
 
 
 def test_costs_start_from_the_given_prior() -> None:
