@@ -68,12 +68,12 @@ MODES: dict[str, Callable[[Any, Settings, References | None, float, Any, bool], 
 def drafter_for(
     model: Any,
     settings: Settings,
-    references: References | None,
-    sharpness: float,
+    references: References | None = None,
+    sharpness: float = 1.0,
     companion: Any = None,
     packed: bool = False,
 ) -> Drafter:
-    """The drafter of a call.
+    """The drafter of a call or an engine.
 
     Args:
         references: per row a text that the output may repeat, or `None`; used in mode "auto".
