@@ -52,8 +52,9 @@ class OnlyWrong:
 
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
         settings = self.config.settled()
-        pace = pace_for(call.model, settings)
-        return BlendDrafter(settings, pace.limit, WrongTable(self.text, call.text_config.vocab_size), pace=pace)
+        pace = pace_for(call.model, settings, packed=target.packed)
+        table = WrongTable(self.text, call.text_config.vocab_size)
+        return BlendDrafter(settings, pace.limit, lambda inverse_temperature: table, pace=pace)
 
 
 def wrong(options: MethodOptions) -> Decode:

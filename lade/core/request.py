@@ -14,7 +14,7 @@ class Emission(Protocol):
     """Chooses tokens as plain decoding does, and emits them: for one request, or for the rows of one batch."""
 
     def begin(self, rows: Mapping[int, tuple[Request, Draft]], outputs: Any) -> None:
-        """Start on the outputs of a forward.
+        """Start on the outputs of a forward; called again where a second forward takes the place of the first.
 
         Args:
             rows: row of the outputs -> a request of this emission, and its draft.

@@ -72,9 +72,8 @@ class BlendDrafter:
     Args:
         settings: window, ngram, guesses, seed and sources are read.
         budget: nodes of a tree, the root included.
-        warm: the model's predictions from before any text, where they are at hand.
-        references: per row of the batch a text that its output may repeat, or `None`.
-        pool: gives a request what drafting learned so far; a fresh one for each, unless pools outlive requests.
+        warm: gives the model's predictions from before any text, at an inverse temperature; `None`: there are none.
+        pool: gives a request of a tenant, or of none, what drafting learned so far.
         pace: chooses how much of the budget every step takes (`lade.pace.pace.Pace`); `None`: all of it.
         policy: how trees grow.
     """
@@ -83,13 +82,12 @@ class BlendDrafter:
         self,
         settings: Settings,
         budget: int,
-        warm: Warm | None = None,
-        references: Sequence[Sequence[int] | None] | None = None,
-        pool: Callable[[], Pool] = fresh_pool,
+        warm: Callable[[float], Warm] | None = None,
+        pool: Callable[[str | None], Pool] = lambda tenant: fresh_pool(),
         pace: WholeBudget | None = None,
         policy: TreePolicy = TREE,
     ) -> None:
-        self.settings, self.budget, self.warm, self.references, self.pool = settings, budget, warm, references, pool
+        self.settings, self.budget, self.warm, self.pool = settings, budget, warm, pool
         self.pace, self.policy = pace or WholeBudget(budget), policy
         # With a warm table a window finds hardly anything new.
         windows = "window" in settings.sources and warm is None
@@ -98,10 +96,10 @@ class BlendDrafter:
         self._drafts_now = True  # whether the current step drafts and learns
 
     def start(self, request: Request) -> None:
-        settings, tokens, pool = self.settings, request.tokens, self.pool()
-        reference = self.references[request.row] if self.references is not None else None
+        settings, tokens, pool = self.settings, request.tokens, self.pool(request.tenant)
+        warm = None if self.warm is None else self.warm(request.inverse_temperature)
         ngrams = NgramPool(settings.ngram, settings.guesses) if self.columns else None
-        start = Start(settings, tokens, request.prompt_length, pool.table, reference, ngrams, self.warm)
+        start = Start(settings, tokens, request.prompt_length, pool.table, request.reference, ngrams, warm)
         prompt = tokens[: request.prompt_length]
         window = Window(prompt, self.columns, settings.ngram, settings.seed) if self.columns else None
         mixture = Mixture(pool, opened(start))

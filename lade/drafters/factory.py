@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,11 @@ from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
 from lade.memory.backoff import backoff
-from lade.memory.pools import fresh_pool, shared_pool
+from lade.memory.pools import Pool, fresh_pool, shared_pool
 from lade.memory.warm import warming as warm
 from lade.pace.pace import Pace, WholeBudget
 from lade.pace.shared import shared_cost
 from lade.pace.sharing import PACKED, PADDED
-
-References = Sequence[Sequence[int] | None]  # per row of the batch a text that its output may repeat
 
 HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # most nodes of a tree if no budget is given
 
@@ -35,50 +33,31 @@ def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool
     return Pace(shared_cost(model, companion), budget, sharing=PACKED if packed else PADDED)
 
 
-def lookahead(
-    model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any, packed: bool
-) -> Drafter:
+def lookahead(model: Any, settings: Settings, companion: Any, packed: bool) -> Drafter:
     return JacobiDrafter(settings)
 
 
-def auto(
-    model: Any, settings: Settings, references: References | None, sharpness: float, companion: Any, packed: bool
-) -> Drafter:
+def auto(model: Any, settings: Settings, companion: Any, packed: bool) -> Drafter:
     pace = pace_for(model, settings, companion, packed)
     table = warm.cached(model) if "warm" in settings.sources else None
-    tenant = settings.tenant
-    return BlendDrafter(
-        settings,
-        pace.limit,
-        warm=None if table is None else backoff(table, sharpness),
-        references=references,
-        pool=partial(fresh_pool, settings.pool_size)
-        if tenant is None
-        else partial(shared_pool, model, tenant, settings.pool_size),
-        pace=pace,
-    )
+    predictions = None if table is None else partial(backoff, table)
+    return BlendDrafter(settings, pace.limit, predictions, partial(_pool_of, model, settings), pace)
 
 
-MODES: dict[str, Callable[[Any, Settings, References | None, float, Any, bool], Drafter]] = {
-    "auto": auto,
-    "lookahead": lookahead,
-}
+def _pool_of(model: Any, settings: Settings, tenant: str | None) -> Pool:
+    """The pool of a request's tenant, or of the settings' one; without any, a fresh one."""
+    tenant = tenant or settings.tenant
+    return fresh_pool(settings.pool_size) if tenant is None else shared_pool(model, tenant, settings.pool_size)
 
 
-def drafter_for(
-    model: Any,
-    settings: Settings,
-    references: References | None = None,
-    sharpness: float = 1.0,
-    companion: Any = None,
-    packed: bool = False,
-) -> Drafter:
+MODES: dict[str, Callable[[Any, Settings, Any, bool], Drafter]] = {"auto": auto, "lookahead": lookahead}
+
+
+def drafter_for(model: Any, settings: Settings, companion: Any = None, packed: bool = False) -> Drafter:
     """The drafter of a call or an engine.
 
     Args:
-        references: per row a text that the output may repeat, or `None`; used in mode "auto".
-        sharpness: inverse temperature at which tokens are chosen; above 1 for greedy decoding.
         companion: a second model that runs in every step; costs are of both.
         packed: whether forwards carry the rows' trees behind one another, without padding.
     """
-    return MODES[settings.mode](model, settings, references, sharpness, companion, packed)
+    return MODES[settings.mode](model, settings, companion, packed)

@@ -12,14 +12,23 @@ import torch
 
 from lade.core.proposals import Proposals
 from lade.core.verify import decide
-from lade.engine.emission import AtOnce, TokenByToken
+from lade.engine.emission import AtOnce, Rows, TokenByToken
+from lade.target.outputs import Outputs
 
 
 class ProposedAtOnce(AtOnce):
     """`AtOnce` for drafts with proposals."""
 
-    def _plain_argmax(self) -> bool:
-        return False
+    def begin(self, rows: Rows, outputs: Outputs) -> None:
+        """Chooses when first asked: before, logits may be NaN and computed again, and a draw from NaN is an error."""
+        self.rows, self.outputs, self._chosen = rows, outputs, False
+        self.stream.begin_step()
+
+    def choose(self, row: int, node: int) -> int:
+        if not self._chosen:
+            self._choose_all(self.rows, self.outputs)
+            self._chosen = True
+        return self.outputs.choice(row, node)
 
     def _pick(self, scores: torch.Tensor, nodes: Sequence[tuple[int, int]]) -> torch.Tensor:
         probabilities = scores.softmax(-1)  # [M, V]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from lade.core.drafter import Drafter
 from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.core.stats import Clock, CompanionClock, record
-from lade.drafters.factory import References, drafter_for
+from lade.drafters.factory import drafter_for
 from lade.engine.emission import TokenByToken
 from lade.engine.emission_factory import emission_for
 from lade.engine.loop import DecodeLoop
@@ -58,7 +59,7 @@ class Decoding:
         call: Call,
         streamer: Any,
         settings: Settings,
-        references: References | None,
+        references: Sequence[Sequence[int] | None] | None,
         amateur: Amateur | None = None,
         method: Method | None = None,
     ) -> None:
@@ -69,7 +70,7 @@ class Decoding:
         self.target = expert if amateur is None else _contrastive(expert, amateur, self.clock)
         companion = None if amateur is None else amateur.call.model
         self.drafter: Drafter = (
-            drafter_for(call.model, settings, references, inverse_temperature, companion)
+            drafter_for(call.model, settings, companion, self.target.packed)
             if method is None
             else method.drafter(call, expert)
         )
@@ -82,6 +83,7 @@ class Decoding:
         self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
         for request in self.requests:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
+            request.reference = references[request.row] if references is not None else None
 
     def run(self) -> Any:
         """Decode. Returns what plain decoding returns."""

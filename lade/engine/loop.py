@@ -17,7 +17,7 @@ from lade.core.drafter import Drafter, roots
 from lade.core.request import Request, Verdict
 from lade.core.stats import Clock
 from lade.core.tree import Draft, chain
-from lade.engine.verification import verify
+from lade.engine.verification import begin, verify
 from lade.target.outputs import Outputs
 
 PROMPT_TOKENS = 256  # of prompts in one forward, beside drafts of other requests
@@ -116,7 +116,9 @@ class DecodeLoop:
             requests: all that this loop decodes; their slots stay open at their ends.
             first: the logits after each prompt, as node 0.
         """
-        verify(requests, roots(requests), first)
+        drafts = roots(requests)
+        begin(requests, drafts, first)
+        verify(requests, drafts)
         for request in requests:
             request.prefilled = request.prompt_length
             if not request.finished:
@@ -202,7 +204,7 @@ class DecodeLoop:
         drafts = [*self._drafts(decoding), *self._chunks(requests[len(decoding) :])]
         slots = [request.slot for request in requests]
         drafts, outputs = self._forward(requests, slots, drafts)
-        verdicts = verify(requests, drafts, outputs)
+        verdicts = verify(requests, drafts)
         self.target.keep(slots, [verdict.path for verdict in verdicts])
         self._learn(decoding, drafts, verdicts, outputs)
         for request, draft in zip(requests[len(decoding) :], drafts[len(decoding) :], strict=True):
@@ -256,6 +258,7 @@ class DecodeLoop:
     def _computed(self, requests: Sequence[Request], slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         outputs = self.target.forward(slots, drafts)
         outputs.inverse_temperatures = [request.inverse_temperature for request in requests]
+        begin(requests, drafts, outputs)  # before the host reads anything, so that it reads once
         return outputs
 
     def _learn(

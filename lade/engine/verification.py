@@ -13,16 +13,20 @@ from lade.target.outputs import Outputs
 Row = tuple[Request, Draft]
 
 
-def verify(requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> list[Verdict]:
-    """Walk every draft and emit its accepted tokens.
-
-    What an emission raises ends its requests alone: their `error` is set, their verdicts have no further tokens.
-    """
+def begin(requests: Sequence[Request], drafts: Sequence[Draft], outputs: Outputs) -> None:
+    """Start every emission on the outputs of a forward. What one raises ends its requests alone, with this `error`."""
     for emission, rows in _by_emission(requests, drafts):
         try:
             emission.begin(rows, outputs)
         except Exception as error:  # noqa: BLE001 - user code may raise anything; other requests go on
             _end(rows.values(), error)
+
+
+def verify(requests: Sequence[Request], drafts: Sequence[Draft]) -> list[Verdict]:
+    """Walk every draft and emit its accepted tokens.
+
+    What an emission raises ends its requests alone: their `error` is set, their verdicts have no further tokens.
+    """
     return [_verdict(row, request, draft) for row, (request, draft) in enumerate(zip(requests, drafts, strict=True))]
 
 

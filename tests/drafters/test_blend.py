@@ -71,14 +71,13 @@ class Table:
 def drafter_of(
     budget: int,
     warm: Table | None = None,
-    references: Sequence[Sequence[int] | None] | None = None,
-    pool: Callable[[], Pool] = fresh_pool,
+    pool: Callable[[str | None], Pool] = lambda tenant: fresh_pool(),
     sources: tuple[str, ...] = SCORED,
     policy: TreePolicy = TREE,
     **config: Any,
 ) -> BlendDrafter:
     settings = LookaheadConfig(mode="auto", sources=sources, **config).settled()
-    return BlendDrafter(settings, budget, warm, references, pool, policy=policy)
+    return BlendDrafter(settings, budget, None if warm is None else lambda _: warm, pool, policy=policy)
 
 
 def path_of(draft: Draft, node: int) -> tuple[int, ...]:
@@ -89,8 +88,15 @@ def context_of(tokens: Sequence[int]) -> Context:
     return (*[NOTHING] * CONTEXT, *tokens)[-CONTEXT:]  # type: ignore[return-value]
 
 
-def request_of(drafter: BlendDrafter, tokens: Sequence[int], prompt_length: int | None = None, row: int = 0) -> Request:
+def request_of(
+    drafter: BlendDrafter,
+    tokens: Sequence[int],
+    prompt_length: int | None = None,
+    row: int = 0,
+    reference: Sequence[int] | None = None,
+) -> Request:
     request = Request(row, list(tokens), len(tokens) - 1 if prompt_length is None else prompt_length, 10_000)
+    request.reference = reference
     drafter.start(request)
     return request
 
@@ -197,8 +203,8 @@ def drawn(
     seed: int, budget: int, deepest: int, warm: Table | None, reference: list[int] | None, policy: TreePolicy
 ) -> Drawn:
     noise, pool = random.Random(seed), fresh_pool()
-    drafter = drafter_of(budget, warm, [reference], lambda: pool, policy=policy)
-    request = request_of(drafter, noise.choices(VOCABULARY, k=6))
+    drafter = drafter_of(budget, warm, lambda _: pool, policy=policy)
+    request = request_of(drafter, noise.choices(VOCABULARY, k=6), reference=reference)
     for _ in range(seed % 7):
         step(drafter, [request], DEEP, Says(seed), noise)
     read = ReferenceText(reference) if reference else None
@@ -249,8 +255,10 @@ def test_laws_of_a_draft_at_every_step(
 ) -> None:
     noise, says = random.Random(seed), Says(seed)
     references = [[0, 1, 2, 3, 3, 1], None, [2, 2, 2]]
-    drafter = drafter_of(budget, warm, references, sources=(*SCORED, "window"), ngram=ngram)
-    requests = [request_of(drafter, noise.choices(VOCABULARY, k=5), row=row) for row in range(rows)]
+    drafter = drafter_of(budget, warm, sources=(*SCORED, "window"), ngram=ngram)
+    requests = [
+        request_of(drafter, noise.choices(VOCABULARY, k=5), row=row, reference=references[row]) for row in range(rows)
+    ]
     for _ in range(4):
         step(drafter, requests, depth, says, noise)
         for request, draft in zip(requests, drafter.draft(requests, [depth] * rows), strict=True):
@@ -293,7 +301,7 @@ def test_sources_that_agree_add_up_in_one_node() -> None:
     """8 is nobody's favourite; weights of one half make it 0.5 x 0.45 + 0.25 x 0.4, against 0.5 x 0.55 for 7."""
     pool = fixed_pool()
     pool.table.young[3][(6,)] = ([7, 8], [0.55, 0.45], 1)
-    drafter = drafter_of(4, Table((9, 8), (0.5, 0.4)), pool=lambda: pool)
+    drafter = drafter_of(4, Table((9, 8), (0.5, 0.4)), pool=lambda _: pool)
     draft = drafted(drafter, request_of(drafter, [6]), 1)
     assert draft.tokens == [6, 8, 7, 9]
     assert draft.sources == ["root", "recycled-1", "recycled-1", "warm"]
@@ -302,17 +310,17 @@ def test_sources_that_agree_add_up_in_one_node() -> None:
 def test_a_node_belongs_to_the_most_specific_source_that_expects_it() -> None:
     pool = fixed_pool()
     pool.table.young[2][(5, 6)] = ([7], [0.1])
-    drafter = drafter_of(2, Table((7,), (0.9,)), [[5, 6, 7]], lambda: pool)
-    request = request_of(drafter, [4, 5, 6], prompt_length=1)
+    drafter = drafter_of(2, Table((7,), (0.9,)), lambda _: pool)
+    request = request_of(drafter, [4, 5, 6], prompt_length=1, reference=[5, 6, 7])
     assert drafted(drafter, request).sources == ["root", "reference"]
-    plain = drafter_of(2, Table((7,), (0.9,)), pool=lambda: pool)
+    plain = drafter_of(2, Table((7,), (0.9,)), pool=lambda _: pool)
     assert drafted(plain, request_of(plain, [5, 6])).sources == ["root", "recycled-2"]
 
 
 def test_paths_that_share_a_prefix_share_its_nodes() -> None:
     pool = fixed_pool(0.9)
     pool.table.young[2].update({(1, 2): ([3], [1.0]), (2, 3): ([4, 5], [0.6, 0.4])})
-    drafter = drafter_of(4, pool=lambda: pool)
+    drafter = drafter_of(4, pool=lambda _: pool)
     draft = drafted(drafter, request_of(drafter, [1, 2]))
     assert (draft.tokens, draft.parents) == ([2, 3, 4, 5], [-1, 0, 1, 1])
 
@@ -330,7 +338,7 @@ def test_a_tree_with_room_left_is_followed_by_one_that_leaves_nothing_out() -> N
 
 
 def test_the_least_likely_path_is_no_division_by_zero() -> None:
-    drafter = drafter_of(5, Table((1, 2), (1e-200, 0.0)), pool=lambda: fixed_pool(1.0))
+    drafter = drafter_of(5, Table((1, 2), (1e-200, 0.0)), pool=lambda _: fixed_pool(1.0))
     assert drafted(drafter, request_of(drafter, [5, 6, 7])).tokens == [7, 1]
 
 
@@ -342,15 +350,15 @@ def test_a_text_that_repeats_itself_is_drafted_as_deep_as_the_budget_reaches() -
 
 
 def test_before_any_output_a_reference_is_read_from_its_beginning() -> None:
-    drafter = drafter_of(4, references=[[7, 8, 9, 5]])
-    draft = drafted(drafter, request_of(drafter, [1, 2, 7], prompt_length=2))
+    drafter = drafter_of(4)
+    draft = drafted(drafter, request_of(drafter, [1, 2, 7], prompt_length=2, reference=[7, 8, 9, 5]))
     assert draft.tokens == [7, 8, 9, 5]
     assert draft.sources == ["root", *["reference"] * 3]
 
 
 def test_each_row_reads_its_own_reference() -> None:
-    drafter = drafter_of(3, references=[[7, 8, 9], None, [7, 5, 4]])
-    requests = [request_of(drafter, [1, 7], prompt_length=1, row=row) for row in (2, 0, 1)]
+    drafter, references = drafter_of(3), ([7, 5, 4], [7, 8, 9], None)
+    requests = [request_of(drafter, [1, 7], prompt_length=1, reference=reference) for reference in references]
     drafts = drafter.draft(requests, [DEEP] * 3)
     assert [draft.tokens for draft in drafts] == [[7, 5, 4], [7, 8, 9], [7]]
 
@@ -389,7 +397,7 @@ def heard(drafter: BlendDrafter, request: Request, chosen: Sequence[int]) -> tup
 
 def test_every_node_teaches_what_the_model_said_after_it() -> None:
     pool = fixed_pool()
-    drafter = drafter_of(12, Table((1, 2, 3), (0.4, 0.3, 0.2)), pool=lambda: pool)
+    drafter = drafter_of(12, Table((1, 2, 3), (0.4, 0.3, 0.2)), pool=lambda _: pool)
     draft, before = heard(drafter, request_of(drafter, [0, 1, 2]), [1, 2, 0])
     assert len(draft) == 12
     for node in range(len(draft)):
@@ -401,7 +409,7 @@ def test_every_node_teaches_what_the_model_said_after_it() -> None:
 def test_the_accepted_path_is_what_was_seen_last() -> None:
     """Where a rejected node has the same last tokens, it is the accepted one's prediction that stays."""
     pool = fixed_pool()
-    drafter = drafter_of(12, Table((1, 2, 3), (0.4, 0.3, 0.2)), pool=lambda: pool)
+    drafter = drafter_of(12, Table((1, 2, 3), (0.4, 0.3, 0.2)), pool=lambda _: pool)
     draft, before = heard(drafter, request_of(drafter, [0, 1, 2, 3]), [1, 2, 0])
     path = [0, draft.children[0, 1], draft.children[draft.children[0, 1], 2]]
     contexts = [context_of([*before, *path_of(draft, node)]) for node in path]
@@ -410,7 +418,7 @@ def test_the_accepted_path_is_what_was_seen_last() -> None:
 
 def test_what_drafting_remembers_keeps_its_capacity() -> None:
     pool, says, noise = fresh_pool(10), Says(), random.Random(0)
-    drafter = drafter_of(6, pool=lambda: pool)
+    drafter = drafter_of(6, pool=lambda _: pool)
     request = request_of(drafter, [1, 2, 3])
     for _ in range(60):
         step(drafter, [request], DEEP, says, noise)
@@ -420,8 +428,8 @@ def test_what_drafting_remembers_keeps_its_capacity() -> None:
 def test_a_source_that_is_always_wrong_is_soon_passed_over() -> None:
     """The text is 8 8 8 4 over and over; in the reference three are always followed by a fourth."""
     pool = fixed_pool()
-    drafter = drafter_of(2, Table((4,), (0.9,)), [[8] * 400], lambda: pool)
-    request = request_of(drafter, [8, 8, 8, 8], prompt_length=1)
+    drafter = drafter_of(2, Table((4,), (0.9,)), lambda _: pool)
+    request = request_of(drafter, [8, 8, 8, 8], prompt_length=1, reference=[8] * 400)
     bucket = match_bucket(0, 3)
     before = pool.calibration.weights[REFERENCE][bucket]
     assert drafted(drafter, request).tokens == [8, 8]
@@ -432,7 +440,7 @@ def test_a_source_that_is_always_wrong_is_soon_passed_over() -> None:
 
 def test_a_shared_pool_knows_what_the_last_request_learned() -> None:
     pool, says, noise = fresh_pool(), Says(), random.Random(0)
-    drafter = drafter_of(8, pool=lambda: pool)
+    drafter = drafter_of(8, pool=lambda _: pool)
     first = request_of(drafter, [1, 2, 3])
     assert len(drafted(drafter, first)) == 1
     for _ in range(10):

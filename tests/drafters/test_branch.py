@@ -1,13 +1,15 @@
 """The forwards of a draft model for trees of several requests."""
 
-import pytest
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lade.core.tree import TreeBuilder
-from lade.drafters import branch as module
 from lade.drafters.branch import Branch, expand
+from lade.target.pieces import Piece
 
 SIZES = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)).filter(lambda size: size[0] + size[1]),
@@ -23,29 +25,39 @@ def branch_of(computed: int, new: int, root: int) -> Branch:
     return Branch(builder, min(root, computed + new - 1), deepest=99, computed=computed)
 
 
+class Rows:
+    """A target that notes the pieces that it computes; the logits say which row and node they belong to."""
+
+    vocabulary = 99
+
+    def __init__(self, packed: bool) -> None:
+        self.packed = packed
+        self.pieces: dict[int, Piece] = {}
+
+    def compute(self, slots: Sequence[int], pieces: Sequence[Piece]) -> tuple[torch.Tensor, list[Mapping[int, int]]]:
+        self.pieces = dict(zip(slots, pieces, strict=True))
+        names = [[slot, node] for slot, piece in self.pieces.items() for node in piece.queries]
+        lines: list[dict[int, int]] = [{} for _ in slots]
+        for line, (slot, node) in enumerate(names):
+            lines[list(slots).index(slot)][node] = line
+        return torch.tensor(names), lines
+
+
 @settings(max_examples=300)
-@given(SIZES)
-def test_no_row_is_given_more_slots_than_the_largest_tree(sizes: list[tuple[int, int, int]]) -> None:
-    """Models that cut tensors by the number of slots crash otherwise, though every tree has room."""
+@given(SIZES, st.booleans())
+def test_the_newest_nodes_are_computed(sizes: list[tuple[int, int, int]], packed: bool) -> None:
+    """Padded rows are as long as the longest one, of nodes that they have: models that cut tensors by the number of
+    nodes crash otherwise, though every tree has room."""
     rows = [branch_of(*size) for size in sizes]
-    ends = [computed + new for computed, new, _ in sizes]
     going = [slot for slot, (_, new, _) in enumerate(sizes) if new]
-    slots = []
-
-    def grow(
-        target: object, row_slots: object, trees: object, spans: list[tuple[int, int]], queries: list[int]
-    ) -> torch.Tensor:
-        """[n, queries, 2]: the logits say which row and node they belong to."""
-        slots.append(max(first for first, _ in spans) + max(end - first for first, end in spans))
-        assert [end for _, end in spans] == ends
-        assert all(first <= row.computed for (first, _), row in zip(spans, rows, strict=True))
-        names = [[[slot, first + query] for query in queries] for slot, (first, _) in enumerate(spans)]
-        return torch.tensor(names)
-
     if not going:
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "grow", grow)
-        logits = expand(None, range(len(rows)), rows, [rows[slot] for slot in going])
-    assert slots == [max(ends)]
+    target: Any = Rows(packed)
+    logits = expand(target, range(len(rows)), rows, [rows[slot] for slot in going])
     assert logits.tolist() == [[slot, node] for slot in going for node in rows[slot].frontier]
+    assert sorted(target.pieces) == (going if packed else list(range(len(rows))))
+    longest = max(new for _, new, _ in sizes)
+    for slot, piece in target.pieces.items():
+        computed, new, _ = sizes[slot]
+        assert piece.columns == computed + new
+        assert piece.first == (computed if packed else max(0, computed + new - longest))

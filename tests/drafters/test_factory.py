@@ -39,12 +39,12 @@ def model() -> PreTrainedModel:
     return copy.deepcopy(tiny_model(BY_NAME["llama"]))
 
 
-def made(model: Any, references: Any = None, sharpness: float = 1.0, **config: Any) -> Drafter:
-    return drafter_for(model, LookaheadConfig(**config).settled(), references, sharpness)
+def made(model: Any, **config: Any) -> Drafter:
+    return drafter_for(model, LookaheadConfig(**config).settled())
 
 
-def blend(model: Any, references: Any = None, sharpness: float = 1.0, **config: Any) -> BlendDrafter:
-    drafter = made(model, references, sharpness, mode="auto", **config)
+def blend(model: Any, **config: Any) -> BlendDrafter:
+    drafter = made(model, mode="auto", **config)
     assert isinstance(drafter, BlendDrafter)
     return drafter
 
@@ -85,7 +85,7 @@ def test_steps_are_chosen_unless_all_of_them_take_the_whole_budget(model: PreTra
 def test_rows_share_a_step_as_the_forward_carries_them(model: PreTrainedModel) -> None:
     for packed, sharing in ((False, PADDED), (True, PACKED)):
         for settings in (LookaheadConfig().settled(), LookaheadConfig(mode="auto", budget=9).settled()):
-            drafter = drafter_for(model, settings, None, 1.0, packed=packed)
+            drafter = drafter_for(model, settings, packed=packed)
             assert isinstance(drafter, BlendDrafter)
             assert drafter.pace.sharing is pace_for(model, settings, packed=packed).sharing is sharing
     assert pace_for(model, LookaheadConfig(adapt=False).settled(), packed=True).sharing is PADDED
@@ -99,25 +99,28 @@ def test_a_warm_table_is_used_where_there_is_one_and_never_computed(
         patch.setattr(warm, "compute", lambda *args, **kwargs: pytest.fail("computed"))
         assert blend(model).warm is None
     table = warm.warm_up(model)
-    greedy, sampled = blend(model, sharpness=1.3).warm, blend(model).warm
-    assert greedy is blend(model, sharpness=1.3).warm is backoff(table, 1.3)
-    assert sampled is backoff(table, 1.0)
+    one, other = blend(model).warm, blend(model).warm
+    assert one is not None
+    assert other is not None
+    assert one(1.3) is other(1.3) is backoff(table, 1.3)
+    assert one(1.0) is backoff(table, 1.0)
 
 
 def test_without_a_tenant_every_request_gets_a_pool_of_its_own(model: PreTrainedModel) -> None:
     drafter = blend(model)
-    assert drafter.pool() is not drafter.pool()
-    assert len(drafter.pool().table) == 0
-    assert drafter.pool().table.capacity == CAPACITY
-    assert blend(model, pool_size=7).pool().table.capacity == 7
+    assert drafter.pool(None) is not drafter.pool(None)
+    assert len(drafter.pool(None).table) == 0
+    assert drafter.pool(None).table.capacity == CAPACITY
+    assert blend(model, pool_size=7).pool(None).table.capacity == 7
 
 
 def test_a_tenants_requests_share_its_pool(model: PreTrainedModel) -> None:
     one, other = blend(model, tenant="one", pool_size=7), blend(model, tenant="other")
-    assert one.pool() is blend(model, tenant="one", pool_size=7).pool() is shared_pool(model, "one")
-    assert one.pool().table.capacity == 7
-    assert other.pool() is not one.pool()
-    assert blend(SimpleNamespaceModel(model), tenant="one", adapt=False).pool() is not one.pool()
+    assert one.pool(None) is blend(model, tenant="one", pool_size=7).pool(None) is shared_pool(model, "one")
+    assert one.pool(None).table.capacity == 7
+    assert one.pool("other") is other.pool(None)  # a request's own tenant goes before the settings' one
+    assert other.pool(None) is not one.pool(None)
+    assert blend(SimpleNamespaceModel(model), tenant="one", adapt=False).pool(None) is not one.pool(None)
 
 
 class SimpleNamespaceModel(SimpleNamespace):
@@ -127,9 +130,3 @@ class SimpleNamespaceModel(SimpleNamespace):
         super().__init__(config=model.config, device=model.device)
 
     __hash__ = object.__hash__
-
-
-def test_references_reach_the_tree(model: PreTrainedModel) -> None:
-    references = [[1, 2], None]
-    assert blend(model, references).references == references
-    assert blend(model).references is None

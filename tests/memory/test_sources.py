@@ -140,7 +140,7 @@ def at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def started(pool: Pool, *tokens: int, **config: Any) -> tuple[BlendDrafter, Request]:
-    drafter = BlendDrafter(LookaheadConfig(**config).settled(), 4, pool=lambda: pool)
+    drafter = BlendDrafter(LookaheadConfig(**config).settled(), 4, pool=lambda _: pool)
     request = Request(0, list(tokens), len(tokens) - 1, 100)
     drafter.start(request)
     return drafter, request
