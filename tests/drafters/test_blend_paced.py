@@ -252,6 +252,26 @@ def test_a_hopeless_row_gets_its_root_and_its_neighbour_gets_nodes(warm: WrongTa
     assert rows.requests[0].state.belief.holds < 0.2 < 0.8 < rows.requests[1].state.belief.holds
 
 
+def test_where_a_belief_is_low_a_tree_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the node that the belief learns from."""
+    rows = Rows(["predictable"] * 2, WrongTable(0.9))
+    grown: list[list[int]] = []
+    choose = Pace.choose
+
+    def noted(self: Pace, found: Sequence[Row]) -> list[int]:
+        grown.append([len(row.masses) for row in found])
+        return choose(self, found)
+
+    for _ in range(100):
+        rows.step()
+    monkeypatch.setattr(Pace, "choose", noted)
+    for request, holds in zip(rows.requests, (1e-6, 0.99), strict=True):
+        request.state.belief.holds = holds
+    rows.step()
+    assert grown[0][0] == 2
+    assert grown[0][1] > 8
+
+
 def test_a_row_that_turns_predictable_gets_nodes_again() -> None:
     rows = Rows(["adverse", "predictable", "adverse"], WrongTable(0.9))
     for _ in range(200):

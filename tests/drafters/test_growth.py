@@ -28,7 +28,8 @@ class Paths:
     def expect(self, place: Path, depth: int, floor: float) -> tuple[dict[int, float], dict[int, int]]:
         assert depth == len(place)
         assert self.pool.lock._is_owned()
-        return self.after(place)
+        masses, stages = self.after(place)
+        return {token: mass for token, mass in masses.items() if mass >= floor * (1 - 1e-9)}, stages
 
     def after(self, place: Path) -> tuple[dict[int, float], dict[int, int]]:
         noise = random.Random(repr((self.seed, place)))
