@@ -24,14 +24,21 @@ SHIPPED = ("model.safetensors", "tokenizer.json", "config.json", "LICENSE")  # o
 LINKS = ("models", "applications")
 GENERATED = ("__pycache__", "*.egg-info", "*.pyc")
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, 'build_' + sys.argv[1])('dist')"
+LARGE = 1 << 16  # bytes
 Files = dict[str, str]  # path -> hash of the content
+
+
+def copy_beginning(source: str, target: str) -> None:
+    """A large file's first bytes: compressing weights takes seconds, and nothing here reads them."""
+    Path(target).write_bytes(Path(source).read_bytes()[:LARGE])
 
 
 def checkout(folder: Path, linked: bool) -> Path:
     """A copy of what a build reads."""
     for name in SOURCES:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns(*GENERATED))
+            ignored = shutil.ignore_patterns(*GENERATED)
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored, copy_function=copy_beginning)
         else:
             shutil.copy(ROOT / name, folder / name)
     for name in LINKS:

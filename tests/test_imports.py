@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from forks import forget_lade, needs_fork, run_in_a_child
 
 import lade
 from lade.applications.cli import COMMANDS
@@ -48,11 +49,17 @@ def test_help_of_the_command_loads_no_model_library(arguments: list[str]) -> Non
     assert loaded_by(f"from lade.applications.cli import main; main({arguments!r})") == "[]"
 
 
+@needs_fork
 def test_every_public_name_is_there_whatever_was_used_before() -> None:
     """A module of the same name would hide it once it is loaded; the last names of the list come first here."""
     assert not [name for name in lade.__all__ if find_spec(f"lade.{name}")]
-    check = f"import lade; assert all(callable(getattr(lade, name)) for name in {lade.__all__[::-1]})"
-    subprocess.run([sys.executable, "-c", check], check=True)
+
+    def use_all() -> None:
+        forget_lade()
+        exec(f"import lade; assert all(callable(getattr(lade, name)) for name in {lade.__all__[::-1]})", {})
+
+    done = run_in_a_child(use_all)
+    assert done.returncode == 0, done.stderr
 
 
 FIRST_USE = """

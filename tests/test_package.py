@@ -2,13 +2,14 @@
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from importlib.resources import files
 from inspect import signature
 from pathlib import Path
 from types import FunctionType
+
+from forks import forget_lade, needs_fork, run_in_a_child
 
 import lade
 from lade.models import load
@@ -103,7 +104,13 @@ for module in pkgutil.walk_packages(lade.__path__, "lade."):
 """
 
 
+@needs_fork
 def test_every_module_is_imported_without_posix() -> None:
     """As on Windows."""
-    done = subprocess.run([sys.executable, "-c", IMPORTS_ALL], capture_output=True, text=True, check=False)
+
+    def without_posix() -> None:
+        forget_lade()
+        exec(IMPORTS_ALL, {})
+
+    done = run_in_a_child(without_posix)
     assert done.returncode == 0, done.stderr[-2000:]

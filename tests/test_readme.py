@@ -1,13 +1,14 @@
 """The README's first snippet, run as it is printed."""
 
 import json
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from forks import needs_fork, run_in_a_child
+
 README = Path(__file__).parents[1] / "README.md"
-# Behind the snippet, in its own process: how it decoded, and what plain decoding makes of the same prompt.
+# Behind the snippet, in the same child: how it decoded, and what plain decoding makes of the same prompt.
 AFTERWARDS = """
 import json
 from lade.measure.audit import parting
@@ -31,11 +32,16 @@ def first_snippet() -> str:
     return snippet[1]
 
 
+@needs_fork
 def test_the_first_snippet_runs_as_printed_in_the_fastest_mode(tmp_path: Path) -> None:
     code = first_snippet()
-    done = subprocess.run(
-        [sys.executable, "-c", code + AFTERWARDS], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+
+    def snippet() -> None:
+        os.chdir(tmp_path)
+        exec(code + AFTERWARDS, {})
+
+    done = run_in_a_child(snippet)
+    assert done.returncode == 0, done.stderr
     *printed, found = done.stdout.splitlines()
     prompt = re.search(r'tokenizer\("(.*?)"', code)
     assert prompt is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forks import needs_fork
 
 from lade.applications.bench import memory
 from lade.applications.bench.bench import Bench, Grid
@@ -111,7 +112,8 @@ def test_a_system_that_tells_no_peak_imports_the_bench_and_refuses_to_measure_th
     check_peak(torch.device("cuda"))
 
 
-@pytest.mark.slow
+@needs_fork
+@pytest.mark.usefixtures("in_children")
 def test_a_process_that_fails_is_quoted() -> None:
     job = MemoryJob(model="", label="warp", options={}, context=1, max_new_tokens=1, threads=1, seed=0, loading={})
     with pytest.raises(ChildProcessError, match="'warp' failed with status 1: a method must be one of"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from forks import needs_fork, run_script
 
 import lade
 from lade import LookaheadConfig
@@ -275,17 +276,22 @@ def test_bad_flags_are_refused_before_a_model_is_loaded(
     assert re.search(message, " ".join(result.stderr.split()))
 
 
-def test_script_answers_through_pipes() -> None:
-    command = [sys.executable, str(SCRIPT), "--chat", "--max_new_tokens", "4"]
-    done = subprocess.run(command, input="hello\n", capture_output=True, text=True, check=True)
+@needs_fork
+def test_script_answers_what_it_reads() -> None:
+    done = run_script(SCRIPT, "--chat", "--max_new_tokens", "4", typed="hello\n")
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("User: hello\nAssistant: ")
 
 
 def test_closed_pipe_is_no_traceback() -> None:
+    """The script in an interpreter of its own, which answers through pipes until nobody reads any more."""
     command = [sys.executable, str(SCRIPT), "--chat", "--max_new_tokens", "64"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"hello\n")
+        process.stdin.flush()
+        assert process.stdout.readline() + process.stdout.read(11) == b"User: hello\nAssistant: "
         process.stdout.close()
-        _, errors = process.communicate(b"hello\nhello\n")
+        _, errors = process.communicate(b"hello\n")
     assert process.returncode == 1
     assert b"Traceback" not in errors
     assert b"Broken pipe" not in errors

@@ -10,7 +10,7 @@ from lade.memory.warm import warming as warm
 from lade.models import load
 from lade.models.shipped import STORIES
 
-pytestmark = pytest.mark.usefixtures("one_thread", "table_folder")
+pytestmark = pytest.mark.usefixtures("one_thread", "table_folder", "short_texts")
 
 
 def run(*arguments: object) -> Result:

@@ -1,0 +1,26 @@
+"""What tests of the commands share."""
+
+import sys
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from forks import run_in_a_child
+
+from lade.applications.bench import memory
+
+
+@pytest.fixture
+def in_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is measured in children of this process, not in new interpreters, which take seconds to start."""
+
+    def run(command: list[str], **_: Any) -> CompletedProcess[str]:
+        def measured() -> None:
+            sys.argv = command[2:]
+            memory.main()
+
+        assert command[:3] == [sys.executable, "-m", memory.__name__]
+        return run_in_a_child(measured)
+
+    monkeypatch.setattr(memory, "subprocess", SimpleNamespace(run=run))
