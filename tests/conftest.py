@@ -5,6 +5,8 @@ Nothing here imports a model library before `pytest_configure`: the hub's client
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -29,6 +31,12 @@ hypothesis.settings.load_profile("lade")
 def pytest_configure(config: pytest.Config) -> None:
     """No test sees the user's own folders, settings or network, nor what lies beside the repository."""
     config.add_cleanup(isolation.begin())
+
+
+def pytest_collection_finish() -> None:
+    """The collector passes over all modules that are imported by now; it finds only what the tests leave."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -85,6 +93,12 @@ def table_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm tables of the usual number of texts, with 8 tokens each: computed in a fraction of the time."""
+    monkeypatch.setattr("lade.memory.warm.texts.LENGTH", 8)
+
+
+@pytest.fixture
 def restless() -> Iterator[None]:
     """Threads take turns as often as possible."""
     interval = sys.getswitchinterval()
@@ -100,3 +114,15 @@ def shipped() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     tokenizer.padding_side = "left"
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.unk_token
     return model, tokenizer
+
+
+@pytest.fixture(scope="session")
+def shipped_and_warm(
+    shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase], tmp_path_factory: pytest.TempPathFactory
+) -> PreTrainedModel:
+    """A copy of it that has its warm table. Nobody changes it."""
+    model = copy.deepcopy(shipped[0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        lade.warm_up(model)
+    return model

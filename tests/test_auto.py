@@ -169,8 +169,9 @@ def test_greedy_float64(name: str, batch: bool, identity: Identity) -> None:
     assert_looked_ahead()
 
 
+@cache
 def warmed(name: str) -> PreTrainedModel:
-    """A copy of the tiny model that has its warm table."""
+    """A copy of the tiny model that has its warm table. Nobody changes it."""
     model = copy.deepcopy(tiny_model(BY_NAME[name], last_attention(name)))
     lade.warm_up(model)
     return model
@@ -381,17 +382,6 @@ def tokens_per_step(
         tokens, steps = tokens + stats.new_tokens, steps + stats.steps
     print(f"S = {tokens / steps:.4f}")
     return tokens / steps
-
-
-@pytest.fixture(scope="module")
-def shipped_and_warm(
-    shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase], tmp_path_factory: pytest.TempPathFactory
-) -> PreTrainedModel:
-    model = copy.deepcopy(shipped[0])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        lade.warm_up(model)
-    return model
 
 
 @pytest.mark.parametrize(("budget", "bound"), [(4, 1.43), (16, 1.89), (64, 2.66)])

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 from costs import FixedCosts
-from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
+from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.core.tree import Draft
 from lade.drafters import factory
-from lade.models import load
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 
@@ -52,13 +51,15 @@ def mean_width(forwards: Sequence[tuple[int, int]], first: int, last: int) -> fl
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=("cold", "warm"))
-def test_unpredictable_text_is_decoded_one_token_at_a_time(forwards: list[tuple[int, int]], warm: bool) -> None:
-    network, tokenizer = load("stories260K")
-    model: PreTrainedModel = network
-    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+def test_unpredictable_text_is_decoded_one_token_at_a_time(
+    forwards: list[tuple[int, int]],
+    warm: bool,
+    shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    shipped_and_warm: PreTrainedModel,
+) -> None:
+    model = shipped_and_warm if warm else shipped[0]
+    ids = shipped[1](PROMPT, return_tensors="pt").input_ids
     sources = ("suffix", "window", "recycled", *(["warm"] if warm else []))
-    if warm:
-        lade.warm_up(model)
     before, after = [], []
     for seed in range(4):
         forwards.clear()

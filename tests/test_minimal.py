@@ -58,23 +58,36 @@ def run(minimal: ModuleType, *arguments: str, **environment: str) -> Result:
     return CliRunner().invoke(minimal.main, ["--model", STORIES, "--repeats", "1", *arguments], env=environment)
 
 
-@pytest.mark.compat
-@pytest.mark.parametrize(("model", "begins"), BEGINNINGS.items())
-def test_main_command(model: str, begins: str) -> None:
-    """As a user starts it, on every model that ships, in float32, where no near-tie parts the texts."""
-    environment = os.environ | BOTH | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), "--model", model, "--dtype", "float32", "--repeats", "2"]
-    done = subprocess.run(
-        [*command, "--max-new-tokens", "128"], env=environment, capture_output=True, text=True, check=True
-    )
-    prompt, texts = done.stdout.split("┏")
+def assert_compared(stdout: str, model: str) -> None:
+    """Texts, their identity, drafts and speed, as the main command shows them."""
+    prompt, texts = stdout.split("┏")
+    begins = re.escape(BEGINNINGS[model])
     assert prompt.strip() == PROMPTS[model].strip()
-    assert re.search(rf"│ {re.escape(begins)}.*│ {re.escape(begins)}", texts)
-    assert "texts identical:  yes" in done.stdout
-    drafted = float(re.search(r"tokens per step:  ([\d.]+), \d+ tokens", done.stdout)[1])
+    assert re.search(rf"│ {begins}.*│ {begins}", texts)
+    assert "texts identical:  yes" in stdout
+    drafted = float(re.search(r"tokens per step:  ([\d.]+), \d+ tokens", stdout)[1])
     assert drafted > 1.1  # how many of them depends on what this machine lets wider steps cost
-    assert re.search(r"ratio: +[\d.]+, median of 2", done.stdout)
-    assert re.search(r"repetition: +\d+% of the 4-grams", done.stdout)
+    assert re.search(r"ratio: +[\d.]+, median of 2", stdout)
+    assert re.search(r"repetition: +\d+% of the 4-grams", stdout)
+
+
+IN_FLOAT32 = ("--dtype", "float32", "--repeats", "2", "--max-new-tokens", "64")  # where no near-tie parts the texts
+
+
+@pytest.mark.compat
+def test_main_command() -> None:
+    """As a user starts it."""
+    environment = os.environ | BOTH | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), "--model", STORIES, *IN_FLOAT32]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert_compared(done.stdout, STORIES)
+
+
+@pytest.mark.compat
+@pytest.mark.usefixtures("table_folder", "short_texts")
+@pytest.mark.parametrize("model", BEGINNINGS)
+def test_every_model_that_ships(minimal: ModuleType, model: str) -> None:
+    assert_compared(run(minimal, "--model", model, *IN_FLOAT32, **BOTH).stdout, model)
 
 
 def test_the_pairs_target_is_the_default(minimal: ModuleType) -> None:
@@ -166,7 +179,7 @@ def test_auto_takes_the_table_whatever_its_window_is_limited_to(
     made.assert_called_once()
 
 
-@pytest.mark.usefixtures("table_folder")
+@pytest.mark.usefixtures("table_folder", "short_texts")
 def test_without_window_flags_the_warm_table_is_made_once(minimal: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm, "compute", Mock(wraps=warm.compute))
     for _ in range(2):

@@ -92,6 +92,7 @@ def test_rows_share_a_step_as_the_forward_carries_them(model: PreTrainedModel) -
 
 
 @pytest.mark.compat
+@pytest.mark.usefixtures("short_texts")
 def test_a_warm_table_is_used_where_there_is_one_and_never_computed(
     model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_every_source_alone(source: str) -> None:
     assert_same(wide(), config=config, **reference)
 
 
+@pytest.mark.usefixtures("short_texts")
 def test_warm_table() -> None:
     model = wide(seed=3)
     table = lade.warm_up(model)

@@ -23,14 +23,9 @@ from lade.memory.warm.table import plan_of
 from lade.memory.warm.warming import WarmTable, compute, table_file, warm_up
 from lade.models.shipped import STORIES
 
-LENGTH = 8
+LENGTH = 8  # of `short_texts`
 TOTAL = VOCAB + warmtexts.ROWS * LENGTH
 pytestmark = pytest.mark.usefixtures("table_folder", "short_texts", "small_batches")
-
-
-@pytest.fixture
-def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warmtexts, "LENGTH", LENGTH)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def test_a_terminal_shows_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert out == ""
 
 
-@pytest.mark.usefixtures("table_folder")
+@pytest.mark.usefixtures("table_folder", "short_texts")
 def test_a_table_shows_it_once_and_another_callback_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from lade.models.shipped import FOLDER, STORIES
 
 AUTO = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
 PAPER = lade.LookaheadConfig(mode="lookahead")
-pytestmark = pytest.mark.usefixtures("table_folder")
+pytestmark = pytest.mark.usefixtures("table_folder", "short_texts")
 GREEDY = {"do_sample": False, "max_new_tokens": 12}
 
 
