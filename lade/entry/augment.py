@@ -1,7 +1,8 @@
-"""The one patch of transformers, and the ways to switch it on: `augment_all` and `lookahead` scopes.
+"""The patch of transformers' decoding, and the ways to switch it on: `augment_all` and `lookahead` scopes.
 
-`GenerationMixin._sample` is replaced while one of them is active, and the original object is restored. The environment
-(USE_LADE) is read here only, when a call begins.
+`GenerationMixin._sample` is replaced while one of them is active, and the original object is restored. So is the
+dispatcher of `lade.target.attention`, which packed forwards need. The environment (USE_LADE) is read here only, when a
+call begins.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lade.entry.reference import check_mode
 from lade.entry.refusal import refusing
 from lade.entry.route import route_call
 from lade.memory.warm.warming import warm_up
+from lade.target import attention
 from lade.target.contrast import Contrast
 
 
@@ -134,6 +136,7 @@ def _install() -> None:
     if _users == 0:
         _original = GenerationMixin.__dict__["_sample"]
         GenerationMixin._sample = _patch = _patched(_original)
+        attention.install()
     _users += 1
 
 
@@ -142,6 +145,7 @@ def _remove() -> None:
     _users -= 1
     if _users:
         return
+    attention.remove()
     if GenerationMixin.__dict__["_sample"] is _patch:  # else another library's patch is on top of ours
         GenerationMixin._sample = _original
     _original = _patch = None
