@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade import models as models
     from lade.config.default import config_lade as config_lade
     from lade.config.settings import LookaheadConfig as LookaheadConfig
+    from lade.core.request import Request as Request
     from lade.core.stats import GenerationStats as GenerationStats
     from lade.core.stats import last_stats as last_stats
     from lade.core.stats import log_history as log_history
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade.entry.augment import augment_all as augment_all
     from lade.entry.augment import lookahead as lookahead
     from lade.entry.augment import restore_all as restore_all
+    from lade.entry.engine import Engine as Engine
     from lade.entry.fallback import FallbackWarning as FallbackWarning
     from lade.entry.methods import DraftModel as DraftModel
     from lade.entry.methods import MultiCandidate as MultiCandidate
@@ -41,6 +43,7 @@ __version__ = VERSION
 _PUBLIC = {
     "lade.config.default": ("config_lade",),
     "lade.config.settings": ("LookaheadConfig",),
+    "lade.core.request": ("Request",),
     "lade.core.stats": (
         "GenerationStats",
         "last_stats",
@@ -60,6 +63,7 @@ _PUBLIC = {
         "lookahead",
         "restore_all",
     ),
+    "lade.entry.engine": ("Engine",),
     "lade.entry.fallback": ("FallbackWarning",),
     "lade.entry.methods": (
         "DraftModel",

@@ -7,13 +7,14 @@ computes the others. Knows targets and requests, not how candidates are chosen. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import torch
 
 from lade.core.request import Request, Verdict
 from lade.core.tree import TreeBuilder
 from lade.drafters.branch import UNLIMITED, Branch, expand
-from lade.target.growth import prefill_texts
+from lade.target.growth import read
 from lade.target.model import HFTarget
 
 
@@ -21,7 +22,7 @@ class SecondModel:
     """A draft model.
 
     Args:
-        draft: the model with an empty cache, which is filled when the first drafts are asked for.
+        draft: the model with an empty cache; the text of a request is read when its first draft is asked for.
         known: vocabulary entries that the draft model can read.
         vocabulary: entries that the target can read. A token that only one of the two can read is never drafted.
         width: V, of the target's logits.
@@ -30,34 +31,36 @@ class SecondModel:
 
     def __init__(self, draft: HFTarget, known: int, vocabulary: int, width: int, device: torch.device) -> None:
         self.draft, self.known, self.vocabulary, self.width, self.device = draft, known, vocabulary, width, device
-        self.rows: list[tuple[Request, int]] | None = None  # the requests that it drafts for, and their slots
+        self.rows: list[tuple[Request, int]] = []  # the requests that it drafts for, and their slots
         self.slots: list[int] = []  # of the rows
         self.branches: list[Branch] = []  # of the rows
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
-        rows = self.rows = self._prefilled(requests) if self.rows is None else self._retired(self.rows)
-        self.slots = [slot for _, slot in rows]
-        self.branches = [self._branch(request, slot) for request, slot in rows]
-        found = {id(request): branch for (request, _), branch in zip(rows, self.branches, strict=True)}
+        self._retire()
+        known = {id(request) for request, _ in self.rows}
+        self._join([request for request in requests if id(request) not in known and self._left(request) >= 0])
+        self.slots = [slot for _, slot in self.rows]
+        self.branches = [self._branch(request, slot) for request, slot in self.rows]
+        found = {id(request): branch for (request, _), branch in zip(self.rows, self.branches, strict=True)}
         # A text longer than the draft model's positions gets an empty draft.
         return [found.get(id(request)) or Branch(TreeBuilder(0), 0, 0) for request in requests]
 
-    def _prefilled(self, requests: Sequence[Request]) -> list[tuple[Request, int]]:
-        limit = self.draft.position_limit or UNLIMITED
-        rows = [request for request in requests if len(request.tokens) <= limit]
-        if rows:
-            prefill_texts(self.draft, [self._readable(request.tokens) for request in rows])
-        return [(request, slot) for slot, request in enumerate(rows)]
+    def _join(self, requests: Sequence[Request]) -> None:
+        """Read the texts of new requests but for the last token, which is the first root."""
+        used = {slot for _, slot in self.rows}
+        free = (slot for slot in count() if slot not in used)
+        joining = list(zip(requests, free, strict=False))
+        for request, slot in joining:
+            self.draft.open(slot, len(request.tokens), request.prompt_length + request.limit)
+        read(self.draft, [slot for _, slot in joining], [self._readable(request.tokens[:-1]) for request in requests])
+        self.rows += joining
 
-    def _retired(self, rows: Sequence[tuple[Request, int]]) -> list[tuple[Request, int]]:
-        """The rows without finished requests and without texts longer than the draft model's positions."""
-        left = list(rows)
-        for row in range(len(left) - 1, -1, -1):
-            request, _ = left[row]
-            if request.finished or self._left(request) < 0:
-                left[row] = left[-1]
-                del left[-1]
-        return left
+    def _retire(self) -> None:
+        """Let go of requests that have finished, and of texts longer than the draft model's positions."""
+        left = [(request, slot) for request, slot in self.rows if not request.finished and self._left(request) >= 0]
+        for slot in {slot for _, slot in self.rows} - {slot for _, slot in left}:
+            self.draft.close(slot)
+        self.rows = left
 
     def _left(self, request: Request) -> int:
         """Positions left after the request's last token."""

@@ -65,7 +65,8 @@ class Engine:
         self.model, self.slots = model, slots
         options = Arguments(config, method, None, None).options(model)
         self._config, self._method = options.config, options.method
-        call = prepared(model, torch.zeros(1, 1, dtype=torch.long, device=model.device), max_new_tokens=1)
+        ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+        call = prepared(model, ids, attention_mask=torch.ones_like(ids), max_new_tokens=1)
         reason = self._reason(call)
         if reason is not None:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)

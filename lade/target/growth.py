@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import torch
 from transformers import GenerationConfig
 
-from lade.core.tree import TreeBuilder
+from lade.core.tree import TreeBuilder, chain
 from lade.target.model import HFTarget
 from lade.target.pieces import Piece
 
+CHUNK = 512  # tokens of a text in one forward: bounds the memory of masks
 Span = tuple[int, int]  # nodes that a forward computes: first, end (exclusive)
 
 
@@ -34,6 +35,17 @@ def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
     if target.slices_logits:
         inputs["logits_to_keep"] = 1
     target.prefill(ids, GenerationConfig(), inputs)
+
+
+def read(target: HFTarget, slots: Sequence[int], texts: Sequence[Sequence[int]]) -> None:
+    """Add texts to slots, in chunks; the logits are not wanted. Texts may be empty, and differ in length."""
+    for first in range(0, max(map(len, texts), default=0), CHUNK):
+        rows = [
+            (slot, text[first : first + CHUNK]) for slot, text in zip(slots, texts, strict=True) if len(text) > first
+        ]
+        chunks = [Piece.whole(chain(list(chunk), asked=False)) for _, chunk in rows]
+        target.compute([slot for slot, _ in rows], chunks)
+        target.keep([slot for slot, _ in rows], [range(len(chunk)) for _, chunk in rows])
 
 
 def grow(
