@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from counting import forward_widths
 from families import BY_NAME, VOCAB
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onebyone import Rule, assert_texts, contrastive
+from onebyone import Reference, Rule, assert_texts, contrastive
 from sidebyside import story
 from tiny import tiny_model, words
 from torch import Tensor
@@ -69,6 +70,13 @@ def tiny_pair(lengths: tuple[int, ...], pair: tuple[str, str, str, str]) -> tupl
 # Identity
 
 
+@cache
+def one_by_one(pair: tuple[str, str, str, str], lengths: tuple[int, ...], rule: Rule) -> tuple[Reference, Tensor]:
+    """The text, and the state in which it leaves the generator."""
+    torch.manual_seed(7)
+    return contrastive(*tiny_pair(lengths, pair), prompts(words(*lengths)), TOKENS, rule), torch.get_rng_state()
+
+
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("rule", [GREEDY, SAMPLED], ids=("greedy", "sampled"))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -78,9 +86,7 @@ def test_same_text_as_one_by_one(
 ) -> None:
     expert, amateur = tiny_pair(lengths, pair)
     batch = words(*lengths)
-    torch.manual_seed(7)
-    reference = contrastive(expert, amateur, prompts(batch), TOKENS, rule)
-    state = torch.get_rng_state()
+    reference, state = one_by_one(pair, lengths, rule)
     torch.manual_seed(7)
     asked = {"config": config, "contrast": contrast_of(amateur, rule), "max_new_tokens": TOKENS}
     ours = lade.generate(expert, **batch, **asked, **choosing(rule))

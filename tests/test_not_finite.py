@@ -3,6 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,14 +20,21 @@ from lade.core.tree import Draft, TreeBuilder
 
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "gpt_oss", "qwen3_moe")
 NEW_TOKENS = 30
+LENGTHS = ((9,), (9, 4, 6))
 GREEDY = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
+
+
+@cache
+def plain_tokens(name: str, attention: str, dtype: torch.dtype) -> frozenset[int]:
+    """Those of the model's plain texts."""
+    texts = [tiny_model(BY_NAME[name], attention, dtype).generate(**words(*each), **GREEDY) for each in LENGTHS]
+    return frozenset(token for text in texts for row in text.tolist() for token in row)
 
 
 def not_finite(name: str, value: float, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
     """The model and a token that its plain texts lack, whose embedding is not finite."""
     model = copy.deepcopy(tiny_model(BY_NAME[name], attention, dtype))
-    texts = [model.generate(**words(*lengths), **GREEDY) for lengths in ((9,), (9, 4, 6))]
-    seen = {token for text in texts for row in text.tolist() for token in row}
+    seen = plain_tokens(name, attention, dtype)
     probed = {(7919 * index + 13) % 64 for index in range(15)}  # a model whose probe meets it decodes plainly
     token = next(token for token in range(9, 64) if token not in seen | probed)
     with torch.no_grad():

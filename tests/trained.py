@@ -68,15 +68,17 @@ class Figures:
 def greedy(
     trained: Trained,
     texts: Sequence[str],
-    config: lade.LookaheadConfig,
+    config: lade.LookaheadConfig | None,
     identity: Identity,
     rows: int = 1,
+    method: Any = None,
     **settings: Any,
 ) -> Figures:
     """Every text is plain decoding's, and drafts were accepted."""
     found = Figures()
     for batch in batches(texts, rows):
-        ours = lade.generate(trained.model, **trained.encode(batch), config=config, do_sample=False, **settings)
+        asked = trained.encode(batch) | settings | {"config": config, "method": method, "do_sample": False}
+        ours = lade.generate(trained.model, **asked)
         found.count()
         identity.check(ours, trained.plain(batch, **settings))
     assert found.accepted > 0

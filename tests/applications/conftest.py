@@ -9,6 +9,13 @@ import pytest
 from forks import run_in_a_child
 
 from lade.applications.bench import memory
+from lade.applications.bench.report.pictures import PICTURES
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of words: pictures take a second to draw."""
+    monkeypatch.setattr("lade.applications.bench.report.files.drawn", lambda findings: {PICTURES[0]: b"drawn"})
 
 
 @pytest.fixture

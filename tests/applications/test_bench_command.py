@@ -37,6 +37,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def drawn() -> None:
+    """The test's reports have their pictures."""
+
+
+@pytest.fixture(autouse=True)
+def undrawn_unless_asked(request: pytest.FixtureRequest) -> None:
+    if "drawn" not in request.fixturenames:
+        request.getfixturevalue("undrawn")
+
+
 def bench(*arguments: object, model: object = STORIES) -> Result:
     return CliRunner().invoke(
         bench_command.command, [str(argument) for argument in (model, "--threads", 1, *arguments)]
@@ -47,6 +58,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run_prints_a_table_and_keeps_every_record(prompts: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     arguments = ("--max-new-tokens", 12, "--repeats", 2, "--eos", "1, 2", "--methods", "all")
@@ -74,6 +86,7 @@ def test_a_run_prints_a_table_and_keeps_every_record(prompts: Path, tmp_path: Pa
     assert 0 < summary["harness"]["generate"] < summary["harness"]["loop"]
     assert set(summary["table"][0]["prompts"]) == {"0", "cat"}
     assert result.stdout.splitlines()[-1] == f"report: {out / 'report.html'}"
+    assert all((out / name).read_bytes().startswith(b"\x89PNG") for name in ("speed.png", "accepted.png", "cost.png"))
     again = bench("--prompts", prompts, *arguments, "--out", out, "--json")
     assert [row["identical"] for row in json.loads(again.stdout)["table"]] == [4] * len(able)
     assert f"report: {out / 'report.html'}" in again.stderr

@@ -30,12 +30,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of words: pictures take a second to draw."""
-    monkeypatch.setattr("lade.applications.bench.report.files.drawn", lambda findings: {PICTURES[0]: b"drawn"})
-
-
 def report_of(folder: Path, *options: str) -> Result:
     return CliRunner().invoke(command, [str(folder), *options])
 

@@ -1,6 +1,7 @@
 """Ways of choosing and emitting tokens, one outcome: plain decoding's, call for call."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -103,28 +104,44 @@ SETTINGS = {name: kwargs | {"do_sample": False} for name, kwargs in GREEDY.items
 }
 
 
+@pytest.fixture(scope="module")
+def plainly(shipped: Story) -> Callable[..., tuple[list[Any], Tensor, list[Any]]]:
+    """Per settings: plain decoding's text, the generator's state behind it, and what a streamer is told."""
+
+    @cache
+    def decoded(name: str, rows: int, copies: int = 1) -> tuple[list[Any], Tensor, list[Any]]:
+        streamer = Recorder()
+        kwargs = encode(shipped, rows) | SETTINGS[name] | {"num_return_sequences": copies}
+        text, state = seeded(shipped[0].generate, **kwargs, streamer=streamer if copies == 1 else None)
+        return text.tolist(), state, streamer.tokens()
+
+    return decoded
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_every_way_writes_plain_text(name: str, rows: int, shipped: Story, emission: list[Any]) -> None:
+def test_every_way_writes_plain_text(
+    name: str, rows: int, shipped: Story, emission: list[Any], plainly: Callable[..., Any]
+) -> None:
     """The same text to the same streamer, and the same generator behind it."""
     model, kwargs = shipped[0], encode(shipped, rows) | SETTINGS[name]
-    theirs, ours = Recorder(), Recorder()
-    plain, state = seeded(model.generate, **kwargs, streamer=theirs)
+    ours = Recorder()
+    plain, state, told = plainly(name, rows)
     text, our_state = seeded(lade.generate, model, **kwargs, config=CONFIG, streamer=ours)
-    assert text.tolist() == plain.tolist()
+    assert text.tolist() == plain
     assert torch.equal(our_state, state)
-    assert ours.tokens() == theirs.tokens()
+    assert ours.tokens() == told
     assert len(emission) == 1
     assert lade.last_stats().fallback is None
     assert lade.last_stats().accepted_tokens > 0
 
 
 @pytest.mark.parametrize("name", SAMPLED)
-def test_samples_of_one_prompt(name: str, shipped: Story, emission: list[Any]) -> None:
+def test_samples_of_one_prompt(name: str, shipped: Story, emission: list[Any], plainly: Callable[..., Any]) -> None:
     model, kwargs = shipped[0], encode(shipped, 1) | SETTINGS[name] | {"num_return_sequences": 4}
-    plain, state = seeded(model.generate, **kwargs)
+    plain, state, _ = plainly(name, 1, copies=4)
     text, our_state = seeded(lade.generate, model, **kwargs, config=CONFIG)
-    assert text.tolist() == plain.tolist()
+    assert text.tolist() == plain
     assert torch.equal(our_state, state)
     assert len(emission) == 1
 

@@ -4,14 +4,16 @@ import copy
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from families import BY_NAME, VOCAB
-from identity import Identity, plain_text
+from identity import Identity, PlainText, plain_text
 from stories import ENDS, PROMPTS, local
 from tiny import tiny_model, words
+from trained import Trained, greedy
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 import lade
@@ -58,14 +60,19 @@ def no_fallback() -> Any:
 # Greedy
 
 
+@cache
+def plain(name: str) -> PlainText:
+    return plain_text(tiny(name), **words(*LENGTHS), max_new_tokens=NEW_TOKENS)
+
+
 @pytest.mark.compat
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
 def test_each_row_as_plainly(name: str, method: str, identity: Identity) -> None:
     model, batch = tiny(name), words(*LENGTHS)
-    kwargs = batch | {"max_new_tokens": NEW_TOKENS}
-    ours = lade.generate(model, **kwargs, method=METHODS[method](perturbed(model)), do_sample=False)
-    identity.check(ours, plain_text(model, **kwargs))
+    kwargs = batch | {"max_new_tokens": NEW_TOKENS, "do_sample": False}
+    ours = lade.generate(model, **kwargs, method=METHODS[method](perturbed(model)))
+    identity.check(ours, plain(name))
     assert lade.last_stats().accepted_tokens > 0
 
 
@@ -256,25 +263,28 @@ def test_sampling_one_token_is_greedy(method: str, penalty: dict[str, float]) ->
 # Trained models
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_shipped_model(method: str, identity: Identity) -> None:
-    model, tokenizer = load("stories260K")
-    way = METHODS[method](perturbed(model, 0.01))
-    for prompt in PROMPTS[:3]:
-        kwargs = dict(tokenizer(prompt, return_tensors="pt")) | {"max_new_tokens": 48} | ENDS
-        identity.check(lade.generate(model, **kwargs, do_sample=False, method=way), plain_text(model, **kwargs))
+@pytest.fixture(scope="module")
+def story(shipped: Any) -> Trained:
+    return Trained(*shipped)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_story_pair(method: str, identity: Identity) -> None:
+def test_the_shipped_model(method: str, story: Trained, identity: Identity) -> None:
+    way = METHODS[method](perturbed(story.model, 0.01))
+    greedy(story, PROMPTS[:3], None, identity, method=way, max_new_tokens=48, **ENDS)
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Trained, PreTrainedModel]:
     model, draft = (AutoModelForCausalLM.from_pretrained(local("models", n)) for n in ("stories3M", "stories3M-draft"))
-    tokenizer = AutoTokenizer.from_pretrained(local("models", "stories3M"))
-    tokenizer.padding_side, tokenizer.pad_token_id = "left", 0
-    kwargs = dict(tokenizer(list(PROMPTS[:4]), return_tensors="pt", padding=True)) | {"max_new_tokens": 64} | ENDS
-    kwargs.pop("token_type_ids", None)
-    ours = lade.generate(model, **kwargs, do_sample=False, method=METHODS[method](draft))
-    identity.check(ours, plain_text(model, **kwargs))
-    assert lade.last_stats().tokens_per_step > 1.5
+    return Trained(model, AutoTokenizer.from_pretrained(local("models", "stories3M"))), draft
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_story_pair(method: str, pair: tuple[Trained, PreTrainedModel], identity: Identity) -> None:
+    way = METHODS[method](pair[1])
+    found = greedy(pair[0], PROMPTS[:4], None, identity, rows=4, method=way, max_new_tokens=64, **ENDS)
+    assert found.tokens_per_step > 1.5
 
 
 def test_identity_layers_may_be_left_out() -> None:
@@ -290,16 +300,21 @@ def test_identity_layers_may_be_left_out() -> None:
     assert lade.last_stats().steps == 5
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_widened_model_writes_the_small_ones_text(method: str) -> None:
-    """Twice the sizes; the small model, disturbed, drafts for the wide one."""
-    model, tokenizer = load("stories260K")
-    sizes = own_sizes(model)
+@pytest.fixture(scope="module")
+def wide(shipped: Any) -> PreTrainedModel:
+    """Twice the sizes."""
+    sizes = own_sizes(shipped[0])
     doubled = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-    wide = widen(model, **sizes | {name: 2 * sizes[name] for name in doubled} | {"vocab_size": sizes["vocab_size"] + 7})
-    kwargs = dict(tokenizer(PROMPTS[1], return_tensors="pt")) | {"max_new_tokens": 40, "do_sample": False}
-    ours = lade.generate(wide, **kwargs, method=METHODS[method](perturbed(model, 0.01)))
-    assert ours.tolist() == model.generate(**kwargs).tolist() == wide.generate(**kwargs).tolist()
+    larger = {name: 2 * sizes[name] for name in doubled} | {"vocab_size": sizes["vocab_size"] + 7}
+    return widen(shipped[0], **sizes | larger)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_widened_model_writes_the_small_ones_text(method: str, wide: PreTrainedModel, story: Trained) -> None:
+    """The small model, disturbed, drafts for the wide one."""
+    kwargs = story.encode(PROMPTS[1:2]) | {"max_new_tokens": 40, "do_sample": False}
+    ours = lade.generate(wide, **kwargs, method=METHODS[method](perturbed(story.model, 0.01)))
+    assert ours.tolist() == story.model.generate(**kwargs).tolist() == wide.generate(**kwargs).tolist()
     assert lade.last_stats().accepted_tokens > 0
 
 
