@@ -143,8 +143,8 @@ class DecodeLoop:
                 self._retire()
             if self._waiting:
                 self._admit()
-            for requests in self._forwards():
-                self._advance(requests)
+            for decoding, reading in self._forwards():
+                self._advance(decoding, reading)
             self._retire()
         finally:
             self._stepping = False
@@ -177,18 +177,16 @@ class DecodeLoop:
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
             self.active.append(request)
 
-    def _forwards(self) -> list[list[Request]]:
-        """The requests of each forward of this step, those that read their prompts last.
+    def _forwards(self) -> list[tuple[list[Request], list[Request]]]:
+        """The requests of each forward of this step: those that decode, and those that read their prompts.
 
         One forward for all if it needs no padding, else one for each prompt.
         """
         decoding = [request for request in self.active if not reads(request)]
         reading = self._reading() if len(decoding) < len(self.active) else []
-        if not reading:
-            return [decoding] if decoding else []
-        if self.target.packed:
-            return [decoding + reading]
-        return [*([decoding] if decoding else []), *([request] for request in reading)]
+        if self.target.packed or not reading:
+            return [(decoding, reading)] if self.active else []
+        return [*([(decoding, [])] if decoding else []), *(([], [request]) for request in reading)]
 
     def _reading(self) -> list[Request]:
         """The requests whose prompts go on in this step: the first ones, up to the most tokens of prompts."""
@@ -199,15 +197,16 @@ class DecodeLoop:
                 left -= request.prompt_length - request.prefilled
         return reading
 
-    def _advance(self, requests: Sequence[Request]) -> None:
-        decoding = [request for request in requests if not reads(request)]
-        drafts = [*self._drafts(decoding), *self._chunks(requests[len(decoding) :])]
+    def _advance(self, decoding: Sequence[Request], reading: Sequence[Request]) -> None:
+        requests = [*decoding, *reading]
         slots = [request.slot for request in requests]
+        drafts = self._drafts(decoding) + self._chunks(reading)
         drafts, outputs = self._forward(requests, slots, drafts)
         verdicts = verify(requests, drafts)
         self.target.keep(slots, [verdict.path for verdict in verdicts])
-        self._learn(decoding, drafts, verdicts, outputs)
-        for request, draft in zip(requests[len(decoding) :], drafts[len(decoding) :], strict=True):
+        if decoding:
+            self._learn(decoding, drafts, verdicts, outputs)
+        for request, draft in zip(reading, drafts[len(decoding) :], strict=True):
             request.prefilled += len(draft)
             if not reads(request) and not request.finished:
                 self.drafter.start(request)
@@ -264,8 +263,6 @@ class DecodeLoop:
     def _learn(
         self, decoding: Sequence[Request], drafts: Sequence[Draft], verdicts: Sequence[Verdict], outputs: Outputs
     ) -> None:
-        if not decoding:
-            return
         number = len(decoding)
         for request, draft, verdict in zip(decoding, drafts, verdicts, strict=False):
             request.tally.add(draft, verdict)

@@ -48,10 +48,16 @@ class PackedKind:
     kv_length: int
     spans: Sequence[tuple[int, int]]
     masks: Sequence[Mask]
-    _folded: dict[tuple[object, ...], list[Mask]] = field(default_factory=dict, init=False)
+    _folded: dict[tuple[object, ...], Sequence[Mask]] = field(default_factory=dict, init=False)
+    _hides: bool = field(init=False)
 
-    def folded(self, group: int, like: torch.Tensor) -> list[Mask]:
+    def __post_init__(self) -> None:
+        self._hides = any(mask is not None for mask in self.masks)
+
+    def folded(self, group: int, like: torch.Tensor) -> Sequence[Mask]:
         """Per row [1, 1, G * t, K], made once per forward, for queries of this type and device."""
+        if not self._hides:
+            return self.masks
         key = (group, like.dtype, like.device)
         if key not in self._folded:
             self._folded[key] = [_folded(mask, group, like) for mask in self.masks]
@@ -73,6 +79,7 @@ class PackedForward:
 
     spans: Sequence[tuple[int, int]]
     kinds: Sequence[PackedKind]
+    _known: dict[int, tuple[torch.Tensor | None, PackedKind]] = field(default_factory=dict, init=False)  # by mask's id
 
     def attend(
         self,
@@ -94,51 +101,79 @@ class PackedForward:
         Raises:
             NotImplementedError: the model's code did something to its arguments that this cannot follow.
         """
-        kind = self._kind(query, key, mask, others)
-        heads, shared = query.shape[1], key.shape[1]
-        group = heads // shared
+        known = self._known.get(id(mask))
+        kind = self._kind(mask) if known is None else known[1]
+        rows, heads, tokens, _ = query.shape
+        if rows != 1 or tokens != self.spans[-1][1] or key.shape[2] != kind.kv_length:
+            raise NotImplementedError("the model changes the shape of its queries or keys")
+        if others.get("position_bias") is not None or others.get("softcap") is not None:
+            raise NotImplementedError("the model changes its scores")
+        group = heads // key.shape[1]
         found = []
         for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True):
-            rows = query[:, :, first:end]
             output = scaled_dot_product_attention(
-                rows if group == 1 else rows.reshape(1, shared, group * (end - first), -1),
-                key[:, :, begin:stop],
-                value[:, :, begin:stop],
+                _fold(query if len(self.spans) == 1 else query.narrow(2, first, end - first), group),
+                key.narrow(2, begin, stop - begin),
+                value.narrow(2, begin, stop - begin),
                 attn_mask=own,
                 dropout_p=dropout,
                 scale=scaling,
             )
-            found.append(output.view(1, shared, group, end - first, -1).permute(0, 3, 1, 2, 4))
-        joined = found[0] if len(found) == 1 else torch.cat(found, 1)
-        return joined.reshape(1, query.shape[2], heads, -1), None
+            found.append(_unfold(output, group))
+        return found[0] if len(found) == 1 else torch.cat(found, 1), None
 
-    def _kind(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, others: Any) -> PackedKind:
-        tokens = self.spans[-1][1]
-        index = -1 if mask is None or mask.shape[:-1] != (1, 1, tokens) else mask.shape[-1] - SHORTEST
-        if not 0 <= index < len(self.kinds) or any(
-            others.get(name) is not None for name in ("position_bias", "softcap")
-        ):
+    def _kind(self, mask: torch.Tensor | None) -> PackedKind:
+        """What a layer with this mask attends to. Layers share masks, so each is looked at once."""
+        alike = mask is not None and mask.shape[:-1] == (1, 1, self.spans[-1][1])
+        index = mask.shape[-1] - SHORTEST if mask is not None and alike else -1
+        if not 0 <= index < len(self.kinds):
             raise NotImplementedError("the model changes its masks")
-        kind = self.kinds[index]
-        if query.shape[0] != 1 or query.shape[2] != tokens or key.shape[2] != kind.kv_length:
-            raise NotImplementedError("the model changes the shape of its queries or keys")
-        return kind
+        self._known[id(mask)] = mask, self.kinds[index]  # with the mask, whose id is not used again meanwhile
+        return self.kinds[index]
 
 
-def stand_in(kind: int, tokens: int, like: torch.Tensor) -> torch.Tensor:
+def _fold(query: torch.Tensor, group: int) -> torch.Tensor:
+    """[1, H, G * t, D] from [1, G * H, t, D]."""
+    _, heads, nodes, size = query.shape
+    return query if group == 1 else query.reshape(1, heads // group, group * nodes, size)
+
+
+def _unfold(output: torch.Tensor, group: int) -> torch.Tensor:
+    """[1, t, G * H, D] from [1, H, G * t, D]."""
+    _, shared, folded, size = output.shape
+    nodes = folded // group
+    if nodes == 1:
+        return output.reshape(1, 1, shared * group, size)
+    if group == 1:
+        return output.transpose(1, 2)
+    return output.view(1, shared, group, nodes, size).permute(0, 3, 1, 2, 4).reshape(1, nodes, shared * group, size)
+
+
+@functools.lru_cache(maxsize=256)
+def stand_in(kind: int, tokens: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """[1, 1, T, 2 + kind]: the mask that the model passes to its layers; any other use of it gives NaN or an error."""
-    return like.new_full((1, 1, 1, 1), torch.nan).expand(1, 1, tokens, SHORTEST + kind)
+    return torch.full((1, 1, 1, 1), torch.nan, dtype=dtype, device=device).expand(1, 1, tokens, SHORTEST + kind)
 
 
-@contextlib.contextmanager
-def packed(forward: PackedForward) -> Iterator[None]:
-    """Forwards of this thread or task in the scope are packed ones."""
-    with dispatching():
-        token = _running.set(forward)
-        try:
-            yield
-        finally:
-            _running.reset(token)
+class packed:  # noqa: N801 - a scope, which contextlib would make three times as slow
+    """Forwards of this thread or task in the scope are packed ones.
+
+    Args:
+        forward: their rows.
+    """
+
+    __slots__ = ("_forward", "_token")
+
+    def __init__(self, forward: PackedForward) -> None:
+        self._forward = forward
+
+    def __enter__(self) -> None:
+        install()
+        self._token = _running.set(self._forward)
+
+    def __exit__(self, *raised: object) -> None:
+        _running.reset(self._token)
+        remove()
 
 
 @contextlib.contextmanager

@@ -108,9 +108,9 @@ class TreeCache(Cache):
         for group in self.groups.values():
             group.send(upload)
 
-    def settle(self, numbers: torch.Tensor | None = None) -> None:
+    def settle(self) -> None:
         for group in self.groups.values():
-            group.settle(numbers)
+            group.settle()
 
     def discard(self, slots: Sequence[int]) -> None:
         for group in self.groups.values():

@@ -16,6 +16,7 @@ import torch
 
 from lade.target.cache import TreeCache
 from lade.target.store import LayerGroup
+from lade.target.upload import Part
 
 Mask = torch.Tensor | None  # `None` hides nothing
 
@@ -36,14 +37,14 @@ class Sight:
     Attributes:
         slot: of the row.
         visible: [T, C] bool, whether a node sees another one.
-        depths: [C] distances from the root.
+        depths: [C] distances from the root, on their way to the device.
         deepest: the largest of them.
         first: the first of the T nodes.
     """
 
     slot: int
     visible: torch.Tensor
-    depths: torch.Tensor
+    depths: Part
     deepest: int
     first: int = 0
 
@@ -79,6 +80,7 @@ class TreeMasks:
         always: whether the model needs a mask even where it hides nothing, as eager attention does.
 
     Attributes:
+        each_kind: the kinds, in their order.
         first: index of each slot's first token that is not padding.
         real: [P] bool, where a slot's prompt has a token, if padding stands between tokens.
     """
@@ -97,6 +99,10 @@ class TreeMasks:
         self.zero = torch.zeros((), dtype=dtype, device=device)
         lowest = max(torch.finfo(dtype).min, torch.finfo(torch.float32).min)  # eager softmax works in float32
         self.lowest = torch.full((), lowest, dtype=dtype, device=device)
+        self.each_kind = list(kinds.values()) if isinstance(kinds, dict) else [kinds]
+        self._groups = {
+            kind.name: cache.group(sliding=kind.window is not None or kind.chunk is not None) for kind in self.each_kind
+        }
         self.first: dict[int, int] = {}
         self.real: dict[int, torch.Tensor] = {}
 
@@ -114,17 +120,14 @@ class TreeMasks:
         del self.first[slot]
         self.real.pop(slot, None)
 
-    def each_kind(self) -> list[MaskKind]:
-        return list(self.kinds.values()) if isinstance(self.kinds, dict) else [self.kinds]
-
     def group(self, kind: MaskKind) -> LayerGroup:
-        return self.cache.group(sliding=kind.window is not None or kind.chunk is not None)
+        return self._groups[kind.name]
 
     def padded(self, sights: Sequence[Sight]) -> Mask | dict[str, Mask]:
         """[n, 1, T, K] masks of a padded forward that the cache is prepared for, in the form that the model takes."""
         built: dict[tuple[object, ...], Mask] = {}  # kinds that see alike share a mask
         masks = {}
-        for kind in self.each_kind():
+        for kind in self.each_kind:
             group = self.group(kind)
             limited = any(self._limited(kind, group, sight, 0) for sight in sights)
             alike = (kind if limited else None, group.kv_length, *(group.starts[sight.slot] for sight in sights))
@@ -201,7 +204,7 @@ class TreeMasks:
     def _out_of_reach(self, kind: MaskKind, group: LayerGroup, sight: Sight, oldest: int) -> torch.Tensor:
         """[T, K] bool: what lies outside a node's window or chunk."""
         length, nodes = group.lengths[sight.slot], sight.visible.shape[0]
-        in_tree = sight.depths + length
+        in_tree = sight.depths.there + length
         held = torch.arange(oldest, length, device=in_tree.device)
         keys, own = torch.cat([held, in_tree]), in_tree[sight.first : sight.first + nodes, None]
         if kind.window is not None:

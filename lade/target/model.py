@@ -151,9 +151,9 @@ class HFTarget:
 
         Args:
             ids, positions: [n, T]
-            asked: [M] nodes whose logits are wanted; `None` for all.
+            asked: [M] nodes whose logits are wanted, at least one; `None` for all.
         """
-        kept = {} if asked is None or not self.slices_logits else {"logits_to_keep": asked if len(asked) else 1}
+        kept = {} if asked is None or not self.slices_logits else {"logits_to_keep": asked}
         with self.experts_for(ids.numel()):
             logits: torch.Tensor = self.model(
                 input_ids=ids,
@@ -164,9 +164,7 @@ class HFTarget:
                 return_dict=True,
                 **kept,
             ).logits
-        if asked is None or (self.slices_logits and len(asked)):
-            return logits
-        return logits[:, asked]
+        return logits if asked is None or self.slices_logits else logits[:, asked]
 
     def discard(self, slots: Sequence[int]) -> None:
         """Clear the keys and values that the last forward wrote in these slots, since a masked NaN spreads."""

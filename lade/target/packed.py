@@ -62,17 +62,18 @@ class PackedRows:
         target.cache.prepare(slots, [piece.columns for piece in pieces], [piece.first for piece in pieces])
         indexed = self._indexed(slots, pieces) if target.follows_index else []
         roots = [target.positions[slot] for slot in slots]
-        sent = transfer(target.cache, slots, roots, pieces, asked if some else (), indexed, target.device)
-        target.cache.indexed = sent.indexed if indexed else None
-        kinds = target.masks.each_kind()
+        sent = transfer(target.cache, slots, roots, pieces, (asked or [0]) if some else (), indexed, target.device)
+        target.cache.indexed = sent.indexed
+        kinds = target.masks.each_kind
         masks: dict[str, Mask] = {
-            kind.name: stand_in(index, nodes, target.masks.zero) for index, kind in enumerate(kinds)
+            kind.name: stand_in(index, nodes, target.masks.zero.dtype, target.device)
+            for index, kind in enumerate(kinds)
         }
         with packed(PackedForward(spans, self._attended(kinds, sent.sights))):
             logits = target.logits(
-                sent.ids[None], sent.positions[None], target.masks.as_taken(masks), sent.asked if some else None
+                sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), target.masks.as_taken(masks), sent.asked
             )
-        return logits[0], [piece.queries for piece in pieces]
+        return logits[0, : len(asked)], [piece.queries for piece in pieces]
 
     def _indexed(self, slots: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
         lengths = self.target.cache.lengths

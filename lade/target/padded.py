@@ -39,16 +39,16 @@ class PaddedRows:
             length = target.cache.lengths[slots[0]]
             indexed = [length + depth - node for node, depth in enumerate(padded[0].own_depths)]
         roots = [target.positions[slot] for slot in slots]
-        sent = transfer(target.cache, slots, roots, padded, queries if some else (), indexed, target.device)
-        target.cache.indexed = sent.indexed if indexed else None
+        sent = transfer(target.cache, slots, roots, padded, (queries or [0]) if some else (), indexed, target.device)
+        target.cache.indexed = sent.indexed
         logits = target.logits(
             sent.ids.view(rows, nodes),
             sent.positions.view(rows, nodes),
             target.masks.padded(sent.sights),
-            sent.asked if some else None,
+            sent.asked,
         )
         lines = [
             {piece.first + column: row * len(queries) + line for line, column in enumerate(queries)}
             for row, piece in enumerate(pieces)
         ]
-        return logits.flatten(0, 1), lines
+        return logits[:, : len(queries)].flatten(0, 1), lines

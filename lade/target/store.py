@@ -18,7 +18,7 @@ import torch
 from lade.target import layers as sizes
 from lade.target.layers import TreeLayer
 from lade.target.slabs import Move, Slabs
-from lade.target.upload import Upload
+from lade.target.upload import Part, Upload
 
 SPARE = 256  # tokens that a new slot has room for behind its first ones
 
@@ -56,7 +56,7 @@ class LayerGroup:
         self._sources: list[int] = []  # places of kept nodes
         self._goals: list[int] = []  # and where they go
         self._queue: list[Change] = []
-        self._sent: tuple[slice, slice, slice] | None = None
+        self._sent: tuple[Part, Part, Part] | None = None
         for layer in layers:
             layer.group = self
 
@@ -211,22 +211,18 @@ class LayerGroup:
                 places += range(place, place + nodes)
         self._sent = upload.add(self._sources), upload.add(self._goals), upload.add(places)
 
-    def settle(self, numbers: torch.Tensor | None = None) -> None:
-        """Do what is queued.
-
-        Args:
-            numbers: the upload that `send` added to; `None` to transfer what is needed now.
-        """
-        sources, goals, self._index = None, None, None
-        if numbers is not None and self._sent is not None:
-            sources, goals, places = (numbers[part] for part in self._sent)
-            self._index = places if len(places) else None
+    def settle(self) -> None:
+        """Do what is queued, with what `send` added to an upload that is sent; else transfer what is needed now."""
+        sent, self._sent, self._index = self._sent, None, None
+        if sent is not None and len(sent[2]):
+            self._index = sent[2].there
         if self._sources:
-            if sources is None or goals is None:
+            if sent is None:
                 sources, goals = torch.tensor(self._sources), torch.tensor(self._goals)
+            else:
+                sources, goals = sent[0].there, sent[1].there
             self._queue.insert(0, self._gathered(sources, goals))
             self._sources, self._goals = [], []
-        self._sent = None
         changes, self._queue = self._queue, []
         for change in changes:
             for layer in self.layers:
@@ -261,10 +257,10 @@ class LayerGroup:
         if not self.packed:
             return self._write_padded(buffer, states)
         if self._index is None:
-            buffer.narrow(1, self._places[0], states.shape[2]).copy_(states[0])
+            buffer.narrow(1, self._places[0], states.shape[2]).copy_(states.squeeze(0))
         else:
-            buffer.index_copy_(1, self._index.to(buffer.device), states[0])
-        return buffer[None, :, : self.kv_length]
+            buffer.index_copy_(1, self._index.to(buffer.device), states.squeeze(0))
+        return buffer.narrow(1, 0, self.kv_length).unsqueeze(0)
 
     def _write_padded(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         rows, heads, nodes, size = states.shape

@@ -23,15 +23,15 @@ class Transferred:
 
     Attributes:
         ids, positions: [sum T]
-        asked: [M], as it was given.
-        indexed: as it was given.
+        asked: [M], as it was given; `None` if it was empty.
+        indexed: as it was given; `None` if it was empty.
         sights: per row.
     """
 
     ids: torch.Tensor
     positions: torch.Tensor
-    asked: torch.Tensor
-    indexed: torch.Tensor
+    asked: torch.Tensor | None
+    indexed: torch.Tensor | None
     sights: list[Sight]
 
 
@@ -56,19 +56,21 @@ def transfer(
     places = upload.add([root + depth for root, piece in zip(roots, pieces, strict=True) for depth in piece.own_depths])
     chosen, behind = upload.add(asked), upload.add(indexed)
     depths = [upload.add(piece.depths) for piece in pieces]
-    words = [None if piece.is_chain else upload.add(piece.ancestors()) for piece in pieces]
+    words = [None if piece.is_chain else upload.add(piece.ancestors().flatten().tolist()) for piece in pieces]
     cache.send(upload)
-    numbers = upload.send(device)
-    cache.settle(numbers)
+    upload.send(device)
+    cache.settle()
     sights = []
     for slot, piece, depth, part in zip(slots, pieces, depths, words, strict=True):
         seen = (
             _chain(len(piece.tokens), piece.first, piece.columns, device)
             if part is None
-            else visibility(numbers[part].view(len(piece.tokens), -1), piece.columns)
+            else visibility(part.there.view(len(piece.tokens), -1), piece.columns)
         )
-        sights.append(Sight(slot, seen, numbers[depth], max(piece.depths), piece.first))
-    return Transferred(numbers[ids], numbers[places], numbers[chosen], numbers[behind], sights)
+        sights.append(Sight(slot, seen, depth, max(piece.depths), piece.first))
+    return Transferred(
+        ids.there, places.there, chosen.there if asked else None, behind.there if indexed else None, sights
+    )
 
 
 @lru_cache(maxsize=64)

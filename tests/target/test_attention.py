@@ -281,7 +281,7 @@ def test_what_it_cannot_follow_is_an_error(change: dict[str, Any], words: str) -
         "query": torch.zeros(1, 4, 3, 4),
         "key": torch.zeros(1, 2, 5, 4),
         "value": torch.zeros(1, 2, 5, 4),
-        "mask": attention.stand_in(0, 3, torch.zeros(())),
+        "mask": attention.stand_in(0, 3, torch.float32, torch.device("cpu")),
     }
     assert forward.attend(**given)[0].shape == (1, 3, 4, 4)
     with pytest.raises(NotImplementedError, match=words):

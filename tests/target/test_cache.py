@@ -113,7 +113,8 @@ class Rows:
         upload = Upload()
         upload.add([7, 7])
         self.cache.send(upload)
-        self.cache.settle(upload.send(torch.device("cpu")))
+        upload.send(torch.device("cpu"))
+        self.cache.settle()
 
     def open(self, slot: int, tokens: int, most: int | None) -> None:
         self.cache.leave_prefill()
