@@ -18,6 +18,7 @@ from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
 from lade.drafters.blend import BlendDrafter
+from lade.drafters.growth import Growth
 from lade.memory.recycle import Context
 from lade.memory.source import Warm
 from lade.pace.belief import Belief
@@ -107,7 +108,7 @@ class Run:
         self.costs = Costs()
         self.pace = Pace(self.costs, BUDGET, lambda: next(clock), sharing=sharing)  # type: ignore[arg-type]
         config = LookaheadConfig(mode="auto").settled()
-        self.drafter = BlendDrafter(config, BUDGET, warm, pace=self.pace)
+        self.drafter = BlendDrafter(config, BUDGET, None if warm is None else lambda _: warm, pace=self.pace)
         self.request = Request(0, self.noise.choices(LIKELY, k=20), 19, 10**6)
         self.drafter.start(self.request)
         self.steps: list[Step] = []
@@ -252,24 +253,20 @@ def test_a_hopeless_row_gets_its_root_and_its_neighbour_gets_nodes(warm: WrongTa
     assert rows.requests[0].state.belief.holds < 0.2 < 0.8 < rows.requests[1].state.belief.holds
 
 
-def test_where_a_belief_is_low_a_tree_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the node that the belief learns from, and what is left where the other tree finds no more."""
-    rows = Rows(["predictable"] * 2, WrongTable(0.9))
-    grown: list[list[int]] = []
-    choose = Pace.choose
+def test_trees_grow_as_far_as_each_row_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows(["predictable"] * 3, WrongTable(0.9))
+    weights: list[list[float]] = []
+    run = Growth.run
 
-    def noted(self: Pace, found: Sequence[Row]) -> list[int]:
-        grown.append([len(row.masses) for row in found])
-        return choose(self, found)
+    def noted(self: Growth, nodes: int) -> None:
+        weights.append([tree.weight for tree in self._trees])
+        run(self, nodes)
 
-    for _ in range(100):
-        rows.step()
-    monkeypatch.setattr(Pace, "choose", noted)
-    for request, holds in zip(rows.requests, (1e-6, 0.99), strict=True):
+    monkeypatch.setattr(Growth, "run", noted)
+    for request, holds in zip(rows.requests, (0.25, 0.5, 0.125), strict=True):
         request.state.belief.holds = holds
     rows.step()
-    assert 2 <= grown[0][0] <= 4
-    assert grown[0][1] > 8
+    assert weights == [[0.5, 1.0, 0.25]]
 
 
 def test_a_row_that_turns_predictable_gets_nodes_again() -> None:
@@ -361,7 +358,9 @@ def requests_of(drafter: BlendDrafter, *lengths: int) -> list[Request]:
 def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget: int, warm: WrongTable | None) -> None:
     """In batches too, and with the window among the sources; rows end one by one."""
     pace = Fixed(sizes)
-    drafter = BlendDrafter(LookaheadConfig(mode="auto", ngram=3).settled(), budget, warm, pace=pace)
+    drafter = BlendDrafter(
+        LookaheadConfig(mode="auto", ngram=3).settled(), budget, None if warm is None else lambda _: warm, pace=pace
+    )
     requests = requests_of(drafter, 5, 9, 7)[:rows]
     for size in list(sizes):
         drafts = drafter.draft(requests, [deepest] * len(requests))
@@ -389,7 +388,9 @@ def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget:
 def test_a_cut_tree_is_a_prefix_of_the_whole_one() -> None:
     drafts = []
     for size in (5, BUDGET):
-        drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, WrongTable(0.9), pace=Fixed([size]))
+        drafter = BlendDrafter(
+            LookaheadConfig(mode="auto").settled(), BUDGET, lambda _: WrongTable(0.9), pace=Fixed([size])
+        )
         drafts += drafter.draft(requests_of(drafter, 9), [DEEP])
     small, whole = drafts
     assert (len(small), len(whole)) == (5, BUDGET)
@@ -398,7 +399,7 @@ def test_a_cut_tree_is_a_prefix_of_the_whole_one() -> None:
 
 def test_the_probabilities_of_all_grown_nodes_decide() -> None:
     pace = Fixed([2])
-    drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, WrongTable(0.5), pace=pace)
+    drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, lambda _: WrongTable(0.5), pace=pace)
     requests = requests_of(drafter, 9)
     drafter.draft(requests, [1])
     entry = WrongTable(0.5).entry((0, 0, 0, 0))[2]
