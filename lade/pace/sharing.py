@@ -162,9 +162,12 @@ def _up_to(sizes: Sequence[int], whole: int) -> Sequence[int]:
 
 @cache
 def _packed_sizes(rows: int) -> Sequence[int]:
-    """Knots of the step's tokens, of its tokens per row, and of one row's tokens where the others have their roots."""
-    sizes = {size for knot in KNOTS for size in (knot, knot * rows, knot + rows - 1)}
-    return sorted(size for size in sizes if size >= rows)
+    """Knots of the step's tokens and of its tokens per row.
+
+    No finer ones: in 8 rows of SmolLM2-135M in float32 on a CPU (AVX-512), 15 tokens cost 1.36 times as much as 8, and
+    16 cost 1.01 times. And sizes stop growing where the next one promises less than the hysteresis.
+    """
+    return sorted({size for knot in KNOTS for size in (knot, knot * rows) if size >= rows})
 
 
 PADDED, PACKED = Padded(), Packed()
