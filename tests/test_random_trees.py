@@ -13,8 +13,14 @@ import lade
 NEW_TOKENS = 24
 WORDS = range(FIRST_WORD, VOCAB)
 BATCHES = ((9,), (5, 9, 3))
+COMPAT = ("llama", "mistral-sliding", "gemma3", "gpt2", "opt", "mixtral", "gpt_oss")
 FAMILIES = [
-    pytest.param(family, attention, id=f"{family.name}-{attention}")
+    pytest.param(
+        family,
+        attention,
+        id=f"{family.name}-{attention}",
+        marks=[pytest.mark.compat] if family.name in COMPAT else [],
+    )
     for family in BRANCHABLE
     for attention in family.attention
 ]

@@ -1,4 +1,4 @@
-"""What tests of the commands share."""
+"""What tests of the commands share. Imports no model library before the tests' surroundings are set up."""
 
 import sys
 from subprocess import CompletedProcess
@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from forks import run_in_a_child
 
-from lade.applications.bench import memory
-from lade.applications.bench.report.pictures import PICTURES
-
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of words: pictures take a second to draw."""
-    monkeypatch.setattr("lade.applications.bench.report.files.drawn", lambda findings: {PICTURES[0]: b"drawn"})
+    from lade.applications.bench.report import files
+
+    monkeypatch.setattr(files, "drawn", lambda findings: {files.PICTURES[0]: b"drawn"})
 
 
 @pytest.fixture
 def in_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is measured in children of this process, not in new interpreters, which take seconds to start."""
+    from lade.applications.bench import memory
 
     def run(command: list[str], **_: Any) -> CompletedProcess[str]:
         def measured() -> None:
