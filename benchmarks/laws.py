@@ -1,7 +1,8 @@
 """Random comparisons with plain decoding: `python benchmarks/laws.py --count 5000 --seed 0`.
 
 Every case runs plain `generate` and the same call with lade, and compares everything visible to a caller. The same seed
-and number give the same case on every run; a failure's line shows how to repeat it alone (`--case`).
+and number give the same case on every run; a failure's line shows how to repeat it alone (`--case`). `--stories 48`
+also decodes that many story prompts with every trained model of the local data; the tests take a few of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks"), str(ROOT / "tests")]  # lad
 from hostile.case import KINDS  # noqa: E402
 from hostile.run import judged, numbers, prepare, side_by_side  # noqa: E402
 from hostile.verdict import CaseTally, CaseVerdict  # noqa: E402
+from trained import story_laws  # noqa: E402
 
 COLUMNS = ("cases", "different", "near_ties", "unsteady", "raised_alike", "native", "fallback", "tokens", "accepted")
 
@@ -37,9 +39,12 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--seed", default=0, show_default=True, help="Seed of all cases.")
 @click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="Kinds of cases.")
 @click.option("--case", "index", type=click.IntRange(0), help="Run only the case of this number.")
+@click.option("--stories", default=0, show_default=True, type=click.IntRange(0), help="Number of story prompts.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Parallel processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs: int, as_json: bool) -> None:
+def main(
+    count: int, seed: int, kinds: tuple[str, ...], index: int | None, stories: int, jobs: int, as_json: bool
+) -> None:
     """Compare lade with plain decoding in random cases; exit status 1 if anything differs."""
     start = time.perf_counter()
     tally = CaseTally()
@@ -49,12 +54,13 @@ def main(count: int, seed: int, kinds: tuple[str, ...], index: int | None, jobs:
         click.echo(tally.verdicts[0].line, err=True)
     else:
         _run(tally, seed, numbers(seed, count, kinds), jobs)
+    broken = _broken(stories) if stories else []
     seconds = time.perf_counter() - start
     if as_json:
-        click.echo(json.dumps(_report(tally, seed, seconds)))
+        click.echo(json.dumps(_report(tally, seed, seconds, broken)))
     else:
         _show(tally, seconds)
-    if tally.different or tally.too_many_ties:
+    if tally.different or tally.too_many_ties or broken:
         raise SystemExit(1)
 
 
@@ -72,6 +78,18 @@ def _run(tally: CaseTally, seed: int, indices: list[int], jobs: int) -> None:
         raise SystemExit(130) from None
 
 
+def _broken(stories: int) -> list[str]:
+    """Check the laws of trained models on so many story prompts, and print each on stderr; the broken ones."""
+    broken = []
+    for name, law in story_laws(stories):
+        try:
+            click.echo(f"{name}: {law()}", err=True)
+        except AssertionError as difference:
+            click.echo(f"DIFFERENT\n  {name}: {difference}", err=True)
+            broken.append(name)
+    return broken
+
+
 def _tell(tally: CaseTally, verdicts: list[CaseVerdict]) -> None:
     """Count the verdicts, and print differences and ties on stderr."""
     tally.add(verdicts)
@@ -84,7 +102,7 @@ def _tell(tally: CaseTally, verdicts: list[CaseVerdict]) -> None:
             click.echo("DIFFERENT\n  " + "\n  ".join([*verdict.differences, verdict.line]), err=True)
 
 
-def _report(tally: CaseTally, seed: int, seconds: float) -> dict[str, Any]:
+def _report(tally: CaseTally, seed: int, seconds: float, broken: list[str]) -> dict[str, Any]:
     return {
         "seed": seed,
         "seconds": round(seconds, 1),
@@ -93,7 +111,8 @@ def _report(tally: CaseTally, seed: int, seconds: float) -> dict[str, Any]:
         "not_built": tally.skipped(),
         "failures": [{"case": verdict.line, "differences": verdict.differences} for verdict in tally.different],
         "ties": [{"case": verdict.line, "ties": verdict.ties} for verdict in tally.verdicts if verdict.ties],
-        "passed": not tally.different and not tally.too_many_ties,
+        "broken_on_stories": broken,
+        "passed": not tally.different and not tally.too_many_ties and not broken,
     }
 
 

@@ -13,6 +13,7 @@ from hostile.draw import drawn, kind_of
 from hostile.outcome import distance
 from hostile.verdict import CaseTally, CaseVerdict
 from laws import main
+from trained import Figures
 
 import lade.core.noise
 import lade.engine.verification
@@ -152,3 +153,20 @@ def test_command_refuses_unknown_kinds() -> None:
     result = CliRunner().invoke(main, ["--kinds", "generate,miracles"])
     assert result.exit_code == 2
     assert "miracles" in result.stderr
+
+
+def test_command_checks_stories_and_fails_where_one_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def differs() -> Figures:
+        raise AssertionError("row 0 leaves the plain text")
+
+    right = Figures(tokens=9, steps=3, accepted=6)
+    laws = [("one", lambda: right), ("other", differs), ("last", lambda: right)]
+    monkeypatch.setattr("laws.story_laws", lambda count: laws[:count])
+    monkeypatch.setattr(run, "judged", lambda seed, index: CaseVerdict("generate", "", "llama"))
+    found = [
+        CliRunner().invoke(main, ["--count", "1", "--jobs", "1", "--json", "--stories", count]) for count in "0123"
+    ]
+    assert [result.exit_code for result in found] == [0, 0, 1, 1]
+    assert json.loads(found[3].stdout)["broken_on_stories"] == ["other"]
+    assert "other: row 0 leaves the plain text" in found[3].stderr
+    assert f"last: {right}" in found[3].stderr

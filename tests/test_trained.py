@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from identity import Identity, plain_text
 from stories import PROMPTS, local, local_prompts
-from trained import FROM_PROMPT, LARGE, SMALL, Trained, greedy, sampled
+from trained import FROM_PROMPT, LARGE, NEW_TOKENS, SMALL, Trained, greedy, sampled
 
 import lade
 import lade.models
@@ -57,13 +57,13 @@ def test_samples(rows: int, sampling: dict[str, Any], shipped: Any) -> None:
 
 # Story prompts, on models that are at hand; `benchmarks/laws.py --stories` takes more prompts, and the model that ships
 
-MODELS = {"stories3M-draft": 64, "stories3M": 64, "code8M": 32}  # new tokens
+MODELS = ("stories3M-draft", "stories3M", "code8M")
 ALONE, IN_BATCHES = 5, 8  # prompts
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def trained(request: pytest.FixtureRequest) -> tuple[Trained, int]:
-    return Trained(*lade.models.load(local("models", request.param), dtype="float32")), MODELS[request.param]
+    return Trained(*lade.models.load(local("models", request.param), dtype="float32")), NEW_TOKENS[request.param]
 
 
 @pytest.mark.slow

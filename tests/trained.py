@@ -1,19 +1,25 @@
 """Trained models beside plain decoding: equal texts, and how many forwards they take."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from identity import Identity, PlainText, plain_text
+from stories import ENDS, local, local_prompts
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
+from lade.models import load
 
 SMALL = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7)
 FROM_PROMPT = replace(SMALL, pool_from_prompt=True)
 LARGE = lade.LookaheadConfig(mode="lookahead", ngram=7, window=20, guesses=20, pool_from_prompt=True)
+
+NEW_TOKENS = {"stories260K": 96, "stories3M-draft": 64, "stories3M": 64, "code8M": 32}  # of the local models
+BOUNDS = ((SMALL, 1.62), (LARGE, 1.99))  # tokens per step of stories3M on 16 prompts and more
 
 
 @dataclass
@@ -50,6 +56,9 @@ class Figures:
     tokens: int = 0
     steps: int = 0
     accepted: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.tokens} tokens in {self.steps} forwards, {self.accepted} of them accepted"
 
     def count(self) -> None:
         """Add the last call's."""
@@ -101,4 +110,32 @@ def sampled(
         assert ours.tolist() == theirs.tolist()
         assert torch.equal(torch.get_rng_state(), state)
     assert found.accepted > 0
+    return found
+
+
+def story_laws(count: int) -> Iterator[tuple[str, Callable[[], Figures]]]:
+    """Laws of the local models on so many story prompts, by name; a broken one raises an AssertionError."""
+    texts, identity = local_prompts()[:count], Identity()
+    for name, tokens in NEW_TOKENS.items():
+        model = Trained(*load(local("models", name), dtype="float32"))
+        asked, sampling = {"max_new_tokens": tokens}, {"temperature": 0.7, "top_p": 0.9}
+        yield f"{name}, greedy", partial(greedy, model, texts, SMALL, identity, **asked)
+        yield f"{name}, greedy in batches", partial(greedy, model, texts, FROM_PROMPT, identity, rows=8, **asked)
+        yield f"{name}, sampled", partial(sampled, model, texts, FROM_PROMPT, rows=8, **asked, **sampling)
+        if name == "stories3M" and count >= 16:
+            for config, bound in BOUNDS:
+                yield f"{name}, at least {bound} per step", partial(_fast, model, texts, config, identity, bound)
+    yield "near-ties", partial(_rare_ties, identity)
+
+
+def _rare_ties(identity: Identity) -> Figures:
+    identity.assert_ties_are_rare()
+    return Figures(tokens=identity.tokens)
+
+
+def _fast(
+    model: Trained, texts: Sequence[str], config: lade.LookaheadConfig, identity: Identity, bound: float
+) -> Figures:
+    found = greedy(model, texts, config, identity, max_new_tokens=192, **ENDS)
+    assert found.tokens_per_step >= bound, found
     return found
