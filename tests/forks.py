@@ -22,9 +22,10 @@ import pytest
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
 PATIENCE = 60.0  # seconds until a child counts as hanging
+PROGRAM = 600.0  # the same for one that loads models, on a busy machine too
 
 
-def ends_in_a_child(operation: Callable[[], object]) -> bool:
+def ends_in_a_child(operation: Callable[[], object], patience: float = PATIENCE) -> bool:
     """Whether a forked child gets through it without an error, within some time."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -40,7 +41,7 @@ def ends_in_a_child(operation: Callable[[], object]) -> bool:
             os._exit(0)
     os.close(writer)
     try:
-        ready = select.select([reader], [], [], PATIENCE)[0]
+        ready = select.select([reader], [], [], patience)[0]
         return bool(ready) and os.read(reader, 1) == b"+"
     finally:
         os.kill(child, signal.SIGKILL)  # not waited for yet, so the number is still its own
@@ -63,7 +64,7 @@ def run_in_a_child(operation: Callable[[], object], typed: str = "") -> Complete
             sys.stdout.flush()
             sys.stderr.flush()
 
-        assert ends_in_a_child(redirected)
+        assert ends_in_a_child(redirected, PROGRAM)
         for file in (out, err, status):
             file.seek(0)
         return CompletedProcess((), int(status.read()), out.read(), err.read())
