@@ -73,6 +73,22 @@ class Target(Protocol):
         ...
 
 
+class Prefixes(Protocol):
+    """Keys and values of ended requests, for later ones of the same tenant."""
+
+    def restore(self, slot: int, prompt: Sequence[int], tenant: str) -> int:
+        """Fill an open, empty slot with the beginning of a prompt. Returns its tokens, fewer than the prompt's."""
+        ...
+
+    def keep(self, slot: int, text: Sequence[int], tenant: str) -> None:
+        """Keep the text that a slot holds, before it is closed."""
+        ...
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        ...
+
+
 class DecodeLoop:
     """Decodes requests, which may join and leave between any two steps.
 
@@ -81,10 +97,18 @@ class DecodeLoop:
     Args:
         slots: the most requests that decode at once; further ones wait.
         prompt_tokens: the most tokens of prompts in a forward that other requests share.
+        prefixes: of the target; `None` computes every prompt.
     """
 
-    def __init__(self, target: Target, drafter: Drafter, slots: int, prompt_tokens: int = PROMPT_TOKENS) -> None:
-        self.target, self.drafter, self.prompt_tokens = target, drafter, prompt_tokens
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter,
+        slots: int,
+        prompt_tokens: int = PROMPT_TOKENS,
+        prefixes: Prefixes | None = None,
+    ) -> None:
+        self.target, self.drafter, self.prompt_tokens, self.prefixes = target, drafter, prompt_tokens, prefixes
         self.active: list[Request] = []
         self._free = list(range(slots - 1, -1, -1))
         self._opened: set[int] = set()
@@ -160,7 +184,10 @@ class DecodeLoop:
             request.cancelled = True
             if request not in self.active:
                 end(request)
+        prefixes, self.prefixes = self.prefixes, None
         self._retire()
+        if prefixes is not None:
+            prefixes.clear()
 
     def _admit(self) -> None:
         while True:
@@ -175,6 +202,8 @@ class DecodeLoop:
             slot = request.slot = self._free.pop()
             self._opened.add(slot)
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
+            if self.prefixes is not None and request.tenant is not None:
+                request.prefilled = self.prefixes.restore(slot, request.tokens, request.tenant)
             self.active.append(request)
 
     def _forwards(self) -> list[tuple[list[Request], list[Request]]]:
@@ -275,6 +304,8 @@ class DecodeLoop:
             return
         for request in ended:
             if request.slot in self._opened:
+                if self.prefixes is not None and request.tenant is not None and request.error is None:
+                    self.prefixes.keep(request.slot, computed(request), request.tenant)
                 self._opened.remove(request.slot)
                 self.target.close(request.slot)
                 self._free.append(request.slot)
@@ -295,6 +326,11 @@ def end(request: Request) -> None:
 def reads(request: Request) -> bool:
     """Whether a part of its prompt is not in the KV cache yet."""
     return request.prefilled < request.prompt_length
+
+
+def computed(request: Request) -> list[int]:
+    """The tokens of a request that are in the KV cache: all but the last one, once its prompt is read."""
+    return request.tokens[: request.prefilled if reads(request) else -1]
 
 
 def retired(active: Sequence[Request]) -> list[Request]:

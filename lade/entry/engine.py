@@ -24,9 +24,11 @@ from lade.facts.positions import position_limit
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
+from lade.target.prefixes import PrefixCache
 from lade.target.probe import empty_cache
 
 SLOTS = 8
+PREFIX_BYTES = 1 << 28
 
 
 class Engine:
@@ -40,11 +42,16 @@ class Engine:
     `submit` and `cancel` may be called by any thread; `step`, `run` and `close` belong to one thread.
 
     Args:
-        model: a transformers causal language model. It must not be changed while the engine is open.
+        model: a transformers causal language model. It must not be changed while requests decode; between them its
+            weights and adapters may be.
         config: settings; `None` for the process-wide ones.
         method: draft with a model instead (`lade.DraftModel`, ...); its drafts are never drawn, so that a seed gives
             plain decoding's text.
         slots: the most requests that decode at once, at least 1; further ones wait.
+        prefix_bytes: the most bytes of keys and values that stay after their requests, for later requests of the same
+            tenant whose prompts begin with the same tokens, 64 at a time: those are not computed again. All tenants
+            share the bytes, and the least recently used go first. Nothing of a request without a tenant is kept; 0
+            keeps nothing.
 
     Raises:
         ValueError: an argument is wrong, or the model cannot decode draft trees.
@@ -58,13 +65,21 @@ class Engine:
     """
 
     def __init__(
-        self, model: Any, config: LookaheadConfig | None = None, *, method: Method | None = None, slots: int = SLOTS
+        self,
+        model: Any,
+        config: LookaheadConfig | None = None,
+        *,
+        method: Method | None = None,
+        slots: int = SLOTS,
+        prefix_bytes: int = PREFIX_BYTES,
     ) -> None:
         check_model("model", model)
         check_integer("slots", slots, "an integer of at least 1", lambda value: value >= 1)
+        check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)
         self.model, self.slots = model, slots
         options = Arguments(config, method, None, None).options(model)
-        self._config, self._method = options.config, options.method
+        self._config, self._method, settings = options.config, options.method, options.config.settled()
+        self._tenant = settings.tenant
         ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
         call = prepared(model, ids, attention_mask=torch.ones_like(ids), max_new_tokens=1)
         reason = self._reason(call)
@@ -74,11 +89,12 @@ class Engine:
         kinds, limit = layer_kinds(text_config), position_limit(text_config)
         target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock())
         self._drafter = (
-            drafter_for(whole, self._config.settled(), packed=target.packed)
+            drafter_for(whole, settings, packed=target.packed)
             if self._method is None
             else self._method.drafter(greedy(call), target)
         )
-        self._loop = DecodeLoop(target, self._drafter, slots)
+        prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
+        self._loop = DecodeLoop(target, self._drafter, slots, prefixes=prefixes)
 
     def _reason(self, call: Call) -> str | None:
         """Why a call cannot be decoded here, or `None`."""
@@ -105,7 +121,8 @@ class Engine:
             streamer: receives the generated tokens, and `end()` when the request ends without an error.
             tokenizer: the model's; needed with `stop_strings`.
             reference: a text that the output may repeat, as token ids; for mode "auto".
-            tenant: shares what drafting learned with the requests of this tenant; `None` for the settings' one.
+            tenant: shares what drafting learned, and keys and values of texts (`prefix_bytes`), with the requests of
+                this tenant; `None` for the settings' one.
             generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
 
         Returns:
@@ -115,6 +132,7 @@ class Engine:
             ValueError: an argument is wrong; nothing was done.
             RuntimeError: the engine is closed.
         """
+        tenant = self._tenant if tenant is None else tenant
         submission = Submission(self.model, self._config, seed, streamer, tokenizer, reference, tenant)
         call = submission.call(input_ids, generate_kwargs)
         reason = self._reason(call)

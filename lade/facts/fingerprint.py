@@ -62,17 +62,28 @@ def configuration_key(model: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def forward_state(model: Any) -> tuple[Any, ...]:
+    """`weights_state`, and what else decides the keys and values of a text: all buffers and the configuration."""
+    buffers = [_place(tensor) for buffer in model.buffers() for tensor in _plain(buffer)]
+    return (*weights_state(model), *buffers, json.dumps(_relevant(model.config.to_dict()), default=str))
+
+
 @torch.no_grad()
 def weights_state(model: Any) -> tuple[Any, ...]:
     """A value, cheap to compute, that differs once weights were changed or adapters switched."""
     tensors = list(_weights(model))
-    places = [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+    places = list(map(_place, tensors))
     samples: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for tensor in tensors:
         if tensor.device.type != "meta" and tensor.numel():
             samples.setdefault((tensor.device, tensor.dtype), []).append(_sample(tensor))
     sampled = [torch.cat(parts).view(torch.uint8).cpu().numpy().tobytes() for parts in samples.values()]
     return (*places, *sampled, *_adapters(model))
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address and version counter."""
+    return tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,7 @@ class LayerGroup:
             them padded, [n, H, T, D]; then all slots have one capacity, and those of a forward are neighbours.
         lengths: tokens of each slot, padding included.
         starts: first token of each slot that is still stored; the key at index k of a slab is that of token start + k.
+        margin: tokens that sliding layers store beyond their window, at least.
         kv_length: keys that the step's forward attends to: from the buffers' start where it is packed, of each slot
             from the slab's start otherwise.
     """
@@ -43,6 +44,7 @@ class LayerGroup:
     def __init__(self, layers: Sequence[TreeLayer]) -> None:
         self.layers, self.window = layers, layers[0].window
         self.packed = False
+        self.margin = 0
         self.slabs = Slabs()
         self.lengths: dict[int, int] = {}
         self.starts: dict[int, int] = {}
@@ -91,7 +93,9 @@ class LayerGroup:
         return self._within_window(max(needed, int(doubled)), needed)
 
     def _within_window(self, capacity: int, needed: int) -> int:
-        return capacity if self.window is None else min(capacity, max(needed, 1, self.window + 2 * sizes.SLACK))
+        if self.window is None:
+            return capacity
+        return min(capacity, max(needed, 1, self.window + self.margin + 2 * sizes.SLACK))
 
     def _provide(self, wanted: Mapping[int, int]) -> None:
         """Give slots slabs of these capacities. What they do not use is zero: a masked NaN spreads."""
@@ -159,8 +163,8 @@ class LayerGroup:
         """
         if self.window is not None and not any(computed):
             for slot in slots:
-                if self.held(slot) > self.window - 1 + sizes.SLACK:
-                    self._compact(slot)
+                if self.held(slot) > self.window - 1 + self.margin + sizes.SLACK:
+                    self._compact(slot, self.window - 1 + self.margin)
         if not self.packed:
             self.kv_length = max(map(self.held, slots)) + max(columns)
         wanted = {}
@@ -179,12 +183,11 @@ class LayerGroup:
         else:
             self._line_up(slots)
 
-    def _compact(self, slot: int) -> None:
-        """Drop the tokens that are outside the window of every later token of this slot."""
-        assert self.window is not None
-        drop = self.held(slot) - (self.window - 1)
+    def _compact(self, slot: int, stored: int) -> None:
+        """Drop the tokens of a slot but for the last ones."""
+        drop = self.held(slot) - stored
         offset = self.slabs.offsets[slot]
-        self._queue.append(_copied(offset + drop, offset, self.window - 1))
+        self._queue.append(_copied(offset + drop, offset, stored))
         self.starts[slot] += drop
 
     def _line_up(self, slots: Sequence[int]) -> None:

@@ -55,10 +55,18 @@ class Rows:
     """A tree cache beside the lists of tokens that its slots must hold; checks after every step that they agree."""
 
     def __init__(
-        self, kinds: Sequence[str], window: int, spare: int, rows: int, imported: int, packed: bool = True
+        self,
+        kinds: Sequence[str],
+        window: int,
+        spare: int,
+        rows: int,
+        imported: int,
+        packed: bool = True,
+        margin: int = 0,
     ) -> None:
-        self.window, self.spare, self.widest, self.packed = window, spare, 1, packed
+        self.window, self.spare, self.widest, self.packed, self.margin = window, spare, 1, packed, margin
         self.config = config_of(kinds, window)
+        self.opened: set[int] = set()  # without a prefill, which stores the window alone
         self.fresh = count(1)
         self.texts: dict[int, list[int]] = {slot: [] for slot in range(rows)}
         self.stock = DynamicCache(config=self.config)
@@ -66,6 +74,8 @@ class Rows:
             feed(self.stock, self._extend(imported))
         self.cache = TreeCache(self.stock, self.config)
         self.cache.pack(packed)
+        for group in self.cache.groups.values():
+            group.margin = margin
 
     def _extend(self, tokens: int) -> list[list[int]]:
         new = [[next(self.fresh) for _ in range(tokens)] for _ in self.texts]
@@ -120,6 +130,7 @@ class Rows:
         self.cache.leave_prefill()
         self.cache.open([slot], tokens, most)
         self.texts[slot] = []
+        self.opened.add(slot)
 
     def close(self, slot: int) -> None:
         self.cache.close(slot)
@@ -138,7 +149,8 @@ class Rows:
         for slot, text in self.texts.items():
             start = group.starts[slot]
             assert group.lengths[slot] == len(text)
-            assert 0 <= start <= (max(0, len(text) - self.window + 1) if layer.is_sliding else 0)
+            stored = self.window - 1 + (self.margin if slot in self.opened else 0)
+            assert 0 <= start <= (max(0, len(text) - stored) if layer.is_sliding else 0)
             expected = keys_of([text[start:]], index)[0]
             assert torch.equal(group.tokens(layer.keys, slot, start), expected)
             assert torch.equal(group.tokens(layer.values, slot, start), -expected)
@@ -151,7 +163,8 @@ class Rows:
             assert slabs.offsets[slot] >= end
             end = slabs.offsets[slot] + slabs.capacities[slot]
             if layer.is_sliding:
-                assert slabs.capacities[slot] <= self.window + max(2 * self.spare, self.spare + self.widest)
+                stored = self.window + self.margin
+                assert slabs.capacities[slot] <= stored + max(2 * self.spare, self.spare + self.widest)
         assert end <= slabs.total
         if not self.packed:
             assert len(set(slabs.capacities.values())) <= 1
@@ -163,7 +176,13 @@ def started(draw: st.DrawFn) -> tuple[Rows, int]:
     kinds, window, spare = draw(st.sampled_from(KINDS)), draw(st.integers(2, 6)), draw(st.integers(0, 3))
     with tight(spare):
         rows = Rows(
-            kinds, window, spare, draw(st.integers(1, 3)), imported=draw(st.integers(0, 9)), packed=draw(st.booleans())
+            kinds,
+            window,
+            spare,
+            draw(st.integers(1, 3)),
+            imported=draw(st.integers(0, 9)),
+            packed=draw(st.booleans()),
+            margin=draw(st.integers(0, 4)),
         )
         for tokens in draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)):
             rows.prefill(tokens)

@@ -1,0 +1,213 @@
+"""Keys and values of ended requests, kept for later requests of the same tenant whose prompts begin alike.
+
+They are kept in chunks of tokens. A chunk is found by the chunk before it, or the tenant, and by its own tokens, which
+are compared one by one: texts that begin alike share chunks, and nothing is shared across tenants. Knows the KV cache
+of a target, no drafting.
+
+L buffers of a stack, H heads, D head size.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lade.facts.fingerprint import forward_state
+from lade.target.cache import TreeCache
+from lade.target.layers import TreeLayer
+from lade.target.model import HFTarget
+from lade.target.patches import patches_of
+from lade.target.store import LayerGroup
+from lade.target.verdicts import implementation_of
+
+CHUNK = 64  # tokens
+MARGIN = 2 * CHUNK  # tokens of sliding layers: their window ends at a chunk's end, and begins in a whole chunk
+ID_BYTES = 8
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Tokens of a text behind those of another chunk.
+
+    Attributes:
+        key: the chunk before it (the tenant for the first one), and the tokens.
+        parts: per stack [L, H, CHUNK, D]; `None` where sliding layers stored these tokens no more.
+    """
+
+    key: tuple[Chunk | str, tuple[int, ...]]
+    parts: list[torch.Tensor | None]
+
+    @property
+    def bytes(self) -> int:
+        return CHUNK * ID_BYTES + sum(part.nbytes for part in self.parts if part is not None)
+
+
+class Stack:
+    """Buffers of keys or values that have one window, shape, type and device, copied together."""
+
+    def __init__(self, group: LayerGroup) -> None:
+        self.group = group
+        self.buffers: list[tuple[TreeLayer, str]] = []
+
+    def read(self, slot: int, first: int) -> torch.Tensor | None:
+        """[L, H, CHUNK, D]: a copy of a slot's chunk from token `first` on; `None` where it is stored no more."""
+        if first < self.group.starts[slot]:
+            return None
+        begin = self.group.slabs.offsets[slot] - self.group.starts[slot] + first
+        return torch.stack([getattr(layer, name)[:, begin : begin + CHUNK] for layer, name in self.buffers])
+
+    def write(self, slot: int, parts: Sequence[torch.Tensor]) -> None:
+        """Copy chunks to the start of a slot's slab."""
+        begin = self.group.slabs.offsets[slot]
+        kept = torch.cat(list(parts), dim=2)  # [L, H, tokens, D]
+        for (layer, name), rows in zip(self.buffers, kept, strict=True):
+            getattr(layer, name)[:, begin : begin + rows.shape[1]] = rows
+
+
+class PrefixCache:
+    """Chunks of texts that a target has computed. The least recently used ones are dropped first.
+
+    All chunks are dropped once the model computes something else than when they were made: other weights, adapters,
+    hooks or configuration.
+
+    Args:
+        target: with no slot open.
+        capacity: the most bytes of keys, values and token ids.
+
+    Attributes:
+        bytes: of all chunks.
+    """
+
+    def __init__(self, target: HFTarget, capacity: int) -> None:
+        self.target, self.capacity, self.bytes = target, capacity, 0
+        self._chunks: OrderedDict[Hashable, Chunk] = OrderedDict()  # by key; a chunk is older than those before it
+        self._stacks: list[Stack] = []
+        self._state: Hashable = None
+        self._changes = 0  # of the state
+        self._opened: dict[int, int] = {}  # slot -> changes before it was opened
+        for group in target.cache.groups.values():
+            group.margin = 0 if group.window is None else MARGIN
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def restore(self, slot: int, prompt: Sequence[int], tenant: str) -> int:
+        """Fill an open, empty slot with the longest beginning of a prompt that is kept, but not with its last token.
+
+        Returns:
+            The number of tokens that the slot holds.
+        """
+        self._drop_if_changed()
+        self._opened[slot] = self._changes
+        chunks = self._found(prompt[:-1], tenant)
+        self._use(chunks)
+        if chunks:
+            self._fill(slot, chunks)
+        return len(chunks) * CHUNK
+
+    def keep(self, slot: int, text: Sequence[int], tenant: str) -> None:
+        """Keep the text that a slot holds, which `restore` began: its whole chunks, as many as have room."""
+        self._drop_if_changed()
+        if self._opened.pop(slot, None) != self._changes or self.target.cache.lengths[slot] != len(text):
+            return
+        try:
+            self._add(slot, text, tenant)
+        except torch.OutOfMemoryError:  # what is kept has no right to memory that decoding needs
+            self.clear()
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self.bytes = 0
+
+    def _drop_if_changed(self) -> None:
+        model = self.target.model
+        state = forward_state(model), patches_of(model).key, implementation_of(model)
+        if state != self._state:
+            self.clear()
+            self._state = state
+            self._changes += 1
+
+    def _found(self, text: Sequence[int], tenant: str) -> list[Chunk]:
+        """The chunks of the longest beginning of a text of which all is kept that later tokens see."""
+        path: list[Chunk] = []
+        runs, whole = [0] * len(self._stacks), 0
+        for end in range(CHUNK, len(text) + 1, CHUNK):
+            chunk = self._chunks.get((path[-1] if path else tenant, tuple(text[end - CHUNK : end])))
+            if chunk is None:
+                break
+            path.append(chunk)
+            runs = [0 if part is None else run + CHUNK for run, part in zip(runs, chunk.parts, strict=True)]
+            if all(end - run <= _first(stack.group, end) for run, stack in zip(runs, self._stacks, strict=True)):
+                whole = len(path)
+        return path[:whole]
+
+    def _fill(self, slot: int, chunks: Sequence[Chunk]) -> None:
+        end, cache = len(chunks) * CHUNK, self.target.cache
+        cache.settle()
+        for group in cache.groups.values():
+            group.lengths[slot], group.starts[slot] = end, _first(group, end)
+        for index, stack in enumerate(self._stacks):
+            parts = [chunk.parts[index] for chunk in chunks[stack.group.starts[slot] // CHUNK :]]
+            stack.write(slot, [part for part in parts if part is not None])
+        self.target.positions[slot] = end
+
+    def _add(self, slot: int, text: Sequence[int], tenant: str) -> None:
+        self.target.cache.settle()
+        self._stacks = self._stacks or _stacks(self.target.cache)
+        path: list[Chunk] = []
+        for first in range(0, len(text) - CHUNK + 1, CHUNK):
+            path.append(self._chunk((path[-1] if path else tenant, tuple(text[first : first + CHUNK])), slot, first))
+            if not self._fits(path[0]):
+                self._drop(path.pop())
+                break
+        self._use(path)
+
+    def _chunk(self, key: tuple[Chunk | str, tuple[int, ...]], slot: int, first: int) -> Chunk:
+        """A chunk, with all parts that it had or that the slot still stores."""
+        chunk = self._chunks.get(key) or Chunk(key, [None] * len(self._stacks))
+        if key in self._chunks:
+            self._drop(chunk)
+        for index, stack in enumerate(self._stacks):
+            if chunk.parts[index] is None:
+                chunk.parts[index] = stack.read(slot, first)
+        self._chunks[key] = chunk
+        self.bytes += chunk.bytes
+        return chunk
+
+    def _fits(self, first: Chunk) -> bool:
+        """Drop old chunks until there is room; false where it ends at the first chunk of the text that is added."""
+        while self.bytes > self.capacity:
+            oldest = next(iter(self._chunks.values()))
+            if oldest is first:
+                return False
+            self._drop(oldest)
+        return True
+
+    def _drop(self, chunk: Chunk) -> None:
+        del self._chunks[chunk.key]
+        self.bytes -= chunk.bytes
+
+    def _use(self, path: Sequence[Chunk]) -> None:
+        """The last chunk first, so that no chunk is dropped before those behind it."""
+        for chunk in reversed(path):
+            self._chunks.move_to_end(chunk.key)
+
+
+def _first(group: LayerGroup, end: int) -> int:
+    """The first token that must be stored so that the token at `end` sees all of its window; a chunk's first one."""
+    return 0 if group.window is None else max(0, end - group.window + 1) // CHUNK * CHUNK
+
+
+def _stacks(cache: TreeCache) -> list[Stack]:
+    found: dict[Hashable, Stack] = {}
+    for window, group in cache.groups.items():
+        for layer in group.layers:
+            for name in ("keys", "values"):
+                buffer = getattr(layer, name)
+                if buffer is not None:
+                    alike = window, buffer.shape[0], buffer.shape[2], buffer.dtype, buffer.device
+                    found.setdefault(alike, Stack(group)).buffers.append((layer, name))
+    return list(found.values())
