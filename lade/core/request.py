@@ -50,6 +50,8 @@ class Request:
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
+        memory: holds the beginning of its text, and takes all of it at the end (`lade.engine.loop.Memory`); `None` for
+            the loop's.
         on_end: called once, when it has left its slot.
         error: what its processors, stop rules or streamer raised.
     """
@@ -68,6 +70,7 @@ class Request:
     inverse_temperature: float = 1.0
     reference: Sequence[int] | None = None
     tenant: str | None = None
+    memory: Any = None
     on_end: Callable[[Request], None] | None = None
     error: Exception | None = None
     cancelled: bool = False

@@ -73,19 +73,15 @@ class Target(Protocol):
         ...
 
 
-class Prefixes(Protocol):
-    """Keys and values of ended requests, for later ones of the same tenant."""
+class Memory(Protocol):
+    """Keys and values that outlive their requests."""
 
-    def restore(self, slot: int, prompt: Sequence[int], tenant: str) -> int:
+    def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
         """Fill an open, empty slot with the beginning of a prompt. Returns its tokens, fewer than the prompt's."""
         ...
 
-    def keep(self, slot: int, text: Sequence[int], tenant: str) -> None:
-        """Keep the text that a slot holds, before it is closed."""
-        ...
-
-    def clear(self) -> None:
-        """Keep nothing."""
+    def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
+        """Take what a slot holds, which is this text, before the slot is closed."""
         ...
 
 
@@ -97,7 +93,7 @@ class DecodeLoop:
     Args:
         slots: the most requests that decode at once; further ones wait.
         prompt_tokens: the most tokens of prompts in a forward that other requests share.
-        prefixes: of the target; `None` computes every prompt.
+        memory: of requests that have none of their own; `None` computes their prompts whole.
     """
 
     def __init__(
@@ -106,9 +102,9 @@ class DecodeLoop:
         drafter: Drafter,
         slots: int,
         prompt_tokens: int = PROMPT_TOKENS,
-        prefixes: Prefixes | None = None,
+        memory: Memory | None = None,
     ) -> None:
-        self.target, self.drafter, self.prompt_tokens, self.prefixes = target, drafter, prompt_tokens, prefixes
+        self.target, self.drafter, self.prompt_tokens, self.memory = target, drafter, prompt_tokens, memory
         self.active: list[Request] = []
         self._free = list(range(slots - 1, -1, -1))
         self._opened: set[int] = set()
@@ -184,10 +180,8 @@ class DecodeLoop:
             request.cancelled = True
             if request not in self.active:
                 end(request)
-        prefixes, self.prefixes = self.prefixes, None
+        self.memory = None
         self._retire()
-        if prefixes is not None:
-            prefixes.clear()
 
     def _admit(self) -> None:
         while True:
@@ -202,8 +196,8 @@ class DecodeLoop:
             slot = request.slot = self._free.pop()
             self._opened.add(slot)
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
-            if self.prefixes is not None and request.tenant is not None:
-                request.prefilled = self.prefixes.restore(slot, request.tokens, request.tenant)
+            if memory := request.memory or self.memory:
+                request.prefilled = memory.restore(slot, request.tokens, request.tenant)
             self.active.append(request)
 
     def _forwards(self) -> list[tuple[list[Request], list[Request]]]:
@@ -304,8 +298,8 @@ class DecodeLoop:
             return
         for request in ended:
             if request.slot in self._opened:
-                if self.prefixes is not None and request.tenant is not None and request.error is None:
-                    self.prefixes.keep(request.slot, computed(request), request.tenant)
+                if request.error is None and (memory := request.memory or self.memory):
+                    memory.keep(request.slot, computed(request), request.tenant)
                 self._opened.remove(request.slot)
                 self.target.close(request.slot)
                 self._free.append(request.slot)

@@ -24,6 +24,7 @@ from lade.facts.positions import position_limit
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
+from lade.target.owncache import OwnCache, check_cache
 from lade.target.prefixes import PrefixCache
 from lade.target.probe import empty_cache
 
@@ -93,8 +94,9 @@ class Engine:
             if self._method is None
             else self._method.drafter(greedy(call), target)
         )
-        prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
-        self._loop = DecodeLoop(target, self._drafter, slots, prefixes=prefixes)
+        self._target = target
+        self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
+        self._loop = DecodeLoop(target, self._drafter, slots, memory=self._prefixes)
 
     def _reason(self, call: Call) -> str | None:
         """Why a call cannot be decoded here, or `None`."""
@@ -124,6 +126,8 @@ class Engine:
             tenant: shares what drafting learned, and keys and values of texts (`prefix_bytes`), with the requests of
                 this tenant; `None` for the settings' one.
             generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
+                `past_key_values` holds the beginning of the prompt, and is extended in place when the request ends
+                without an error; it is neither read nor kept for the tenant.
 
         Returns:
             The request: its `tokens` grow (prompt first) until it has `finished`.
@@ -138,7 +142,11 @@ class Engine:
         reason = self._reason(call)
         if reason is not None:
             raise ValueError(f"the arguments must let draft trees be decoded, got some that do not: {reason}")
+        cache = generate_kwargs.get("past_key_values")
+        if cache is not None:
+            check_cache(cache, call, self._target.cache)
         request = submission.request(call)
+        request.memory = None if cache is None else OwnCache(self._target, cache)
         self._loop.submit(request)
         return request
 
@@ -163,6 +171,8 @@ class Engine:
     def close(self) -> None:
         """End all requests and free their memory. A second call does nothing."""
         self._loop.close()
+        if self._prefixes is not None:
+            self._prefixes.clear()
         self._drafter.end()
 
     def __enter__(self) -> Engine:

@@ -31,7 +31,7 @@ from lade.target.call import Call
 REFUSED = {
     "custom_generate": (None,),
     "assistant_model": (None,),
-    "past_key_values": (None,),
+    "position_ids": (None,),
     "num_return_sequences": (None, 1),
     "return_dict_in_generate": (None, False),
 }
@@ -76,7 +76,9 @@ class Submission:
         if prompts != 1:
             raise ValueError(f"input_ids must hold one prompt, got {prompts}")
         kwargs = with_stop_strings(generate_kwargs, self.tokenizer)
-        return prepared(self.model, input_ids, tokenizer=self.tokenizer, **kwargs)
+        call = prepared(self.model, input_ids, tokenizer=self.tokenizer, **kwargs)
+        _check_padding(call)
+        return call
 
     def request(self, call: Call) -> Request:
         """The request of a call."""
@@ -108,6 +110,13 @@ class Submission:
     def _end_stream(self, request: Request) -> None:
         if request.error is None and self.streamer is not None:
             self.streamer.end()
+
+
+def _check_padding(call: Call) -> None:
+    mask = call.model_kwargs.get("attention_mask")
+    if mask is not None and bool((mask[0, 1:] < mask[0, :-1]).any()):
+        hint = "where none is given, transformers takes the padding tokens of a prompt for padding"
+        raise ValueError(f"attention_mask must have no zeros behind ones, got some ({hint})")
 
 
 def prepared(model: Any, input_ids: torch.Tensor, *, tokenizer: Any = None, **generate_kwargs: Any) -> Call:

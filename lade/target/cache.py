@@ -93,6 +93,15 @@ class TreeCache(Cache):
             group.open(slots, held, most)
             group.take(slots)
 
+    def load(self, slot: int, stock: Sequence[CacheLayerMixin]) -> None:
+        """Copy layers of transformers with one row to an open, empty slot."""
+        for own, layer in zip(self.layers, stock, strict=False):
+            if isinstance(own, TreeLayer):
+                own.prefix = _prefix(layer, own.window)
+                own.is_initialized = own.is_initialized or layer.is_initialized
+        for group in self.groups.values():
+            group.take([slot])
+
     def leave_prefill(self) -> None:
         """Without a prefill: slots are opened empty, and what the template holds is dropped."""
         for layer in self.own_layers():
@@ -138,11 +147,18 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
     if DummyLayer is not None and type(layer) is DummyLayer:
         return layer
     own = TreeLayer(layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None)
-    if layer.is_initialized and layer.keys is not None and layer.keys.numel():
-        assert own.prefix is not None
-        own.prefix.length = own.prefix.start = layer.get_seq_length() - layer.keys.shape[2]
-        own.update(layer.keys, layer.values)
+    own.prefix = _prefix(layer, own.window)
+    own.is_initialized = own.prefix.keys is not None
     return own
+
+
+def _prefix(layer: CacheLayerMixin, window: int | None) -> Prefix:
+    """A copy of the contents of a layer of transformers."""
+    prefix = Prefix(window)
+    if layer.is_initialized and layer.keys is not None and layer.keys.numel():
+        prefix.length = prefix.start = layer.get_seq_length() - layer.keys.shape[2]
+        prefix.append(layer.keys, layer.values)
+    return prefix
 
 
 def _export_layer(source: TreeLayer, target: DynamicLayer, slots: Sequence[int]) -> None:

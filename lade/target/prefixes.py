@@ -91,15 +91,14 @@ class PrefixCache:
         for group in target.cache.groups.values():
             group.margin = 0 if group.window is None else MARGIN
 
-    def __len__(self) -> int:
-        return len(self._chunks)
-
-    def restore(self, slot: int, prompt: Sequence[int], tenant: str) -> int:
+    def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
         """Fill an open, empty slot with the longest beginning of a prompt that is kept, but not with its last token.
 
         Returns:
-            The number of tokens that the slot holds.
+            The number of tokens that the slot holds; 0 without a tenant.
         """
+        if tenant is None:
+            return 0
         self._drop_if_changed()
         self._opened[slot] = self._changes
         chunks = self._found(prompt[:-1], tenant)
@@ -108,8 +107,10 @@ class PrefixCache:
             self._fill(slot, chunks)
         return len(chunks) * CHUNK
 
-    def keep(self, slot: int, text: Sequence[int], tenant: str) -> None:
-        """Keep the text that a slot holds, which `restore` began: its whole chunks, as many as have room."""
+    def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
+        """Keep the whole chunks of a slot's text, as many as have room; none without a tenant, or without `restore`."""
+        if tenant is None:
+            return
         self._drop_if_changed()
         if self._opened.pop(slot, None) != self._changes or self.target.cache.lengths[slot] != len(text):
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import BY_NAME, VOCAB
+from families import BY_NAME, PAD, VOCAB
 from sidebyside import story
 from tiny import FIRST_WORD, tiny_model
 from torch import Tensor
@@ -262,6 +262,7 @@ def test_nothing_is_left() -> None:
     [
         ({"slots": 0}, "slots must be an integer of at least 1, got 0"),
         ({"slots": True}, "slots must be an integer of at least 1, got True"),
+        ({"prefix_bytes": -1}, "prefix_bytes must be an integer of at least 0, got -1"),
         ({"config": 3}, "config must be"),
         ({"method": 3}, "method must be"),
     ],
@@ -288,6 +289,9 @@ IDS = torch.tensor([[5, 6, 7]])
         ({"reference": [-1]}, "reference must hold token ids"),
         ({"num_return_sequences": 2}, "num_return_sequences must be None or 1, got 2"),
         ({"return_dict_in_generate": True}, "return_dict_in_generate must be None or False, got True"),
+        ({"position_ids": torch.tensor([[1, 2, 3]])}, "position_ids must be None"),
+        ({"attention_mask": torch.tensor([[1, 0, 1]])}, "attention_mask must have no zeros behind ones"),
+        ({"input_ids": torch.tensor([[5, PAD, 6]])}, "takes the padding tokens of a prompt for padding"),
         ({"num_beams": 2}, "num_beams must be 1"),
         ({"stop_strings": ["."]}, "tokenizer must be the model's tokenizer"),
         ({"use_cache": False}, "use_cache=False"),

@@ -54,7 +54,7 @@ class Watched:
         if "method" not in options:
             options.setdefault("config", CONFIG)
         self.engine = lade.Engine(model, **options)
-        self.kept: PrefixCache = self.engine._loop.prefixes  # type: ignore[assignment]
+        self.kept: PrefixCache = self.engine._loop.memory  # type: ignore[assignment]
 
     @property
     def chunks(self) -> list[Any]:
@@ -202,7 +202,7 @@ def test_the_cap_is_in_bytes_of_keys_and_values() -> None:
         assert engine.run(text, 3) == (plain(model, text, 3), 250 - 2 * CHUNK)
     with watched(model, prefix_bytes=size - 1) as engine:
         engine.run(text, 3)
-        assert (engine.kept.bytes, len(engine.kept)) == (0, 0)
+        assert (engine.kept.bytes, len(engine.chunks)) == (0, 0)
 
 
 def test_a_cancelled_request_is_kept_as_far_as_it_was_computed() -> None:
@@ -234,7 +234,7 @@ def test_a_failed_request_is_not_kept() -> None:
         request = engine.submit(words(70), 30, logits_processor=LogitsProcessorList([Fails()]))
         engine.engine.run()
         assert isinstance(request.error, LookupError)
-        assert len(engine.kept) == 0
+        assert len(engine.chunks) == 0
 
 
 def test_nothing_is_left_after_close() -> None:
@@ -242,14 +242,14 @@ def test_nothing_is_left_after_close() -> None:
         engine.run(words(70), 5)
         request = engine.submit(words(150), 30)
         engine.engine.step()
-        assert len(engine.kept) == 1
+        assert len(engine.chunks) == 1
     assert request.finished
-    assert (len(engine.kept), engine.kept.bytes, len(engine.chunks)) == (0, 0, 0)
+    assert (len(engine.chunks), engine.kept.bytes) == (0, 0)
 
 
 def test_off() -> None:
     with lade.Engine(model_of("llama"), CONFIG, prefix_bytes=0) as engine:
-        assert engine._loop.prefixes is None
+        assert engine._loop.memory is None
         request = engine.submit(**greedy(words(70), 5), tenant="ann")
         engine.run()
     assert request.tokens == plain(model_of("llama"), words(70), 5)
@@ -264,7 +264,7 @@ def test_no_memory_to_keep_anything(monkeypatch: pytest.MonkeyPatch) -> None:
         engine.run(text, 5)
         monkeypatch.setattr(prefixes.Stack, "read", full)
         assert engine.run([*text, *words(CHUNK)], 5)[0] == plain(model, [*text, *words(CHUNK)], 5)
-        assert (len(engine.kept), engine.kept.bytes) == (0, 0)
+        assert (len(engine.chunks), engine.kept.bytes) == (0, 0)
 
 
 # A model that changes
