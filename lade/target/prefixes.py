@@ -102,9 +102,14 @@ class PrefixCache:
         self._drop_if_changed()
         self._opened[slot] = self._changes
         chunks = self._found(prompt[:-1], tenant)
+        if not chunks:
+            return 0
         self._use(chunks)
-        if chunks:
+        try:
             self._fill(slot, chunks)
+        except torch.OutOfMemoryError:
+            self.clear()
+            return 0
         return len(chunks) * CHUNK
 
     def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
@@ -116,7 +121,7 @@ class PrefixCache:
             return
         try:
             self._add(slot, text, tenant)
-        except torch.OutOfMemoryError:  # what is kept has no right to memory that decoding needs
+        except torch.OutOfMemoryError:  # decoding needs the memory more
             self.clear()
 
     def clear(self) -> None:
@@ -148,11 +153,11 @@ class PrefixCache:
     def _fill(self, slot: int, chunks: Sequence[Chunk]) -> None:
         end, cache = len(chunks) * CHUNK, self.target.cache
         cache.settle()
+        for index, stack in enumerate(self._stacks):
+            parts = [chunk.parts[index] for chunk in chunks[_first(stack.group, end) // CHUNK :]]
+            stack.write(slot, [part for part in parts if part is not None])
         for group in cache.groups.values():
             group.lengths[slot], group.starts[slot] = end, _first(group, end)
-        for index, stack in enumerate(self._stacks):
-            parts = [chunk.parts[index] for chunk in chunks[stack.group.starts[slot] // CHUNK :]]
-            stack.write(slot, [part for part in parts if part is not None])
         self.target.positions[slot] = end
 
     def _add(self, slot: int, text: Sequence[int], tenant: str) -> None:

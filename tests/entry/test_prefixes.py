@@ -187,6 +187,22 @@ def test_the_least_recently_used_go_first() -> None:
         assert engine.run(texts[1], 1, "bob")[1] == 2 + CHUNK
 
 
+def test_a_request_that_decodes_uses_its_beginning() -> None:
+    model, texts = model_of("llama"), [words(2 * CHUNK + 2, seed) for seed in range(3)]
+    with watched(model) as engine:
+        engine.run(texts[0], 1)
+        engine.run(texts[1], 1)
+        engine.kept.capacity = engine.kept.bytes
+        request = engine.submit(texts[0], 50)
+        engine.engine.step()
+        other = engine.submit(texts[2], 1)
+        while not other.finished:
+            engine.engine.step()
+        assert not request.finished
+        first = {chunk.key[1][0] for chunk in engine.chunks if chunk.key[0] == "ann"}
+        assert first == {texts[0][0], texts[2][0]}
+
+
 def test_the_cap_is_in_bytes_of_keys_and_values() -> None:
     model, text = model_of("llama"), words(250)
     config = model.config
@@ -237,6 +253,25 @@ def test_a_failed_request_is_not_kept() -> None:
         assert len(engine.chunks) == 0
 
 
+def test_an_interrupted_step_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokens are emitted, and their keys and values are not where they belong."""
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with watched(model_of("llama")) as engine:
+        request = engine.submit(words(70), 30)
+        engine.engine.step()
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.engine._loop.target, "keep", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.engine.step()
+        engine.engine.cancel(request)
+        engine.engine.step()
+        assert request.finished
+        assert engine.chunks == []
+
+
 def test_nothing_is_left_after_close() -> None:
     with watched(model_of("llama")) as engine:
         engine.run(words(70), 5)
@@ -255,16 +290,23 @@ def test_off() -> None:
     assert request.tokens == plain(model_of("llama"), words(70), 5)
 
 
-def test_no_memory_to_keep_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["read", "write"])
+def test_no_memory_for_a_copy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is given up, and decoding goes on."""
+
     def full(*args: Any) -> None:
         raise torch.OutOfMemoryError("full")
 
-    model, text = model_of("llama"), words(140)
+    model, text = model_of("gemma3"), words(140)
+    longer = [*text, *words(CHUNK)]
     with watched(model) as engine:
         engine.run(text, 5)
-        monkeypatch.setattr(prefixes.Stack, "read", full)
-        assert engine.run([*text, *words(CHUNK)], 5)[0] == plain(model, [*text, *words(CHUNK)], 5)
-        assert (len(engine.chunks), engine.kept.bytes) == (0, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(prefixes.Stack, name, full)
+            computed = len(longer) - (2 * CHUNK if name == "read" else 0)
+            assert engine.run(longer, 5) == (plain(model, longer, 5), computed)
+            assert len(engine.chunks) == (0 if name == "read" else 3)
+        assert engine.run(longer, 5)[0] == plain(model, longer, 5)
 
 
 # A model that changes
