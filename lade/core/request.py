@@ -50,8 +50,8 @@ class Request:
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
-        memory: holds the beginning of its text, and takes all of it at the end (`lade.engine.loop.Memory`); `None` for
-            the loop's.
+        prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
+            (`lade.engine.loop.PrefixStore`); `None` for the loop's.
         on_end: called once, when it has left its slot.
         error: what its processors, stop rules or streamer raised.
     """
@@ -70,7 +70,7 @@ class Request:
     inverse_temperature: float = 1.0
     reference: Sequence[int] | None = None
     tenant: str | None = None
-    memory: Any = None
+    prefixes: Any = None
     on_end: Callable[[Request], None] | None = None
     error: Exception | None = None
     cancelled: bool = False

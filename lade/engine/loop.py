@@ -73,7 +73,7 @@ class Target(Protocol):
         ...
 
 
-class Memory(Protocol):
+class PrefixStore(Protocol):
     """Keys and values that outlive their requests."""
 
     def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
@@ -93,7 +93,7 @@ class DecodeLoop:
     Args:
         slots: the most requests that decode at once; further ones wait.
         prompt_tokens: the most tokens of prompts in a forward that other requests share.
-        memory: of requests that have none of their own; `None` computes their prompts whole.
+        prefixes: for requests that have none of their own; `None` computes their prompts whole.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class DecodeLoop:
         drafter: Drafter,
         slots: int,
         prompt_tokens: int = PROMPT_TOKENS,
-        memory: Memory | None = None,
+        prefixes: PrefixStore | None = None,
     ) -> None:
-        self.target, self.drafter, self.prompt_tokens, self.memory = target, drafter, prompt_tokens, memory
+        self.target, self.drafter, self.prompt_tokens, self.prefixes = target, drafter, prompt_tokens, prefixes
         self.active: list[Request] = []
         self._free = list(range(slots - 1, -1, -1))
         self._opened: set[int] = set()
@@ -180,7 +180,7 @@ class DecodeLoop:
             request.cancelled = True
             if request not in self.active:
                 end(request)
-        self.memory = None
+        self.prefixes = None
         self._retire()
 
     def _admit(self) -> None:
@@ -196,8 +196,8 @@ class DecodeLoop:
             slot = request.slot = self._free.pop()
             self._opened.add(slot)
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
-            if memory := request.memory or self.memory:
-                request.prefilled = memory.restore(slot, request.tokens, request.tenant)
+            if prefixes := request.prefixes or self.prefixes:
+                request.prefilled = prefixes.restore(slot, request.tokens, request.tenant)
             self.active.append(request)
 
     def _forwards(self) -> list[tuple[list[Request], list[Request]]]:
@@ -298,8 +298,8 @@ class DecodeLoop:
             return
         for request in ended:
             if request.slot in self._opened:
-                if request.error is None and (memory := request.memory or self.memory):
-                    memory.keep(request.slot, computed(request), request.tenant)
+                if request.error is None and (prefixes := request.prefixes or self.prefixes):
+                    prefixes.keep(request.slot, computed(request), request.tenant)
                 self._opened.remove(request.slot)
                 self.target.close(request.slot)
                 self._free.append(request.slot)

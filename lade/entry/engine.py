@@ -96,7 +96,7 @@ class Engine:
         )
         self._target = target
         self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
-        self._loop = DecodeLoop(target, self._drafter, slots, memory=self._prefixes)
+        self._loop = DecodeLoop(target, self._drafter, slots, prefixes=self._prefixes)
 
     def _reason(self, call: Call) -> str | None:
         """Why a call cannot be decoded here, or `None`."""
@@ -146,7 +146,7 @@ class Engine:
         if cache is not None:
             check_cache(cache, call, self._target.cache)
         request = submission.request(call)
-        request.memory = None if cache is None else OwnCache(self._target, cache)
+        request.prefixes = None if cache is None else OwnCache(self._target, cache)
         self._loop.submit(request)
         return request
 

@@ -91,6 +91,19 @@ def test_a_cache_is_no_business_of_the_tenant() -> None:
     assert request.tokens == model.generate(**greedy(text, 5))[0].tolist()
 
 
+def test_a_cache_that_two_requests_were_given() -> None:
+    """Both begin with what it held at first."""
+    model, text = tiny_model(BY_NAME["gemma3"], "sdpa"), words(30)
+    cache = DynamicCache(config=model.config)
+    model(torch.tensor([text[:20]]), past_key_values=cache)
+    plain = model.generate(**greedy(text, 20))[0].tolist()
+    with lade.Engine(model, CONFIG, slots=1) as engine:
+        requests = [engine.submit(**greedy(text, 20, cache)) for _ in range(2)]
+        engine.run()
+    assert [request.tokens for request in requests] == [plain] * 2
+    assert cache.get_seq_length() == len(plain) - 1
+
+
 class Fails(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         raise LookupError("no scores")

@@ -54,7 +54,7 @@ class Watched:
         if "method" not in options:
             options.setdefault("config", CONFIG)
         self.engine = lade.Engine(model, **options)
-        self.kept: PrefixCache = self.engine._loop.memory  # type: ignore[assignment]
+        self.kept: PrefixCache = self.engine._loop.prefixes  # type: ignore[assignment]
 
     @property
     def chunks(self) -> list[Any]:
@@ -284,7 +284,7 @@ def test_nothing_is_left_after_close() -> None:
 
 def test_off() -> None:
     with lade.Engine(model_of("llama"), CONFIG, prefix_bytes=0) as engine:
-        assert engine._loop.memory is None
+        assert engine._loop.prefixes is None
         request = engine.submit(**greedy(words(70), 5), tenant="ann")
         engine.run()
     assert request.tokens == plain(model_of("llama"), words(70), 5)
