@@ -69,5 +69,8 @@ class RandomTrees:
     ) -> None:
         pass
 
+    def stop(self, request: Request) -> None:
+        pass
+
     def end(self) -> Mapping[str, int]:
         return {}

@@ -67,6 +67,9 @@ class TokenDrafter:
     def observe(self, *step: Any) -> None:
         pass
 
+    def stop(self, request: Request) -> None:
+        pass
+
     def end(self) -> dict[str, int]:
         return {}
 

@@ -49,6 +49,10 @@ class Drafter(Protocol):
         """
         ...
 
+    def stop(self, request: Request) -> None:
+        """Let go of a request that has left its slot, started or not."""
+        ...
+
     def end(self) -> Mapping[str, int]:
         """End the call. Returns how often each reason decided the size of a draft."""
         ...

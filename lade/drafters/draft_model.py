@@ -36,7 +36,7 @@ class SecondModel:
         self.branches: list[Branch] = []  # of the rows
 
     def begin(self, requests: Sequence[Request]) -> list[Branch]:
-        self._retire()
+        self._leave([request for request, _ in self.rows if self._left(request) < 0])
         known = {id(request) for request, _ in self.rows}
         self._join([request for request in requests if id(request) not in known and self._left(request) >= 0])
         self.slots = [slot for _, slot in self.rows]
@@ -55,12 +55,15 @@ class SecondModel:
         read(self.draft, [slot for _, slot in joining], [self._readable(request.tokens[:-1]) for request in requests])
         self.rows += joining
 
-    def _retire(self) -> None:
-        """Let go of requests that have finished, and of texts longer than the draft model's positions."""
-        left = [(request, slot) for request, slot in self.rows if not request.finished and self._left(request) >= 0]
-        for slot in {slot for _, slot in self.rows} - {slot for _, slot in left}:
-            self.draft.close(slot)
-        self.rows = left
+    def stop(self, request: Request) -> None:
+        self._leave([request])
+
+    def _leave(self, requests: Sequence[Request]) -> None:
+        """Close the slots of requests, where they have one."""
+        for request, slot in self.rows:
+            if request in requests:
+                self.draft.close(slot)
+        self.rows = [row for row in self.rows if row[0] not in requests]
 
     def _left(self, request: Request) -> int:
         """Positions left after the request's last token."""
@@ -85,7 +88,7 @@ class SecondModel:
     def keep(self, requests: Sequence[Request], branches: Sequence[Branch], verdicts: Sequence[Verdict]) -> None:
         if self.branches:
             found = {id(branch): verdict.path for branch, verdict in zip(branches, verdicts, strict=True)}
-            self.draft.keep(self.slots, [_computed(branch, found[id(branch)]) for branch in self.branches])
+            self.draft.keep(self.slots, [_computed(branch, found.get(id(branch), ())) for branch in self.branches])
 
 
 def _computed(branch: Branch, path: Sequence[int]) -> list[int]:

@@ -36,6 +36,10 @@ class DraftingModel(Protocol):
         """Keep the accepted paths of a step in the cache."""
         ...
 
+    def stop(self, request: Request) -> None:
+        """Let go of a request that has left."""
+        ...
+
 
 class ModelDrafter:
     """Drafts trees with a model.
@@ -120,6 +124,10 @@ class ModelDrafter:
         for request, draft, verdict in zip(requests, drafts, verdicts, strict=True):
             if len(draft) > 1:
                 request.state.update(draft.depths[-1], len(verdict.path) - 1)
+
+    def stop(self, request: Request) -> None:
+        request.state = None
+        self.model.stop(request)
 
     def end(self) -> Mapping[str, int]:
         return {}

@@ -41,3 +41,6 @@ class SkippedSelf:
 
     def keep(self, requests: Sequence[Request], branches: Sequence[Branch], verdicts: Sequence[Verdict]) -> None:
         """The target keeps its own cache."""
+
+    def stop(self, request: Request) -> None:
+        """The target closes its own slots."""

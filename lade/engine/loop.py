@@ -53,7 +53,10 @@ class Target(Protocol):
         ...
 
     def depth_limit(self, slot: int, remaining: int) -> int:
-        """The largest depth of a draft in this slot, whose request may emit `remaining` more tokens."""
+        """The largest depth of a draft in this slot, whose request may emit `remaining` more tokens.
+
+        Negative where the model may have no position for the root.
+        """
         ...
 
     def max_nodes(self, slots: Sequence[int]) -> int:
@@ -160,9 +163,12 @@ class DecodeLoop:
         try:
             if self._cancelled:
                 self._cancelled = False
+                self._end_waiting()
                 self._retire()
             if self._waiting:
                 self._admit()
+            for request in self._outgrown():
+                self._advance_alone(request)
             for decoding, reading in self._forwards():
                 self._advance(decoding, reading)
             self._retire()
@@ -190,9 +196,6 @@ class DecodeLoop:
                 request = self._waiting.popleft() if waiting else None
             if request is None:
                 return
-            if request.cancelled:
-                end(request)
-                continue
             slot = request.slot = self._free.pop()
             self._opened.add(slot)
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
@@ -200,16 +203,35 @@ class DecodeLoop:
                 request.prefilled = prefixes.restore(slot, request.tokens, request.tenant)
             self.active.append(request)
 
+    def _end_waiting(self) -> None:
+        """End cancelled requests that have no slot yet."""
+        with self._lock:
+            waiting = list(self._waiting)
+            self._waiting = deque(request for request in waiting if not request.cancelled)
+        for request in waiting:
+            if request.cancelled:
+                end(request)
+
     def _forwards(self) -> list[tuple[list[Request], list[Request]]]:
         """The requests of each forward of this step: those that decode, and those that read their prompts.
 
         One forward for all if it needs no padding, else one for each prompt.
         """
-        decoding = [request for request in self.active if not reads(request)]
+        decoding = [request for request in self.active if not reads(request) and not self._outgrows(request)]
         reading = self._reading() if len(decoding) < len(self.active) else []
         if self.target.packed or not reading:
-            return [(decoding, reading)] if self.active else []
+            return [(decoding, reading)] if decoding or reading else []
         return [*([(decoding, [])] if decoding else []), *(([], [request]) for request in reading)]
+
+    def _outgrown(self) -> list[Request]:
+        return [request for request in self.active if not reads(request) and self._outgrows(request)]
+
+    def _outgrows(self, request: Request) -> bool:
+        """Whether the model may have no position for its root; a call's own loop lets its caller see the error."""
+        return request.slot in self._opened and self._depth(request) < 0
+
+    def _depth(self, request: Request) -> int:
+        return self.target.depth_limit(request.slot, request.limit - request.emitted)
 
     def _reading(self) -> list[Request]:
         """The requests whose prompts go on in this step: the first ones, up to the most tokens of prompts."""
@@ -234,11 +256,22 @@ class DecodeLoop:
             if not reads(request) and not request.finished:
                 self.drafter.start(request)
 
+    def _advance_alone(self, request: Request) -> None:
+        """A forward without a draft, which may raise; that ends this request alone."""
+        slots, drafts = [request.slot], roots([request])
+        try:
+            self._computed([request], slots, drafts)
+        except Exception as error:  # noqa: BLE001 - the model's own
+            request.error, request.finished = error, True
+            return
+        (verdict,) = verify([request], drafts)
+        self.target.keep(slots, [verdict.path])
+
     def _drafts(self, decoding: Sequence[Request]) -> list[Draft]:
         if not decoding:
             return []
         target = self.target
-        depths = [target.depth_limit(request.slot, request.limit - request.emitted) for request in decoding]
+        depths = [max(0, self._depth(request)) for request in decoding]
         max_nodes = target.max_nodes([request.slot for request in decoding])
         for request in decoding:
             request.max_nodes = min(request.max_nodes, max_nodes)
@@ -297,6 +330,7 @@ class DecodeLoop:
         if not ended:
             return
         for request in ended:
+            self.drafter.stop(request)
             if request.slot in self._opened:
                 if request.error is None and (prefixes := request.prefixes or self.prefixes):
                     prefixes.keep(request.slot, computed(request), request.tenant)
@@ -310,6 +344,7 @@ class DecodeLoop:
 def end(request: Request) -> None:
     """Finish a request that has left its slot; what its `on_end` raises is its error, unless it has one."""
     request.finished = True
+    request.emission = None  # it holds the logits of the last forward
     try:
         if request.on_end is not None:
             request.on_end(request)

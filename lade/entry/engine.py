@@ -135,6 +135,7 @@ class Engine:
         Raises:
             ValueError: an argument is wrong; nothing was done.
             RuntimeError: the engine is closed.
+            Exception: what the streamer raises for the prompt; nothing is decoded.
         """
         tenant = self._tenant if tenant is None else tenant
         submission = Submission(self.model, self._config, seed, streamer, tokenizer, reference, tenant)

@@ -114,10 +114,13 @@ class HFTarget:
         del self.positions[slot]
 
     def depth_limit(self, slot: int, remaining: int) -> int:
-        """The largest depth of a draft: within the tokens that remain, and within the model's positions."""
+        """The largest depth of a draft: within the tokens that remain, and within the model's positions.
+
+        Negative where the root is beyond these.
+        """
         if self.position_limit is None:
             return remaining - 1
-        return max(0, min(remaining - 1, self.position_limit - 1 - self.positions[slot]))
+        return min(remaining - 1, self.position_limit - 1 - self.positions[slot])
 
     def max_nodes(self, slots: Sequence[int]) -> int:
         """The most nodes per draft in these slots, at least 1.

@@ -85,6 +85,15 @@ class LayerGroup:
         self.slabs.remove(slot)
         del self.lengths[slot], self.starts[slot], self._most[slot]
         self._columns.pop(slot, None)
+        if not self.lengths:
+            self._free()
+
+    def _free(self) -> None:
+        """Give the buffers back, when no slot needs them."""
+        self.slabs = Slabs()
+        self._sources, self._goals, self._queue, self._index, self._sent = [], [], [], None, None
+        for layer in self.layers:
+            layer.keys = layer.values = None
 
     def _grown(self, slot: int, needed: int) -> int:
         """The next capacity of a slot: twice the last one, but no more than it may come to need."""

@@ -222,6 +222,9 @@ class Knowing:
             assert request.tokens[len(request.tokens) - len(verdict.tokens) :] == verdict.tokens
         self.verdicts += verdicts
 
+    def stop(self, request: Request) -> None:
+        assert request.finished or request.cancelled
+
 
 @pytest.mark.parametrize(
     ("depth", "wrong", "limit", "steps"),

@@ -1,9 +1,12 @@
 """`lade.Engine`: whatever decodes beside a request, its text is that of `model.generate` for its prompt alone."""
 
 import copy
+import gc
 import random
 import threading
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ import lade
 from lade.core.request import Request
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
+IDS = torch.tensor([[5, 6, 7]])
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "gpt_oss", "falcon", "mixtral", "opt")
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
@@ -127,6 +131,23 @@ def test_who_joins_late_drafts_at_once(name: str, method: str) -> None:
     read, first_step, *_ = drafts[requests[1].slot]
     assert read == prompts[1].shape[1]
     assert first_step > 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_text_that_outgrows_the_positions_ends_alone(method: str) -> None:
+    """gpt2 has no position for its last tokens, and raises."""
+    family = BY_NAME["gpt2"]
+    model = tiny_model(replace(family, config=family.config | {"n_positions": 24}), "sdpa")
+    ids = [torch.tensor([list(range(FIRST_WORD, FIRST_WORD + length))]) for length in (9, 4, 7)]
+    plain = [model.generate(prompt, do_sample=False, max_new_tokens=15)[0].tolist() for prompt in ids]
+    with lade.Engine(model, slots=3, **METHODS[method](model)) as engine:
+        long = engine.submit(ids[0], do_sample=False, max_new_tokens=30)
+        others = [engine.submit(prompt, do_sample=False, max_new_tokens=15) for prompt in ids[1:]]
+        engine.run()
+    assert [request.tokens for request in others] == plain[1:]
+    assert isinstance(long.error, IndexError)
+    assert long.tokens[: len(plain[0])] == plain[0]
+    assert len(long.tokens) == 25
 
 
 class Raises(StoppingCriteria):
@@ -239,6 +260,62 @@ def test_other_threads_submit_and_cancel() -> None:
     assert [request.tokens for request in requests] == [plain] * 9
 
 
+def test_who_waits_can_be_cancelled_while_no_slot_is_free() -> None:
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+    with lade.Engine(model, CONFIG, slots=1) as engine:
+        first, second, third = (engine.submit(IDS, do_sample=False, max_new_tokens=30) for _ in range(3))
+        engine.step()
+        engine.cancel(second)
+        assert engine.step()
+        assert (first.finished, second.finished, third.finished) == (False, True, False)
+        engine.run()
+    assert second.tokens == IDS[0].tolist()
+    assert first.tokens == third.tokens
+
+
+class Refuses:
+    def put(self, value: Tensor) -> None:
+        raise LookupError("nobody reads")
+
+    def end(self) -> None:
+        raise AssertionError("it has not begun")
+
+
+def test_a_streamer_that_refuses_the_prompt() -> None:
+    with lade.Engine(tiny_model(BY_NAME["llama"], "sdpa"), CONFIG) as engine:
+        with pytest.raises(LookupError, match="nobody reads"):
+            engine.submit(IDS, do_sample=False, max_new_tokens=5, streamer=Refuses())
+        assert not engine.step()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_requests_that_have_ended_hold_no_memory(method: str) -> None:
+    """However they end, in the model's KV cache and a draft model's, and while the caller keeps them."""
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+    with lade.Engine(model, slots=3, **METHODS[method](model)) as engine:
+        ends: list[dict[str, Any]] = [{}, {"stopping_criteria": StoppingCriteriaList([Raises(12)])}, {}]
+        requests = [engine.submit(IDS, do_sample=False, max_new_tokens=20, **kwargs) for kwargs in ends]
+        while requests[2].emitted < 5:
+            engine.step()
+        engine.cancel(requests[2])
+        drafter: Any = engine._drafter
+        caches = [
+            engine._loop.target.cache,
+            *([drafter.model.draft.cache] if method in ("draft", "candidates") else []),
+        ]  # type: ignore[attr-defined]
+        buffers = [weakref.ref(layer.keys) for cache in caches for layer in cache.own_layers()]
+        assert all(buffer() is not None for buffer in buffers)
+        outputs = [weakref.ref(request.emission.outputs) for request in requests if request.emission is not None]  # type: ignore[attr-defined]
+        assert outputs
+        engine.run()
+        gc.collect()
+        assert [cache.lengths for cache in caches] == [{}] * len(caches)
+        assert all(kept() is None for kept in (*buffers, *outputs))
+        again = engine.submit(IDS, do_sample=False, max_new_tokens=20)
+        engine.run()
+    assert again.tokens == requests[0].tokens
+
+
 def test_nothing_is_left() -> None:
     """Slots, hooks, and what was registered with transformers."""
     model = tiny_model(BY_NAME["llama"], "sdpa")
@@ -271,9 +348,6 @@ def test_nothing_is_left() -> None:
 def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lade.Engine(tiny_model(BY_NAME["llama"], "sdpa"), **wrong)
-
-
-IDS = torch.tensor([[5, 6, 7]])
 
 
 @pytest.mark.parametrize(
