@@ -19,8 +19,9 @@ from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 
 import lade
 from lade.core.stats import Clock
-from lade.core.tree import Draft, TreeBuilder
+from lade.core.tree import Draft, TreeBuilder, chain
 from lade.target import layers as layers_module
+from lade.target import store as store_module
 from lade.target.cache import TreeCache
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
@@ -101,6 +102,96 @@ def test_each_node_sees_its_path(name: str, packed: bool, lengths: list[int], da
             target.keep(slots, paths)
             for slot, draft, path in zip(slots, drafts, paths, strict=True):
                 texts[slot] += [draft.tokens[node] for node in path]
+
+
+class Reading:
+    """Slots that open, read their texts in chunks, decode drafts and close, in any order and mixture."""
+
+    def __init__(self, model: PreTrainedModel, packed: bool, tolerance: float) -> None:
+        self.model, self.tolerance = model, tolerance
+        self.target = empty_target(model, packed)
+        self.texts: dict[int, list[int]] = {}
+        self.unread: dict[int, list[int]] = {}
+
+    def open(self, slot: int, prompt: list[int], most: int | None) -> None:
+        self.target.open(slot, len(prompt), most)
+        self.texts[slot], self.unread[slot] = [], prompt
+
+    def close(self, slot: int) -> None:
+        self.target.close(slot)
+        del self.texts[slot], self.unread[slot]
+
+    def step(self, data: st.DataObject) -> None:
+        slots = data.draw(st.lists(st.sampled_from(sorted(self.texts)), min_size=1, unique=True))
+        if not self.target.packed:  # a chunk alone, or drafts
+            slots = slots[:1] if self.unread[slots[0]] else [slot for slot in slots if not self.unread[slot]]
+        drafts = [self._chunk(data, slot) if self.unread[slot] else random_draft(data, 3 + slot) for slot in slots]
+        outputs = self.target.forward(slots, drafts)
+        paths = []
+        for row, (slot, draft) in enumerate(zip(slots, drafts, strict=True)):
+            self._check(outputs, row, slot, draft)
+            reads = bool(self.unread[slot])
+            self.unread[slot] = self.unread[slot][len(draft) :] if reads else []
+            paths.append(path_of(draft, len(draft) - 1 if reads else data.draw(st.integers(0, len(draft) - 1))))
+            self.texts[slot] += [draft.tokens[node] for node in paths[-1]]
+        self.target.keep(slots, paths)
+
+    def _chunk(self, data: st.DataObject, slot: int) -> Draft:
+        tokens = self.unread[slot][: data.draw(st.integers(1, 12))]
+        return chain(tokens, asked=data.draw(st.booleans()))
+
+    def _check(self, outputs: Any, row: int, slot: int, draft: Draft) -> None:
+        assert set(draft.queries) <= set(outputs.lines[row])
+        for node in draft.queries:
+            text = self.texts[slot] + [draft.tokens[above] for above in path_of(draft, node)]
+            expected = alone(self.model, text)
+            assert torch.allclose(outputs.at(row, node)[0], expected, atol=self.tolerance, rtol=0)
+
+
+@PACKED
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma4", "gpt2", "llama4"])
+@settings(max_examples=12)
+@given(data=st.data())
+@torch.no_grad()
+def test_prompts_are_read_in_chunks_beside_drafts(name: str, packed: bool, data: st.DataObject) -> None:
+    """Whatever else is in a forward, the logits are those of the text alone; memory is tight, and used again."""
+    model = tiny_model(BY_NAME[name], "sdpa", torch.float64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers_module, "SLACK", 2)
+        patch.setattr(store_module, "SPARE", 3)
+        reading = Reading(model, packed, TREES.get(name, TOLERANCE))
+        for step in range(data.draw(st.integers(1, 12))):
+            if not reading.texts or (len(reading.texts) < 4 and data.draw(st.booleans())):
+                prompt = data.draw(st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=4 * WINDOW))
+                reading.open(step, prompt, data.draw(st.none() | st.integers(1, 60)))
+            if len(reading.texts) > 1 and data.draw(st.integers(0, 4)) == 0:
+                reading.close(data.draw(st.sampled_from(sorted(reading.texts))))
+            reading.step(data)
+
+
+@PACKED
+@torch.no_grad()
+def test_a_chunk_that_asks_for_nothing(packed: bool) -> None:
+    target = empty_target(tiny_model(BY_NAME["llama"], "sdpa"), packed)
+    target.open(0, 3)
+    outputs = target.forward([0], [chain([5, 6, 7], asked=False)])
+    assert outputs.logits.shape == (0, VOCAB)
+    assert list(map(dict, outputs.lines)) == [{}]
+
+
+@torch.no_grad()
+def test_a_prompt_beside_slots_that_decode() -> None:
+    """A whole prefill, as plain decoding computes it, into a target with open slots."""
+    model = tiny_model(BY_NAME["gemma3"], "sdpa", torch.float64)
+    target = empty_target(model, packed=True)
+    target.open(7, 3)
+    target.forward([7], [chain([5, 6, 7], asked=False)])
+    target.keep([7], [[0, 1, 2]])
+    target.prefill(words(9, 9)["input_ids"], GenerationConfig(), {"use_cache": True})
+    outputs = target.forward([7, 1], [Draft.alone(9), Draft.alone(8)])
+    texts = [[5, 6, 7, 9], [*words(9, 9)["input_ids"][1].tolist(), 8]]
+    for row, text in enumerate(texts):
+        assert torch.allclose(outputs.at(row, 0)[0], alone(model, text), atol=TOLERANCE, rtol=0)
 
 
 @PACKED
