@@ -25,6 +25,7 @@ from lade.base.locks import fork_safe_lock
 from lade.target.masks import Mask
 
 NAME = "sdpa"
+LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 SHORTEST = 2  # keys of the first kind's stand-in mask, so that none fits every number of keys by broadcasting
 
 Function = Callable[..., Any]
@@ -103,7 +104,7 @@ class PackedForward:
         """
         known = self._known.get(id(mask))
         kind = self._kind(mask) if known is None else known[1]
-        rows, heads, tokens, _ = query.shape
+        rows, heads, tokens, size = query.shape
         if rows != 1 or tokens != self.spans[-1][1] or key.shape[2] != kind.kv_length:
             raise NotImplementedError("the model changes the shape of its queries or keys")
         if others.get("position_bias") is not None or others.get("softcap") is not None:
@@ -111,15 +112,18 @@ class PackedForward:
         group = heads // key.shape[1]
         found = []
         for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True):
+            nodes = _part(query, first, end)
+            alone = own is None and size == value.shape[3] <= LARGEST_HEAD  # one node: as in plain decoding
             output = scaled_dot_product_attention(
-                _fold(query if len(self.spans) == 1 else query.narrow(2, first, end - first), group),
-                key.narrow(2, begin, stop - begin),
-                value.narrow(2, begin, stop - begin),
-                attn_mask=own,
-                dropout_p=dropout,
+                nodes if alone else _fold(nodes, group),
+                _part(key, begin, stop),
+                _part(value, begin, stop),
+                own,
+                dropout,
                 scale=scaling,
+                enable_gqa=alone and group > 1,
             )
-            found.append(_unfold(output, group))
+            found.append(output.transpose(1, 2) if alone else _unfold(output, group))
         return found[0] if len(found) == 1 else torch.cat(found, 1), None
 
     def _kind(self, mask: torch.Tensor | None) -> PackedKind:
@@ -130,6 +134,11 @@ class PackedForward:
             raise NotImplementedError("the model changes its masks")
         self._known[id(mask)] = mask, self.kinds[index]  # with the mask, whose id is not used again meanwhile
         return self.kinds[index]
+
+
+def _part(states: torch.Tensor, first: int, end: int) -> torch.Tensor:
+    """Some tokens of [1, H, K, D]."""
+    return states if states.shape[2] == end - first else states.narrow(2, first, end - first)
 
 
 def _fold(query: torch.Tensor, group: int) -> torch.Tensor:

@@ -268,11 +268,12 @@ class LayerGroup:
         """
         if not self.packed:
             return self._write_padded(buffer, states)
+        slabs = buffer.unsqueeze(0)
         if self._index is None:
-            buffer.narrow(1, self._places[0], states.shape[2]).copy_(states.squeeze(0))
+            slabs.narrow(2, self._places[0], states.shape[2]).copy_(states)
         else:
-            buffer.index_copy_(1, self._index.to(buffer.device), states.squeeze(0))
-        return buffer.narrow(1, 0, self.kv_length).unsqueeze(0)
+            slabs.index_copy_(2, self._index.to(buffer.device), states)
+        return slabs.narrow(2, 0, self.kv_length)
 
     def _write_padded(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         rows, heads, nodes, size = states.shape

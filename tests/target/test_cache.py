@@ -222,6 +222,24 @@ def test_slots_hold_their_texts(start: tuple[Rows, int], data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
+def test_a_slot_that_opens_before_a_path_is_kept(packed: bool) -> None:
+    """The others move to make room for it, and what is kept moves with them."""
+    rows = Rows([FULL, SLIDING], window=4, spare=64, rows=2, imported=0, packed=packed)
+    rows.prefill(5)
+    rows.cache.end_prefill([0, 1])
+    rows.close(0)
+    tree = [next(rows.fresh) for _ in range(4)]
+    rows.cache.prepare([1], [4], [0])
+    rows.cache.settle()
+    feed(rows.cache, [tree])
+    rows.open(2, 700, None)
+    assert rows.cache.groups[None].slabs.offsets[1] == 0
+    rows.cache.keep([1], [[0, 2, 3]])
+    rows.texts[1] += [tree[0], *tree[2:]]
+    rows.check()
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 def test_nothing_of_a_closed_slot_is_left_in_the_next_one(packed: bool) -> None:
     """A NaN there would spread through masks."""
     rows = Rows([FULL, SLIDING], window=4, spare=64, rows=2, imported=0, packed=packed)
