@@ -270,7 +270,7 @@ def test_a_model_that_nobody_probed_is_padded() -> None:
         ({"mask": None}, "masks"),
         ({"mask": torch.zeros(1, 1, 3, 3)}, "masks"),
         ({"mask": torch.zeros(1, 1, 2, 2)}, "masks"),
-        ({"softcap": 30.0}, "masks"),
+        ({"softcap": 30.0}, "scores"),
         ({"key": torch.zeros(1, 2, 6, 4)}, "shape"),
         ({"query": torch.zeros(2, 4, 3, 4)}, "shape"),
     ],

@@ -180,7 +180,7 @@ def test_masks_agree(name: str, real: list[list[bool]], spare: int, data: st.Dat
 
 def assert_rows_agree(packed: Rows, name: str, sights: Sequence[Sight], seen: Tensor) -> None:
     """The masks of packed rows begin at the first key that any node of theirs sees, and hide nothing before it."""
-    kind = next(kind for kind in packed.masks.each_kind() if kind.name == name)
+    kind = next(kind for kind in packed.masks.each_kind if kind.name == name)
     for sight, row in zip(sights, seen, strict=True):
         nodes, lowest = sight.visible.shape[0], packed.masks.lowest_key(kind, sight.slot)
         end = packed.group(name).held(sight.slot) + nodes
@@ -255,7 +255,7 @@ def test_a_packed_root_needs_no_mask(name: str) -> None:
     """What it does not see is sliced away: left padding, and what is outside its window or chunk."""
     rows = Rows(CONFIGS[name], [[False] * 3 + [True] * 9, [True] * 12], packed=True)
     for sight in rows.sights([1, 0], [[-1], [-1]]):
-        for kind in rows.masks.each_kind():
+        for kind in rows.masks.each_kind:
             assert rows.masks.row(kind, sight, rows.masks.lowest_key(kind, sight.slot)) is None
 
 
