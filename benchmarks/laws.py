@@ -1,8 +1,9 @@
 """Random comparisons with plain decoding: `python benchmarks/laws.py --count 5000 --seed 0`.
 
 Every case runs plain `generate` and the same call with lade, and compares everything visible to a caller. The same seed
-and number give the same case on every run; a failure's line shows how to repeat it alone (`--case`). `--stories 48`
-also decodes that many story prompts with every trained model of the local data; the tests take a few of them.
+and number give the same case on every run; a failure's line shows how to repeat it alone (`--case`). `--kinds engine`
+sends many requests through one `lade.Engine`: `--kinds engine --count 1 --requests 500`. `--stories 48` also decodes
+that many story prompts with every trained model of the local data; the tests take a few of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,18 @@ from hostile.run import judged, numbers, prepare, side_by_side  # noqa: E402
 from hostile.verdict import CaseTally, CaseVerdict  # noqa: E402
 from trained import story_laws  # noqa: E402
 
-COLUMNS = ("cases", "different", "near_ties", "unsteady", "raised_alike", "native", "fallback", "tokens", "accepted")
+COLUMNS = (
+    "cases",
+    "calls",
+    "different",
+    "near_ties",
+    "unsteady",
+    "raised_alike",
+    "native",
+    "fallback",
+    "tokens",
+    "accepted",
+)
 
 
 def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -40,20 +53,28 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="Kinds of cases.")
 @click.option("--case", "index", type=click.IntRange(0), help="Run only the case of this number.")
 @click.option("--stories", default=0, show_default=True, type=click.IntRange(0), help="Number of story prompts.")
+@click.option("--requests", type=click.IntRange(1), help="Requests of each engine.  [default: 6 to 40]")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Parallel processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(
-    count: int, seed: int, kinds: tuple[str, ...], index: int | None, stories: int, jobs: int, as_json: bool
+    count: int,
+    seed: int,
+    kinds: tuple[str, ...],
+    index: int | None,
+    stories: int,
+    requests: int | None,
+    jobs: int,
+    as_json: bool,
 ) -> None:
     """Compare lade with plain decoding in random cases; exit status 1 if anything differs."""
     start = time.perf_counter()
     tally = CaseTally()
     if index is not None:
         prepare()
-        _tell(tally, [judged(seed, index)])
+        _tell(tally, [judged(seed, index, requests)])
         click.echo(tally.verdicts[0].line, err=True)
     else:
-        _run(tally, seed, numbers(seed, count, kinds), jobs)
+        _run(tally, side_by_side(seed, numbers(seed, count, kinds), jobs, requests), count)
     broken = _broken(stories) if stories else []
     seconds = time.perf_counter() - start
     if as_json:
@@ -64,17 +85,15 @@ def main(
         raise SystemExit(1)
 
 
-def _run(tally: CaseTally, seed: int, indices: list[int], jobs: int) -> None:
+def _run(tally: CaseTally, parts: Iterator[list[CaseVerdict]], count: int) -> None:
     """Run all cases; exit status 130 after an interrupt."""
     try:
-        for verdicts in side_by_side(seed, indices, jobs):
+        for verdicts in parts:
             _tell(tally, verdicts)
             if sys.stderr.isatty():
-                click.echo(f"\r{len(tally.verdicts)} of {len(indices)}", nl=False, err=True)
+                click.echo(f"\r{len(tally.verdicts)} of {count}", nl=False, err=True)
     except KeyboardInterrupt:
-        click.echo(
-            f"interrupted after {len(tally.verdicts)} of {len(indices)} cases; --case repeats one alone", err=True
-        )
+        click.echo(f"interrupted after {len(tally.verdicts)} of {count} cases; --case repeats one alone", err=True)
         raise SystemExit(130) from None
 
 

@@ -16,8 +16,10 @@ from laws import main
 from trained import Figures
 
 import lade.core.noise
+import lade.drafters.draft_model
 import lade.engine.verification
 import lade.target.cache
+import lade.target.store
 from lade.core.request import Verdict
 
 
@@ -116,6 +118,42 @@ def test_an_error_in_one_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("IndexError" in line for line in found(looped("threads", attack="together")))
 
 
+def crowd(**changes: Any) -> Case:
+    """An engine with more requests than slots, which stays open to their ends."""
+    return Case(
+        seed=0, index=4, kind="engine", **({"requests": 6, "slots": 2, "chunk": 8, "method": "draft"} | changes)
+    )
+
+
+def test_a_crowd_is_native_and_drafts() -> None:
+    verdict = run.judged_case(crowd())
+    assert not verdict.differences
+    assert verdict.calls == 6
+    assert verdict.accepted > 10
+
+
+def test_a_neighbour_that_matters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = lade.target.store.LayerGroup.keep
+
+    def mixed(self: Any, slots: Any, paths: Any) -> None:
+        """Where two rows take part, the first one keeps the keys of the second one's root."""
+        if len(slots) > 1:
+            self._sources.append(self.slabs.offsets[slots[1]] + self.held(slots[1]))
+            self._goals.append(self.slabs.offsets[slots[0]] + self.held(slots[0]))
+        places(self, slots, paths)
+
+    monkeypatch.setattr(lade.target.store.LayerGroup, "keep", mixed)
+    assert any("sequences" in line for line in found(crowd(method="")))
+
+
+def test_what_an_engine_leaves_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lade.drafters.draft_model.SecondModel, "stop", lambda self, request: None)
+    monkeypatch.setattr(lade.target.store.LayerGroup, "_free", lambda self: None)
+    told = found(crowd())
+    assert any("after close, the draft model has slots" in line for line in told)
+    assert "after close, buffers are left" in told
+
+
 def test_infinite_entries_must_agree() -> None:
     one = torch.tensor([1.0, -torch.inf, torch.nan])
     assert distance(one, one.clone()) is None
@@ -131,7 +169,7 @@ def test_near_ties_are_counted() -> None:
 
 
 def test_command_says_what_differs_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(seed: int, index: int) -> CaseVerdict:
+    def judged(seed: int, index: int, requests: int | None) -> CaseVerdict:
         return CaseVerdict(
             "generate", f"--seed {seed} --case {index}", "llama", differences=["all"] if index == 3 else []
         )

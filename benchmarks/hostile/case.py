@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-KINDS = ("generate", "conversation", "files", "signals", "threads")
+KINDS = ("generate", "conversation", "files", "signals", "threads", "engine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,8 @@ class Case:
         change: change of the model between two calls (`hostile.changes.CHANGES`).
         attack: the attack of a case of files, signals or threads (its module's table).
         turns: further turns of a conversation.
+        requests, slots: of an engine.
+        chunk: the most tokens of prompts in one forward of an engine.
     """
 
     seed: int
@@ -58,6 +60,9 @@ class Case:
     change: str = ""
     attack: str = ""
     turns: int = 0
+    requests: int = 0
+    slots: int = 0
+    chunk: int = 0
 
     def draws(self, purpose: str) -> random.Random:
         """A generator seeded by the case and the purpose."""

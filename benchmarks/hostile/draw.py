@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from hostile import changes, files, interrupts, threads
@@ -13,11 +14,14 @@ from hostile.prompts import LAYOUTS, TEXTS
 from hostile.subjects import EDGES, FALLBACKS, TRAINED, ZOO, all_names, attentions, double
 
 # Weights of the kinds of cases and of models.
-SHARES = {"generate": 70, "conversation": 13, "files": 8, "signals": 6, "threads": 3}
+SHARES = {"generate": 70, "conversation": 13, "files": 8, "signals": 6, "threads": 3, "engine": 2}
 MODELS = {"family": 34, "fallback": 3, "edge": 21, "zoo": 19, "trained": 23}
+MODELS_OF_AN_ENGINE = {"family": 50, "edge": 20, "trained": 30}
 ATTEMPTS = 50
 # Accepted only through the patch: `lade.generate`, the hook or transformers reject them by name.
 STRICT = {"beams", "lookup", "unknown", "stop_strings", "stop_string", "max-length-short"}
+# Rejected by an engine, or decoded plainly.
+NOT_NATIVE = {"guidance", "no-cache", "attentions", "hidden-states", "beams", "lookup", "unknown", "max-length-short"}
 
 
 def kind_of(seed: int, index: int) -> str:
@@ -33,7 +37,8 @@ def drawn(seed: int, index: int, attempt: int = 0) -> Case:
     case |= _numbers(draws, model)
     case |= _prompts(draws, case)
     case |= _drafting(draws)
-    case |= {"generate": _generate, "conversation": _conversation}.get(kind, _attack)(draws, case)
+    own = {"generate": _generate, "conversation": _conversation, "engine": _engine}
+    case |= own.get(kind, _attack)(draws, case)
     return Case(**_possible(case))
 
 
@@ -44,7 +49,7 @@ def _weighted(draws: random.Random, weights: dict[str, int]) -> str:
 def _model(draws: random.Random, kind: str) -> str:
     if kind in ("files", "signals", "threads"):
         return draws.choice(("llama", "mistral-sliding", "gpt2", "gemma3", "llama/mqa", *TRAINED))
-    return draws.choice(all_names()[_weighted(draws, MODELS)])
+    return draws.choice(all_names()[_weighted(draws, MODELS_OF_AN_ENGINE if kind == "engine" else MODELS)])
 
 
 def _numbers(draws: random.Random, model: str) -> dict[str, Any]:
@@ -176,6 +181,40 @@ def _attack(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
         "new_tokens": tokens,
         "way": draws.choice(("augment", "scope")),
     }
+
+
+def _engine(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "lengths": (9,),
+        "layout": "left",
+        "way": "engine",
+        "method": draws.choice(("", "", "", *METHODS)),
+        "reference": "",
+        "warm": False,
+        "requests": draws.choice((6, 12, 24, 40)),
+        "slots": draws.choice((1, 2, 3, 5, 8, 12)),
+        "chunk": draws.choice((3, 30, 256)),
+    }
+
+
+def request_of(case: Case, draws: random.Random, number: int) -> Case:
+    """The case of one request of an engine's case, with its own seed."""
+    asked: dict[str, Any] = {"model": case.model}
+    asked |= _prompts(draws, asked)
+    limited = case.model in EDGES and EDGES[case.model].limit
+    lengths = (draws.randint(60, 150),) if draws.random() < 0.15 and not limited else (max(asked["lengths"]),)
+    asked |= {"lengths": lengths, "layout": draws.choice(("left", "left", "no-mask", "bool-mask"))}
+    asked |= {
+        "choose": _choice(draws),
+        "options": tuple(name for name in _options(draws, asked) if name not in NOT_NATIVE),
+    }
+    drafts_freely = case.config.get("mode") == "auto" and not case.method
+    asked["reference"] = draws.choice(REFERENCES) if drafts_freely and draws.random() < 0.3 else ""
+    asked["outputs"] = ("streamer",) if draws.random() < 0.4 else ()
+    if limited and draws.random() < 0.2:
+        asked["new_tokens"] += 3  # more than there are positions for
+    seed = draws.randrange(1 << 30)
+    return replace(case, kind="request", seed=seed, index=number, requests=0, slots=0, chunk=0, **asked)
 
 
 def _possible(case: dict[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from multiprocessing import get_context
 
 import torch
 import transformers
 
-from hostile import conversation, files, generate, interrupts, threads
+from hostile import conversation, engine, files, generate, interrupts, threads
 from hostile.case import KINDS, Case
 from hostile.draw import ATTEMPTS, drawn, kind_of
 from hostile.limits import Hang, within
@@ -27,8 +28,10 @@ RUNNERS: dict[str, Callable[[Case, CaseVerdict], None]] = {
     "files": files.run,
     "signals": interrupts.run,
     "threads": threads.run,
+    "engine": engine.run,
 }
 TIMEOUT = 120.0  # seconds per case
+TIMEOUT_PER_REQUEST = 3.0  # of an engine
 CHUNK = 20  # cases submitted to a process at once
 _folders: list[tempfile.TemporaryDirectory[str]] = []  # removed with the process
 
@@ -44,11 +47,13 @@ def numbers(seed: int, count: int, kinds: tuple[str, ...] = KINDS) -> list[int]:
     return found
 
 
-def judged(seed: int, index: int) -> CaseVerdict:
-    """The verdict of the case of this number."""
+def judged(seed: int, index: int, requests: int | None = None) -> CaseVerdict:
+    """The verdict of the case of this number; `requests` replaces those of an engine."""
     skipped: list[str] = []
     for attempt in range(ATTEMPTS):
         case = drawn(seed, index, attempt)
+        if case.requests and requests is not None:
+            case = replace(case, requests=requests)
         try:
             subject(case.model, case.attention, case.dtype)
         except NotBuiltError as reason:
@@ -65,7 +70,7 @@ def judged_case(case: Case) -> CaseVerdict:
     verdict = CaseVerdict(case.kind, str(case), case.model)
     start = time.perf_counter()
     try:
-        with within(TIMEOUT):
+        with within(TIMEOUT + TIMEOUT_PER_REQUEST * case.requests):
             RUNNERS[case.kind](case, verdict)
     except (Exception, Hang):  # noqa: BLE001 - a comparison that breaks is a finding
         verdict.differences.append(f"the comparison failed: {traceback.format_exc(limit=-4)}")
@@ -83,16 +88,16 @@ def prepare() -> None:
     os.environ["LADE_CACHE"] = _folders[-1].name
 
 
-def one_by_one(seed: int, indices: list[int]) -> list[CaseVerdict]:
-    return [judged(seed, index) for index in indices]
+def one_by_one(seed: int, indices: list[int], requests: int | None = None) -> list[CaseVerdict]:
+    return [judged(seed, index, requests) for index in indices]
 
 
-def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[CaseVerdict]]:
+def side_by_side(seed: int, indices: list[int], jobs: int, requests: int | None = None) -> Iterator[list[CaseVerdict]]:
     """Verdicts in order of completion. A case's index in the list determines its process."""
     if jobs == 1:
         prepare()
         for start in range(0, len(indices), CHUNK):
-            yield one_by_one(seed, indices[start : start + CHUNK])
+            yield one_by_one(seed, indices[start : start + CHUNK], requests)
         return
     context = get_context("spawn")
     pools = [ProcessPoolExecutor(1, mp_context=context, initializer=prepare) for _ in range(jobs)]
@@ -101,7 +106,7 @@ def side_by_side(seed: int, indices: list[int], jobs: int) -> Iterator[list[Case
         own = indices[job::jobs]
         for start in range(0, len(own), CHUNK):
             part = own[start : start + CHUNK]
-            waiting[pool.submit(one_by_one, seed, part)] = part
+            waiting[pool.submit(one_by_one, seed, part, requests)] = part
     try:
         for future in as_completed(waiting):
             try:

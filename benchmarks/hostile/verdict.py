@@ -95,6 +95,7 @@ def _figures(part: list[CaseVerdict]) -> dict[str, Any]:
     steps = total("steps")
     return {
         "cases": len(part),
+        "calls": total("calls"),
         "different": sum(bool(verdict.differences) for verdict in part),
         "near_ties": sum(len(verdict.ties) for verdict in part),
         "unsteady": sum(bool(verdict.unsteady) for verdict in part),
