@@ -104,7 +104,7 @@ def _measure(
         del rows[1][3:]
     target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed)
     prefill_texts(target, rows)
-    slots, error, reference = range(len(rows)), 0.0, torch.zeros(1)
+    slots, error, worst = range(len(rows)), -1.0, rows[0]
     for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
         target.positions = {slot: len(row) - 1 for slot, row in enumerate(rows)}
@@ -112,15 +112,18 @@ def _measure(
         for slot, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
             for leaf in _leaves(draft):
                 path = _path(draft, leaf)
-                reference = _stock_logits(model, row[:-1] + [draft.tokens[node] for node in path])[-len(path) :]
-                error = max(error, distance(_path_logits(outputs, slot, path), reference))
+                text = row[:-1] + [draft.tokens[node] for node in path]
+                reference = _stock_logits(model, text)[-len(path) :]
+                own = distance(_path_logits(outputs, slot, path), reference)
+                if own > error:
+                    error, worst = own, text
         paths = [_path(draft, draft.children[draft.children[0, tokens[8]], tokens[11]]) for draft in drafts]
         target.keep(slots, paths)
         rows = [
             row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
             for row, draft, path in zip(rows, drafts, paths, strict=True)
         ]
-    return _judged(model, rows[0], reference, error)
+    return _judged(model, worst, error)
 
 
 def empty_cache(model: Any) -> TreeCache:
@@ -164,7 +167,7 @@ def distance(found: torch.Tensor, reference: torch.Tensor) -> float:
     return largest if largest == largest else float("inf")
 
 
-def _judged(model: Any, tokens: list[int], logits: torch.Tensor, error: float) -> tuple[float, float]:
+def _judged(model: Any, tokens: list[int], error: float) -> tuple[float, float]:
     """The error, and the error that is allowed.
 
     One-token forwards, as plain decoding runs them, are compared with one forward of several tokens. In half precision
@@ -172,15 +175,14 @@ def _judged(model: Any, tokens: list[int], logits: torch.Tensor, error: float) -
     same for one token as for several.
 
     Args:
-        tokens: a text.
-        logits: [T, V] reference logits, for their spread.
+        tokens: the text in which the error of trees is largest: half precision rounds some texts more than others.
         error: of trees.
     """
     computed_in = precision(model)
     exact = computed_in in (torch.float32, torch.float64) and not is_quantised(model)
     wide = _stock_logits(model, tokens)
     steps = _one_by_one(model, tokens, STEPS if exact else len(tokens))
-    own, spread = distance(steps, wide[-len(steps) :]), max(_finite(logits).std().item(), 1e-3)
+    own, spread = distance(steps, wide[-len(steps) :]), max(_finite(wide).std().item(), 1e-3)
     if exact:
         return max(error, own), FLOAT32_SHARE * spread
     if own > spread:  # more than rounding
