@@ -89,7 +89,7 @@ def test_no_model_waits_for_another_one(
 ) -> None:
     other, begun, go_on = copy.deepcopy(model), threading.Event(), threading.Event()
 
-    def work(of: Any, *args: object) -> str:
+    def work(of: Any, *args: object, **kwargs: object) -> str:
         if of is model:
             begun.set()
             assert go_on.wait(SECONDS)

@@ -26,7 +26,7 @@ from lade.memory.pools import shared_pool
 ONE = torch.tensor([[5, 6, 7]])
 HUGE = 10**5000
 # Nobody's arguments: what a call returns, and a warning.
-NOT_CALLED = {"FallbackWarning", "GenerationStats"}
+NOT_CALLED = {"FallbackWarning", "GenerationStats", "Request"}
 
 
 def a_model() -> PreTrainedModel:
@@ -115,6 +115,7 @@ TABLE: dict[str, Allowed] = {
     "SelfSpeculative": {"layers": "text"} | LENGTH,
     "self_speculative": {"layers": "text"},
     "SkipSet": {"attention": "", "mlp": ""},
+    "Engine": {"model": "", "config": "none", "method": "none", "slots": "number", "prefix_bytes": "number huge"},
     "drop_pools": {"model": "none model", "tenant": "none text"},
     "save_pool": {"model": "model", "path": "text", "tenant": "text"},
     "load_pool": {"model": "model", "path": "text", "tenant": "text", "capacity": "number none huge"},
@@ -173,6 +174,7 @@ def fitting(model: PreTrainedModel, other: PreTrainedModel, tmp_path: Path) -> d
         "assisted_generate": both | {"assistant": other, "tokenizer": Tokenizer(), "assistant_tokenizer": Tokenizer()},
         "prompt_lookup_generate": both,
         "Contrast": {"amateur": other},
+        "Engine": {"model": model},
         "DraftModel": {"draft": other},
         "MultiCandidate": {"draft": other},
         "SelfSpeculative": {"layers": ((0,), ())},

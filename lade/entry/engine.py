@@ -28,7 +28,7 @@ from lade.target.owncache import OwnCache, check_cache
 from lade.target.prefixes import PrefixCache
 from lade.target.probe import empty_cache
 
-SLOTS = 8
+SLOTS, MOST_SLOTS = 8, 4096
 PREFIX_BYTES = 1 << 28
 
 
@@ -48,7 +48,7 @@ class Engine:
         config: settings; `None` for the process-wide ones.
         method: draft with a model instead (`lade.DraftModel`, ...); its drafts are never drawn, so that a seed gives
             plain decoding's text.
-        slots: the most requests that decode at once, at least 1; further ones wait.
+        slots: the most requests that decode at once, 1 to 4,096; further ones wait.
         prefix_bytes: the most bytes of keys and values that stay after their requests, for later requests of the same
             tenant whose prompts begin with the same tokens, 64 at a time: those are not computed again. All tenants
             share the bytes, and the least recently used go first. Nothing of a request without a tenant is kept; 0
@@ -75,7 +75,8 @@ class Engine:
         prefix_bytes: int = PREFIX_BYTES,
     ) -> None:
         check_model("model", model)
-        check_integer("slots", slots, "an integer of at least 1", lambda value: value >= 1)
+        allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
+        check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
         check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)
         self.model, self.slots = model, slots
         options = Arguments(config, method, None, None).options(model)

@@ -337,8 +337,8 @@ def test_nothing_is_left() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": 0}, "slots must be an integer of at least 1, got 0"),
-        ({"slots": True}, "slots must be an integer of at least 1, got True"),
+        ({"slots": 0}, "slots must be an integer of at least 1 and at most 4096, got 0"),
+        ({"slots": True}, "slots must be an integer of at least 1 and at most 4096, got True"),
         ({"prefix_bytes": -1}, "prefix_bytes must be an integer of at least 0, got -1"),
         ({"config": 3}, "config must be"),
         ({"method": 3}, "method must be"),
