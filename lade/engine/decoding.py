@@ -32,6 +32,7 @@ from lade.target.contrastive import ContrastiveTarget
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
+from lade.target.verdicts import packs
 
 UNLIMITED = 1 << 30
 GREEDY_INVERSE_TEMPERATURE = 1.3  # greedy decoding has no temperature; this one ranks its drafts best
@@ -138,7 +139,8 @@ def inverse_temperature_of(call: Call) -> float:
 def _target(call: Call, clock: Clock) -> HFTarget:
     config = call.text_config
     cache = TreeCache(call.cache, config)
-    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock)
+    packed = packs(call.model, call.input_ids.shape[0])
+    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, packed)
 
 
 def _contrastive(expert: HFTarget, amateur: Amateur, clock: Clock) -> ContrastiveTarget:

@@ -27,6 +27,7 @@ from lade.target.model import HFTarget
 from lade.target.owncache import OwnCache, check_cache
 from lade.target.prefixes import PrefixCache
 from lade.target.probe import empty_cache
+from lade.target.verdicts import packs
 
 SLOTS, MOST_SLOTS = 8, 4096
 PREFIX_BYTES = 1 << 28
@@ -89,7 +90,7 @@ class Engine:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)
         whole, text_config = unwrapped(model), call.text_config
         kinds, limit = layer_kinds(text_config), position_limit(text_config)
-        target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock())
+        target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock(), packs(whole, slots))
         self._drafter = (
             drafter_for(whole, settings, packed=target.packed)
             if self._method is None

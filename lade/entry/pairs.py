@@ -22,6 +22,7 @@ from lade.target.call import Call
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.probe import empty_cache, probed_reason
+from lade.target.verdicts import packs
 
 PADDING = 1024  # entries by which vocabularies of one tokenizer may differ, as models pad them to round sizes
 
@@ -64,7 +65,7 @@ def second_model(draft: Any, target: HFTarget) -> SecondModel:
     model = unwrapped(draft)
     config = text_config(model)
     kinds, limit = layer_kinds(config), position_limit(config)
-    drafting = HFTarget(model, empty_cache(model), kinds, limit, Clock())
+    drafting = HFTarget(model, empty_cache(model), kinds, limit, Clock(), target.packed and packs(model))
     known = min(readable(target.model), writable(target.model))
     return SecondModel(drafting, readable(model), known, writable(target.model), target.model.device)
 

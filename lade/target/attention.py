@@ -185,6 +185,12 @@ class packed:  # noqa: N801 - a scope, which contextlib would make three times a
         remove()
 
 
+def packed_rows() -> int:
+    """Rows of the packed forward that runs in this thread or task; 1 if none does."""
+    forward = _running.get()
+    return 1 if forward is None else len(forward.spans)
+
+
 @contextlib.contextmanager
 def dispatching() -> Iterator[None]:
     """Keep the dispatcher registered in the scope."""

@@ -316,3 +316,23 @@ def test_a_nan_of_a_closed_request_reaches_no_other(packed: bool) -> None:
 def _chain(tokens: list[int]) -> Draft:
     nodes = len(tokens)
     return Draft(tokens, list(range(-1, nodes - 1)), list(range(nodes)), {}, list(range(nodes)), [""] * nodes)
+
+
+def test_many_rows_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each packed row is a call of attention per layer."""
+    model, taken = llama(), list[bool]()
+    made = HFTarget.__init__
+
+    def noted(self: HFTarget, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        taken.append(self.packed)
+
+    assert probed_reason(model, layer_kinds(model.config), None) is None
+    monkeypatch.setattr(verdicts, "HOST_ROWS", 2)
+    monkeypatch.setattr(HFTarget, "__init__", noted)
+    for rows in (1, 2, 3):
+        kwargs = words(*[9] * rows) | {"do_sample": False, "max_new_tokens": 12}
+        assert lade.generate(model, **kwargs).tolist() == model.generate(**kwargs).tolist()
+    assert taken == [True, True, False]
+    assert verdicts.packs(model.to("meta"))
+    assert not verdicts.packs(model, rows=2)
