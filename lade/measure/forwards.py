@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from lade.target.attention import packed_rows
 from lade.target.skipping import is_skipping
 
 COMPILED = "get_compiled_call"  # the method that gives transformers' generation its compiled forward
@@ -25,7 +26,7 @@ class Forwards:
     """The forwards of one `generate`: the first is the prefill, `steps` are the others.
 
     Attributes:
-        per_forward: tokens per row of every forward, the prefill first.
+        per_forward: tokens per row of every forward, rounded up, the prefill first.
         seconds: of the whole call.
         prefill_seconds: up to the end of the first forward.
         model_seconds: in the forwards after the prefill; on CUDA the device's time.
@@ -184,7 +185,7 @@ class _Watch:
         if is_skipping():
             return
         ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
-        self._running = ids.shape[1], self.mark()
+        self._running = -(-ids.shape[1] // packed_rows()), self.mark()
 
     def _ends(self, module: Any = None, args: object = None, output: object = None) -> None:
         if not is_skipping():

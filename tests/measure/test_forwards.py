@@ -7,6 +7,7 @@ from tiny import tiny_model, words
 from torch import Tensor, nn
 from transformers import CompileConfig, PreTrainedModel
 
+import lade
 from lade.measure.forwards import ForwardCounter, Forwards
 from lade.target.skipping import Skipping
 from lade.target.skipset import SkipSet
@@ -56,6 +57,16 @@ def test_forwards_of_two_models() -> None:
     assert 0 < seen.model_seconds < seen.seconds
     assert 0 < seen.other_seconds < seen.host_seconds
     assert not model._forward_hooks
+
+
+def test_packed_rows_are_counted_one_by_one() -> None:
+    model = tiny()
+    config = lade.LookaheadConfig(budget=1)
+    lade.generate(model, **words(9), config=config, do_sample=False, max_new_tokens=2)  # the probe's forwards
+    for lengths in ((9, 9, 9), (9, 4)):
+        with ForwardCounter(model) as counter:
+            lade.generate(model, **words(*lengths), config=config, do_sample=False, max_new_tokens=6)
+        assert counter.result().per_forward == (9, 1, 1, 1, 1, 1)
 
 
 def test_a_model_that_drafts_for_itself_takes_no_step() -> None:
