@@ -69,6 +69,9 @@ class RandomTrees:
     ) -> None:
         pass
 
+    def pause(self) -> None:
+        """Nothing is timed."""
+
     def stop(self, request: Request) -> None:
         pass
 

@@ -67,6 +67,9 @@ class TokenDrafter:
     def observe(self, *step: Any) -> None:
         pass
 
+    def pause(self) -> None:
+        """Nothing is timed."""
+
     def stop(self, request: Request) -> None:
         pass
 

@@ -49,6 +49,10 @@ class Drafter(Protocol):
         """
         ...
 
+    def pause(self) -> None:
+        """The running step does not count as a measure of time: its forwards compute prompts too."""
+        ...
+
     def stop(self, request: Request) -> None:
         """Let go of a request that has left its slot, started or not."""
         ...

@@ -183,6 +183,9 @@ class BlendDrafter:
                 if verdict.tokens:
                     self._learn(request.state, slot, draft, verdict, predictions)
 
+    def pause(self) -> None:
+        self.pace.pause()
+
     def stop(self, request: Request) -> None:
         request.state = None
 

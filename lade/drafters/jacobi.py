@@ -72,6 +72,9 @@ class JacobiDrafter:
                 state.pool.add_text(request.tokens, start=len(request.tokens) - len(verdict.tokens))
             state.window.shift(new, 1 if self.settings.always_forward_one else len(verdict.tokens))
 
+    def pause(self) -> None:
+        """Nothing is timed."""
+
     def stop(self, request: Request) -> None:
         request.state = None
 

@@ -125,6 +125,9 @@ class ModelDrafter:
             if len(draft) > 1:
                 request.state.update(draft.depths[-1], len(verdict.path) - 1)
 
+    def pause(self) -> None:
+        """Nothing is timed."""
+
     def stop(self, request: Request) -> None:
         request.state = None
         self.model.stop(request)

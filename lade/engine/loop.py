@@ -255,6 +255,8 @@ class DecodeLoop:
             request.prefilled += len(draft)
             if not reads(request) and not request.finished:
                 self.drafter.start(request)
+        if reading:
+            self.drafter.pause()
 
     def _advance_alone(self, request: Request) -> None:
         """A forward without a draft, which may raise; that ends this request alone."""

@@ -75,6 +75,9 @@ class WholeBudget:
     def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         pass
 
+    def pause(self) -> None:
+        pass
+
     def end(self) -> Mapping[str, int]:
         return {}
 
@@ -150,6 +153,10 @@ class Pace(WholeBudget):
     def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         """The model's choice at one token for which drafts were found (`Controller.learn`)."""
         self._controller.learn(belief, expected, accepted)
+
+    def pause(self) -> None:
+        """The running step is not timed: more than its trees is computed."""
+        self._step = None
 
     def end(self) -> Mapping[str, int]:
         """End the call and store the costs. Returns `Controller.decisions`."""

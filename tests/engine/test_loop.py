@@ -196,6 +196,7 @@ class Knowing:
     def __init__(self, table: Table, depth: int, wrong: int | None = None) -> None:
         self.table, self.depth, self.wrong = table, depth, wrong
         self.started: list[Request] = []
+        self.pauses = 0
         self.verdicts: list[Verdict] = []
 
     def start(self, request: Request) -> None:
@@ -221,6 +222,9 @@ class Knowing:
         for request, verdict in zip(requests, verdicts, strict=True):
             assert request.tokens[len(request.tokens) - len(verdict.tokens) :] == verdict.tokens
         self.verdicts += verdicts
+
+    def pause(self) -> None:
+        self.pauses += 1
 
     def stop(self, request: Request) -> None:
         assert request.finished or request.cancelled
@@ -384,6 +388,20 @@ def test_one_thread_steps() -> None:
     loop.submit(request_of([1], 1, HostRule(frozenset())))
     assert not loop.step()
     assert len(raised) == 1
+
+
+def test_steps_that_read_prompts_are_no_measure_of_time() -> None:
+    table = Table(0)
+    drafter = Knowing(table, 2)
+    loop = DecodeLoop(Target(table, []), drafter, slots=2, prompt_tokens=PROMPT_TOKENS)
+    loop.submit(request_of([1] * (2 * PROMPT_TOKENS), 30, HostRule(frozenset())))
+    pauses = []
+    for step_ in range(6):
+        if step_ == 3:
+            loop.submit(request_of([2], 30, HostRule(frozenset())))
+        loop.step()
+        pauses.append(drafter.pauses)
+    assert pauses == [1, 2, 2, 3, 3, 3]
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8))

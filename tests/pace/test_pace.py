@@ -74,6 +74,20 @@ def test_a_step_lasts_from_one_draft_to_the_next() -> None:
     assert notes.observed[1:] == [(7, 103, 1, 1.5)]
 
 
+def test_a_step_that_also_reads_prompts_is_not_timed() -> None:
+    clock, notes = Clock(), Notes(known=False)
+    pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
+    for _ in range(TIMING.warm_up):
+        run(pace, clock, (3, 90, 1), 9.0, 9.0, 9.0)
+    run(pace, clock, (5, 100, 1), 0.125, 0.25, 0.125)
+    run(pace, clock, (6, 100, 1), 9.0, 9.0, 9.0)
+    pace.pause()
+    clock.now += 99.0
+    run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
+    begin(pace, 110)
+    assert notes.observed == [(5, 100, 1, 0.5), (7, 103, 1, 1.5)]
+
+
 def test_one_token_alone_costs_no_drafting_and_no_learning() -> None:
     clock, notes = Clock(), Notes(known=False)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
