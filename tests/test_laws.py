@@ -200,7 +200,7 @@ def test_command_checks_stories_and_fails_where_one_differs(monkeypatch: pytest.
     right = Figures(tokens=9, steps=3, accepted=6)
     laws = [("one", lambda: right), ("other", differs), ("last", lambda: right)]
     monkeypatch.setattr("laws.story_laws", lambda count: laws[:count])
-    monkeypatch.setattr(run, "judged", lambda seed, index: CaseVerdict("generate", "", "llama"))
+    monkeypatch.setattr(run, "judged", lambda *_: CaseVerdict("generate", "", "llama"))
     found = [
         CliRunner().invoke(main, ["--count", "1", "--jobs", "1", "--json", "--stories", count]) for count in "0123"
     ]

@@ -64,6 +64,8 @@ class Stack:
         begin = self.group.slabs.offsets[slot]
         kept = torch.cat(list(parts), dim=2)  # [L, H, tokens, D]
         for (layer, name), rows in zip(self.buffers, kept, strict=True):
+            if getattr(layer, name) is None:  # given back when the last slot was closed
+                setattr(layer, name, self.group.buffer_like(rows[None]))
             getattr(layer, name)[:, begin : begin + rows.shape[1]] = rows
 
 
