@@ -23,6 +23,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 
 from lade.base.locks import fork_safe_lock
 from lade.target.masks import Mask
+from lade.target.uniform import Uniform
 
 NAME = "sdpa"
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
@@ -44,11 +45,13 @@ class PackedKind:
         kv_length: tokens of the flat keys and values that its layers see.
         spans: per row, where its keys begin and end in them.
         masks: per row, [t, K].
+        uniform: all rows as one call, where that is possible.
     """
 
     kv_length: int
     spans: Sequence[tuple[int, int]]
     masks: Sequence[Mask]
+    uniform: Uniform | None = None
     _folded: dict[tuple[object, ...], Sequence[Mask]] = field(default_factory=dict, init=False)
     _hides: bool = field(init=False)
 
@@ -109,6 +112,8 @@ class PackedForward:
             raise NotImplementedError("the model changes the shape of its queries or keys")
         if others.get("position_bias") is not None or others.get("softcap") is not None:
             raise NotImplementedError("the model changes its scores")
+        if kind.uniform is not None:
+            return kind.uniform.attend(query, key, value, dropout, scaling), None
         group = heads // key.shape[1]
         found = []
         for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True):

@@ -14,7 +14,9 @@ import torch
 from lade.target.attention import PackedForward, PackedKind, packed, stand_in
 from lade.target.masks import Mask, MaskKind, Sight
 from lade.target.pieces import Piece
+from lade.target.store import LayerGroup
 from lade.target.transfer import transfer
+from lade.target.uniform import RowKeys, uniform
 
 if TYPE_CHECKING:
     from lade.target.model import HFTarget
@@ -87,14 +89,21 @@ class PackedRows:
         masks, found = self.target.masks, []
         shared: dict[tuple[object, ...], Mask] = {}
         for kind in kinds:
-            group, spans, own = masks.group(kind), [], []
+            group, rows = masks.group(kind), list[RowKeys]()
             for sight in sights:
                 lowest = masks.lowest_key(kind, sight.slot)
                 offset = group.slabs.offsets[sight.slot]
-                spans.append((offset + lowest, offset + group.held(sight.slot) + sight.visible.shape[1]))
+                end = offset + group.held(sight.slot) + sight.visible.shape[1]
                 alike = (sight.slot, group.starts[sight.slot] + lowest, masks.limits(kind, sight, lowest))
                 if alike not in shared:
                     shared[alike] = masks.row(kind, sight, lowest)
-                own.append(shared[alike])
-            found.append(PackedKind(group.kv_length, spans, own))
+                capacity = group.slabs.capacities[sight.slot]
+                rows.append(RowKeys(offset, capacity, offset + lowest, end, shared[alike]))
+            found.append(self._kind(group, rows, [len(sight.visible) for sight in sights]))
         return found
+
+    def _kind(self, group: LayerGroup, rows: Sequence[RowKeys], nodes: Sequence[int]) -> PackedKind:
+        together = uniform(rows, nodes, self.target.masks.lowest) if self.target.device.type == "cpu" else None
+        if together is not None:
+            group.reach(together.end)
+        return PackedKind(group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], together)

@@ -215,6 +215,10 @@ class LayerGroup:
                     offsets[slot] = place
         self._first = first // capacity
 
+    def reach(self, end: int) -> None:
+        """Let the step's forward, where packed, see the buffers up to this token at least."""
+        self.kv_length = max(self.kv_length, end)
+
     def send(self, upload: Upload) -> None:
         """Add what `settle` needs on the device."""
         places: list[int] = []
