@@ -79,7 +79,8 @@ class Arrival:
         """Whether `submit` refused arguments that plain decoding takes, and may do so."""
         text = str(self.error) if isinstance(self.error, ValueError) else ""
         foreign = self.case.reference == "outside" and text.startswith("reference must hold token ids")
-        return foreign or text.startswith("the arguments must let draft trees be decoded")
+        gaps = text.startswith("attention_mask must have no zeros behind ones")  # padding tokens inside a prompt
+        return foreign or gaps or text.startswith("the arguments must let draft trees be decoded")
 
     def findings(self, model: PreTrainedModel) -> tuple[list[str], str | None]:
         """Differences from plain decoding; and a line about the near-tie instead, where there is one."""
