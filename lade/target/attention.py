@@ -9,9 +9,8 @@ T nodes of all rows, t of one; H heads of keys and values, each for G query head
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -194,16 +193,6 @@ def packed_rows() -> int:
     """Rows of the packed forward that runs in this thread or task; 1 if none does."""
     forward = _running.get()
     return 1 if forward is None else len(forward.spans)
-
-
-@contextlib.contextmanager
-def dispatching() -> Iterator[None]:
-    """Keep the dispatcher registered in the scope."""
-    install()
-    try:
-        yield
-    finally:
-        remove()
 
 
 def install() -> None:

@@ -81,7 +81,8 @@ class Outputs:
         if self._on_host:
             found = self.of(lines).amax(-1).isnan().tolist()  # the largest is NaN where one is
         else:
-            self._fetch()
+            if self._read.nan is None:
+                self._fetch()
             assert self._read.nan is not None
             found = [self._read.nan[line] for line in lines]
         return [row for row, nan in zip(rows, found, strict=True) if nan]
@@ -120,7 +121,7 @@ class Outputs:
             self._fetch()
 
     def _fetch_choices(self) -> None:
-        if not self._on_host:
+        if not self._on_host and self._read.greedy is None:
             self._fetch()
             return
         for lines, tokens in self._chosen:

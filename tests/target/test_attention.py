@@ -29,6 +29,16 @@ CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5)
 LENGTHS = (9, 4, 6)
 
 
+@contextlib.contextmanager
+def dispatching() -> Iterator[None]:
+    """The dispatcher stays registered in the scope."""
+    attention.install()
+    try:
+        yield
+    finally:
+        attention.remove()
+
+
 def llama(kind: type[LlamaForCausalLM] = LlamaForCausalLM) -> LlamaForCausalLM:
     sound = tiny_model(BY_NAME["llama"], "sdpa")
     model = kind(copy.deepcopy(sound.config)).eval()
@@ -102,7 +112,7 @@ def test_it_is_one_object_for_one_function() -> None:
     """Code compiled with it stays valid."""
     found = []
     for _ in range(2):
-        with attention.dispatching():
+        with dispatching():
             found.append(registered())
     assert found[0] is found[1]
 
@@ -194,7 +204,7 @@ def test_compiled_models_do_not_see_it(augmented_too: bool) -> None:
     """One graph without a break, whether the dispatcher is registered or not."""
     model = llama()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    with attention.dispatching() if augmented_too else contextlib.nullcontext(), torch.no_grad():
+    with dispatching() if augmented_too else contextlib.nullcontext(), torch.no_grad():
         ids = words(9)["input_ids"]
         assert torch.equal(
             compiled(input_ids=ids, use_cache=False).logits, model(input_ids=ids, use_cache=False).logits
