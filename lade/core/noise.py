@@ -24,32 +24,36 @@ class Noise:
         self.rows, self.device, self._generator = rows, device, generator
         self._first = 0
         self._drawn: deque[torch.Tensor] = deque()
-        self._states: deque[torch.Tensor] = deque([self._state()])  # before index `_first`, and after each draw
+        self._states: dict[int, torch.Tensor] = {}  # of the generator before an index that may not be used
 
-    def at(self, index: int, vocabulary: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def at(
+        self, index: int, vocabulary: int, dtype: torch.dtype = torch.float32, certain: bool = False
+    ) -> torch.Tensor:
         """[B, V] noise of one emitted index that is not forgotten.
 
         Args:
             dtype: of the probabilities; the drawn numbers depend on it.
+            certain: whether a token of this index is emitted whatever it is, so that the noise is never taken back.
         """
         while index >= self._first + len(self._drawn):
+            if not certain:
+                self._states[self._first + len(self._drawn)] = self._state()
             noise = torch.empty(self.rows, vocabulary, dtype=dtype, device=self.device)
-            noise.exponential_(1, generator=self._generator)
-            self._drawn.append(noise)
-            self._states.append(self._state())
+            self._drawn.append(noise.exponential_(1, generator=self._generator))
         return self._drawn[index - self._first]
 
     def forget(self, below: int) -> None:
         """Drop the noise of indices below this one."""
         while self._first < below and self._drawn:
             self._drawn.popleft()
-            self._states.popleft()
+            self._states.pop(self._first, None)
             self._first += 1
 
     def rewind(self, used: int) -> None:
         """Set the generator to its state after plain decoding has sampled `used` tokens of the longest row."""
-        if used - self._first < len(self._drawn):
-            self._set_state(self._states[used - self._first])
+        state = self._states.get(used)
+        if state is not None:
+            self._set_state(state)
 
     def _state(self) -> torch.Tensor:
         if self._generator is not None:

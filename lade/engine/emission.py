@@ -151,8 +151,8 @@ class TokenByToken:
         if self.noise is None:
             return int(scores.argmax(-1).item())
         request, _ = self.rows[row]
-        noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype).narrow(0, request.row, 1)
-        return choose(scores.softmax(-1), noise)[0]
+        noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype, certain=True)
+        return choose(scores.softmax(-1), noise if len(self.all) == 1 else noise.narrow(0, request.row, 1))[0]
 
     def emit(self, row: int, token: int) -> bool:
         request, _ = self.rows[row]

@@ -165,7 +165,7 @@ def _export_layer(source: TreeLayer, target: DynamicLayer, slots: Sequence[int])
     group, length = source.group, source.group.lengths[slots[0]]
     first = max(0, length - (source.window - 1)) if source.window is not None else 0
     if not target.is_initialized:
-        target.lazy_initialization(source.keys[None], source.values[None])
+        target.lazy_initialization(source.keys, source.values)
     for name in ("keys", "values"):
         rows = [group.tokens(getattr(source, name), slot, first) for slot in slots]
         setattr(target, name, torch.stack(rows))

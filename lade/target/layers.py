@@ -25,7 +25,7 @@ class TreeLayer(CacheLayerMixin):
 
     Attributes:
         prefix: what a prefill has appended, until its rows go into slots; `None` between prefills.
-        keys, values: [H, total, D], the slots of the group behind one another; `None` before the first of them.
+        keys, values: [1, H, total, D], the slots of the group behind one another; `None` before the first of them.
     """
 
     is_croppable = False

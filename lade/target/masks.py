@@ -37,14 +37,14 @@ class Sight:
     Attributes:
         slot: of the row.
         visible: [T, C] bool, whether a node sees another one.
-        depths: [C] distances from the root, on their way to the device.
+        depths: [C] distances from the root, on their way to the device; `None` for a chain.
         deepest: the largest of them.
         first: the first of the T nodes.
     """
 
     slot: int
     visible: torch.Tensor
-    depths: Part
+    depths: Part | None
     deepest: int
     first: int = 0
 
@@ -203,8 +203,9 @@ class TreeMasks:
 
     def _out_of_reach(self, kind: MaskKind, group: LayerGroup, sight: Sight, oldest: int) -> torch.Tensor:
         """[T, K] bool: what lies outside a node's window or chunk."""
-        length, nodes = group.lengths[sight.slot], sight.visible.shape[0]
-        in_tree = sight.depths.there + length
+        length, (nodes, columns) = group.lengths[sight.slot], sight.visible.shape
+        in_tree = torch.arange(columns, device=self.zero.device) if sight.depths is None else sight.depths.there
+        in_tree = in_tree + length
         held = torch.arange(oldest, length, device=in_tree.device)
         keys, own = torch.cat([held, in_tree]), in_tree[sight.first : sight.first + nodes, None]
         if kind.window is not None:

@@ -57,7 +57,7 @@ class Stack:
         if first < self.group.starts[slot]:
             return None
         begin = self.group.slabs.offsets[slot] - self.group.starts[slot] + first
-        return torch.stack([getattr(layer, name)[:, begin : begin + CHUNK] for layer, name in self.buffers])
+        return torch.stack([getattr(layer, name)[0, :, begin : begin + CHUNK] for layer, name in self.buffers])
 
     def write(self, slot: int, parts: Sequence[torch.Tensor]) -> None:
         """Copy chunks to the start of a slot's slab."""
@@ -66,7 +66,7 @@ class Stack:
         for (layer, name), rows in zip(self.buffers, kept, strict=True):
             if getattr(layer, name) is None:  # given back when the last slot was closed
                 setattr(layer, name, self.group.buffer_like(rows[None]))
-            getattr(layer, name)[:, begin : begin + rows.shape[1]] = rows
+            getattr(layer, name)[0, :, begin : begin + rows.shape[1]] = rows
 
 
 class PrefixCache:
@@ -216,6 +216,6 @@ def _stacks(cache: TreeCache) -> list[Stack]:
             for name in ("keys", "values"):
                 buffer = getattr(layer, name)
                 if buffer is not None:
-                    alike = window, buffer.shape[0], buffer.shape[2], buffer.dtype, buffer.device
+                    alike = window, buffer.shape[1], buffer.shape[3], buffer.dtype, buffer.device
                     found.setdefault(alike, Stack(group)).buffers.append((layer, name))
     return list(found.values())

@@ -22,7 +22,7 @@ from lade.target.upload import Part, Upload
 
 SPARE = 256  # tokens that a new slot has room for behind its first ones
 
-Change = Callable[[torch.Tensor], torch.Tensor]  # of a buffer [H, total, D]; returns it, or another in its place
+Change = Callable[[torch.Tensor], torch.Tensor]  # of a buffer [1, H, total, D]; returns it, or another in its place
 
 
 class LayerGroup:
@@ -67,8 +67,8 @@ class LayerGroup:
         return self.lengths[slot] - self.starts[slot]
 
     def buffer_like(self, states: torch.Tensor) -> torch.Tensor:
-        """[H, total, D] zeros for the heads, head size, type and device of states [n, H, T, D]."""
-        return states.new_zeros(states.shape[1], self.slabs.total, states.shape[3])
+        """[1, H, total, D] zeros for the heads, head size, type and device of states [n, H, T, D]."""
+        return states.new_zeros(1, states.shape[1], self.slabs.total, states.shape[3])
 
     # Slots
 
@@ -154,12 +154,12 @@ class LayerGroup:
                     setattr(layer, name, self.buffer_like(rows))
                 for row, slot in enumerate(slots):
                     offset = self.slabs.offsets[slot]
-                    getattr(layer, name)[:, offset : offset + prefix.held] = rows[row, :, : prefix.held]
+                    getattr(layer, name)[0, :, offset : offset + prefix.held] = rows[row, :, : prefix.held]
 
     def tokens(self, buffer: torch.Tensor, slot: int, first: int) -> torch.Tensor:
         """[H, length - first, D]: the keys or values of a slot's tokens from `first` on."""
         offset = self.slabs.offsets[slot] - self.starts[slot]
-        return buffer[:, offset + first : offset + self.lengths[slot]]
+        return buffer[0, :, offset + first : offset + self.lengths[slot]]
 
     # Steps
 
@@ -225,7 +225,8 @@ class LayerGroup:
         if self.packed and len(self._places) > 1:
             for place, nodes in zip(self._places, self._nodes, strict=True):
                 places += range(place, place + nodes)
-        self._sent = upload.add(self._sources), upload.add(self._goals), upload.add(places)
+        if places or self._sources:
+            self._sent = upload.add(self._sources), upload.add(self._goals), upload.add(places)
 
     def settle(self) -> None:
         """Do what is queued, with what `send` added to an upload that is sent; else transfer what is needed now."""
@@ -251,11 +252,11 @@ class LayerGroup:
         first, last, count = self._goals[0], self._goals[-1], len(self._goals)
 
         def change(buffer: torch.Tensor) -> torch.Tensor:
-            kept = buffer.index_select(1, sources.to(buffer.device))
+            kept = buffer.index_select(2, sources.to(buffer.device))
             if last - first == count - 1:
-                buffer.narrow(1, first, count).copy_(kept)
+                buffer.narrow(2, first, count).copy_(kept)
             else:
-                buffer.index_copy_(1, goals.to(buffer.device), kept)
+                buffer.index_copy_(2, goals.to(buffer.device), kept)
             return buffer
 
         return change
@@ -272,12 +273,11 @@ class LayerGroup:
         """
         if not self.packed:
             return self._write_padded(buffer, states)
-        slabs = buffer.unsqueeze(0)
         if self._index is None:
-            slabs.narrow(2, self._places[0], states.shape[2]).copy_(states)
+            buffer.narrow(2, self._places[0], states.shape[2]).copy_(states)
         else:
-            slabs.index_copy_(2, self._index.to(buffer.device), states)
-        return slabs.narrow(2, 0, self.kv_length)
+            buffer.index_copy_(2, self._index.to(buffer.device), states)
+        return buffer.narrow(2, 0, self.kv_length)
 
     def _write_padded(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         rows, heads, nodes, size = states.shape
@@ -315,7 +315,7 @@ class LayerGroup:
 
 def _zeroed(begin: int, end: int) -> Change:
     def change(buffer: torch.Tensor) -> torch.Tensor:
-        buffer[:, begin:end].zero_()
+        buffer[:, :, begin:end].zero_()
         return buffer
 
     return change
@@ -323,7 +323,7 @@ def _zeroed(begin: int, end: int) -> Change:
 
 def _copied(source: int, goal: int, tokens: int) -> Change:
     def change(buffer: torch.Tensor) -> torch.Tensor:
-        buffer[:, goal : goal + tokens] = buffer[:, source : source + tokens].clone()
+        buffer[:, :, goal : goal + tokens] = buffer[:, :, source : source + tokens].clone()
         return buffer
 
     return change
@@ -331,9 +331,9 @@ def _copied(source: int, goal: int, tokens: int) -> Change:
 
 def _exchanged(one: int, other: int, tokens: int) -> Change:
     def change(buffer: torch.Tensor) -> torch.Tensor:
-        held = buffer[:, one : one + tokens].clone()
-        buffer[:, one : one + tokens] = buffer[:, other : other + tokens]
-        buffer[:, other : other + tokens] = held
+        held = buffer[:, :, one : one + tokens].clone()
+        buffer[:, :, one : one + tokens] = buffer[:, :, other : other + tokens]
+        buffer[:, :, other : other + tokens] = held
         return buffer
 
     return change
@@ -341,9 +341,9 @@ def _exchanged(one: int, other: int, tokens: int) -> Change:
 
 def _packed(total: int, moves: Sequence[Move]) -> Change:
     def change(buffer: torch.Tensor) -> torch.Tensor:
-        packed = buffer.new_zeros(buffer.shape[0], total, buffer.shape[2])
+        packed = buffer.new_zeros(1, buffer.shape[1], total, buffer.shape[3])
         for source, goal, tokens in moves:
-            packed[:, goal : goal + tokens] = buffer[:, source : source + tokens]
+            packed[:, :, goal : goal + tokens] = buffer[:, :, source : source + tokens]
         return packed
 
     return change

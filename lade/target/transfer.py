@@ -14,7 +14,7 @@ import torch
 from lade.target.cache import TreeCache
 from lade.target.masks import Sight
 from lade.target.pieces import Piece, visibility
-from lade.target.upload import Upload
+from lade.target.upload import Part, Upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,28 @@ def transfer(
     ids = upload.add([token for piece in pieces for token in piece.tokens])
     places = upload.add([root + depth for root, piece in zip(roots, pieces, strict=True) for depth in piece.own_depths])
     chosen, behind = upload.add(asked), upload.add(indexed)
-    depths = [upload.add(piece.depths) for piece in pieces]
-    words = [None if piece.is_chain else upload.add(piece.ancestors().flatten().tolist()) for piece in pieces]
+    trees = [None if piece.is_chain else _added(upload, piece) for piece in pieces]
     cache.send(upload)
     upload.send(device)
     cache.settle()
-    sights = []
-    for slot, piece, depth, part in zip(slots, pieces, depths, words, strict=True):
-        seen = (
-            _chain(len(piece.tokens), piece.first, piece.columns, device)
-            if part is None
-            else visibility(part.there.view(len(piece.tokens), -1), piece.columns)
-        )
-        sights.append(Sight(slot, seen, depth, max(piece.depths), piece.first))
+    sights = [_sight(slot, piece, tree, device) for slot, piece, tree in zip(slots, pieces, trees, strict=True)]
     return Transferred(
         ids.there, places.there, chosen.there if asked else None, behind.there if indexed else None, sights
     )
+
+
+def _added(upload: Upload, piece: Piece) -> tuple[Part, Part]:
+    """Depths, and words of ancestors."""
+    return upload.add(piece.depths), upload.add(piece.ancestors().flatten().tolist())
+
+
+def _sight(slot: int, piece: Piece, tree: tuple[Part, Part] | None, device: torch.device) -> Sight:
+    nodes = len(piece.tokens)
+    if tree is None:
+        return Sight(slot, _chain(nodes, piece.first, piece.columns, device), None, piece.columns - 1, piece.first)
+    depths, words = tree
+    seen = visibility(words.there.view(nodes, -1), piece.columns)
+    return Sight(slot, seen, depths, max(piece.depths), piece.first)
 
 
 @lru_cache(maxsize=64)

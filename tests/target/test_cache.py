@@ -157,7 +157,7 @@ class Rows:
 
     def _check_memory(self, layer: TreeLayer) -> None:
         slabs = layer.group.slabs
-        assert layer.keys.shape[1] == layer.values.shape[1] == slabs.total
+        assert layer.keys.shape[2] == layer.values.shape[2] == slabs.total
         end = 0
         for slot in slabs.in_order():
             assert slabs.offsets[slot] >= end
@@ -255,7 +255,7 @@ def test_nothing_of_a_closed_slot_is_left_in_the_next_one(packed: bool) -> None:
     for layer in layers:
         offset = layer.group.slabs.offsets[2]
         assert offset == 0
-        assert not layer.keys[:, offset : offset + layer.group.slabs.capacities[2]].any()
+        assert not layer.keys[0, :, offset : offset + layer.group.slabs.capacities[2]].any()
 
 
 # Export
@@ -374,7 +374,7 @@ def test_a_slot_grows_no_further_than_it_needs_to() -> None:
     for _ in range(145):
         rows.step([0, 1], [60, 1], [[0, 1], [0]])
     assert slabs.capacities == {0: 364, 1: 266, 2: 84}
-    assert rows.cache.layers[0].keys.shape[1] == slabs.total == 364 + 266 + 84
+    assert rows.cache.layers[0].keys.shape[2] == slabs.total == 364 + 266 + 84
     for _ in range(6):
         rows.step([0], [80], [[0, 1]])  # more than was said
     assert slabs.capacities[0] == 300 + 80 + 64
