@@ -26,6 +26,7 @@ from lade.target.uniform import Uniform
 
 NAME = "sdpa"
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
+OTHER_SHAPE, OTHER_SCORES = "the model changes the shape of its queries or keys", "the model changes its scores"
 SHORTEST = 2  # keys of the first kind's stand-in mask, so that none fits every number of keys by broadcasting
 
 Function = Callable[..., Any]
@@ -33,7 +34,7 @@ Function = Callable[..., Any]
 _lock = fork_safe_lock()
 _users = 0
 _before: dict[Function, Function] = {}  # by dispatcher, what it stands in front of
-_running: ContextVar[PackedForward | None] = ContextVar("lade_packed", default=None)
+_running: ContextVar[PackedForward | RootForward | None] = ContextVar("lade_packed", default=None)
 
 
 @dataclass(eq=False)
@@ -84,6 +85,10 @@ class PackedForward:
     kinds: Sequence[PackedKind]
     _known: dict[int, tuple[torch.Tensor | None, PackedKind]] = field(default_factory=dict, init=False)  # by mask's id
 
+    @property
+    def rows(self) -> int:
+        return len(self.spans)
+
     def attend(
         self,
         query: torch.Tensor,
@@ -106,38 +111,102 @@ class PackedForward:
         """
         known = self._known.get(id(mask))
         kind = self._kind(mask) if known is None else known[1]
-        rows, heads, tokens, size = query.shape
+        rows, heads, tokens, _ = query.shape
         if rows != 1 or tokens != self.spans[-1][1] or key.shape[2] != kind.kv_length:
-            raise NotImplementedError("the model changes the shape of its queries or keys")
+            raise NotImplementedError(OTHER_SHAPE)
         if others.get("position_bias") is not None or others.get("softcap") is not None:
-            raise NotImplementedError("the model changes its scores")
+            raise NotImplementedError(OTHER_SCORES)
         if kind.uniform is not None:
             return kind.uniform.attend(query, key, value, dropout, scaling), None
         group = heads // key.shape[1]
-        found = []
-        for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True):
-            nodes = _part(query, first, end)
-            alone = own is None and size == value.shape[3] <= LARGEST_HEAD  # one node: as in plain decoding
-            output = scaled_dot_product_attention(
-                nodes if alone else _fold(nodes, group),
+        found = [
+            _attended(
+                _part(query, first, end),
                 _part(key, begin, stop),
                 _part(value, begin, stop),
                 own,
+                group,
                 dropout,
-                scale=scaling,
-                enable_gqa=alone and group > 1,
+                scaling,
             )
-            found.append(output.transpose(1, 2) if alone else _unfold(output, group))
+            for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True)
+        ]
         return found[0] if len(found) == 1 else torch.cat(found, 1), None
 
     def _kind(self, mask: torch.Tensor | None) -> PackedKind:
         """What a layer with this mask attends to. Layers share masks, so each is looked at once."""
-        alike = mask is not None and mask.shape[:-1] == (1, 1, self.spans[-1][1])
-        index = mask.shape[-1] - SHORTEST if mask is not None and alike else -1
-        if not 0 <= index < len(self.kinds):
-            raise NotImplementedError("the model changes its masks")
-        self._known[id(mask)] = mask, self.kinds[index]  # with the mask, whose id is not used again meanwhile
-        return self.kinds[index]
+        kind = self.kinds[_index(mask, self.spans[-1][1], len(self.kinds))]
+        self._known[id(mask)] = mask, kind  # with the mask, whose id is not used again meanwhile
+        return kind
+
+
+class RootForward:
+    """A forward of one node that needs no mask. Takes a fraction of the host's time of a `PackedForward`.
+
+    Args:
+        kinds: in the order of `stand_ins`, where the node's keys begin and end.
+    """
+
+    __slots__ = ("kinds",)
+    rows = 1
+
+    def __init__(self, kinds: Sequence[tuple[int, int]]) -> None:
+        self.kinds = kinds
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        position_bias: object = None,
+        softcap: object = None,
+        **others: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """As `PackedForward.attend`, with T = 1."""
+        begin, end = self.kinds[_index(mask, 1, len(self.kinds))]
+        rows, heads, nodes, _ = query.shape
+        if rows != 1 or nodes != 1 or key.shape[2] != end:
+            raise NotImplementedError(OTHER_SHAPE)
+        if position_bias is not None or softcap is not None:
+            raise NotImplementedError(OTHER_SCORES)
+        if begin:
+            key, value = key.narrow(2, begin, end - begin), value.narrow(2, begin, end - begin)
+        return _attended(query, key, value, None, heads // key.shape[1], dropout, scaling), None
+
+
+def _attended(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Mask,
+    group: int,
+    dropout: float,
+    scaling: float | None,
+) -> torch.Tensor:
+    """[1, t, G * H, D] for one row.
+
+    Args:
+        mask: folded.
+        group: G
+    """
+    if mask is None and query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # one node: as in plain decoding
+        return scaled_dot_product_attention(
+            query, key, value, None, dropout, scale=scaling, enable_gqa=group > 1
+        ).transpose(1, 2)
+    output = scaled_dot_product_attention(_fold(query, group), key, value, mask, dropout, scale=scaling)
+    return _unfold(output, group)
+
+
+def _index(mask: torch.Tensor | None, nodes: int, kinds: int) -> int:
+    """The kind that a stand-in stands for."""
+    if mask is not None:
+        *alike, length = mask.shape
+        if alike == [1, 1, nodes] and 0 <= length - SHORTEST < kinds:
+            return length - SHORTEST
+    raise NotImplementedError("the model changes its masks")
 
 
 def _part(states: torch.Tensor, first: int, end: int) -> torch.Tensor:
@@ -177,7 +246,7 @@ class packed:  # noqa: N801 - a scope, which contextlib would make three times a
 
     __slots__ = ("_forward", "_token")
 
-    def __init__(self, forward: PackedForward) -> None:
+    def __init__(self, forward: PackedForward | RootForward) -> None:
         self._forward = forward
 
     def __enter__(self) -> None:
@@ -192,7 +261,7 @@ class packed:  # noqa: N801 - a scope, which contextlib would make three times a
 def packed_rows() -> int:
     """Rows of the packed forward that runs in this thread or task; 1 if none does."""
     forward = _running.get()
-    return 1 if forward is None else len(forward.spans)
+    return 1 if forward is None else forward.rows
 
 
 def install() -> None:

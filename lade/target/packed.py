@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lade.target.attention import PackedForward, PackedKind, packed, stand_in
+from lade.target.attention import PackedForward, PackedKind, RootForward, packed, stand_in
 from lade.target.masks import Mask, MaskKind, Sight
 from lade.target.pieces import Piece
 from lade.target.store import LayerGroup
 from lade.target.transfer import transfer
 from lade.target.uniform import RowKeys, uniform
+from lade.target.upload import Upload
 
 if TYPE_CHECKING:
     from lade.target.model import HFTarget
@@ -32,6 +33,8 @@ class PackedRows:
 
     def compute(self, slots: Sequence[int], pieces: Sequence[Piece]) -> tuple[torch.Tensor, Lines]:
         """[M, V] logits of the queries, and per row the line of each node in them."""
+        if self._is_root(slots, pieces):
+            return self._root(slots[0], pieces[0].tokens), [{0: 0}]
         found = [self._forward(slots[part], pieces[part]) for part in self._parts(pieces)]
         lines: list[Mapping[int, int]] = []
         first = 0
@@ -40,6 +43,39 @@ class PackedRows:
                 lines.append({node: line for line, node in enumerate(nodes, first)})
                 first += len(nodes)
         return found[0][0] if len(found) == 1 else torch.cat([logits for logits, _ in found]), lines
+
+    def _is_root(self, slots: Sequence[int], pieces: Sequence[Piece]) -> bool:
+        """Whether this is one node that needs no mask: a step without drafts, of one row."""
+        if len(pieces) != 1 or len(pieces[0].parents) != 1 or self.target.follows_index:
+            return False
+        return slots[0] not in self.target.masks.real and bool(pieces[0].queries)
+
+    def _root(self, slot: int, tokens: Sequence[int]) -> torch.Tensor:
+        """[1, V] logits after one node, at a fraction of the host's work for a tree."""
+        target, masks, cache = self.target, self.target.masks, self.target.cache
+        cache.prepare([slot], [1], [0])
+        upload = Upload()
+        sent = upload.add((*tokens, target.positions[slot]))
+        cache.send(upload)
+        upload.send(target.device)
+        cache.settle()
+        cache.indexed = None
+        ids, positions = sent.there.view(2, 1, 1).unbind()
+        kinds = []
+        for kind in masks.each_kind:
+            group = masks.group(kind)
+            kinds.append((group.slabs.offsets[slot] + masks.lowest_key(kind, slot), group.kv_length))
+        with packed(RootForward(kinds)):
+            logits = target.logits(ids, positions, self._stand_ins(1), None)
+        return logits[0]
+
+    def _stand_ins(self, nodes: int) -> Mask | dict[str, Mask]:
+        masks = self.target.masks
+        found: dict[str, Mask] = {
+            kind.name: stand_in(index, nodes, masks.zero.dtype, self.target.device)
+            for index, kind in enumerate(masks.each_kind)
+        }
+        return masks.as_taken(found)
 
     def _parts(self, pieces: Sequence[Piece]) -> Iterator[slice]:
         """All rows; fewer at a time for models that index tables of positions by the number of tokens of a forward."""
@@ -67,13 +103,9 @@ class PackedRows:
         sent = transfer(target.cache, slots, roots, pieces, (asked or [0]) if some else (), indexed, target.device)
         target.cache.indexed = sent.indexed
         kinds = target.masks.each_kind
-        masks: dict[str, Mask] = {
-            kind.name: stand_in(index, nodes, target.masks.zero.dtype, target.device)
-            for index, kind in enumerate(kinds)
-        }
         with packed(PackedForward(spans, self._attended(kinds, sent.sights))):
             logits = target.logits(
-                sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), target.masks.as_taken(masks), sent.asked
+                sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), self._stand_ins(nodes), sent.asked
             )
         return logits[0, : len(asked)], [piece.queries for piece in pieces]
 

@@ -123,7 +123,15 @@ def _measure(
             row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
             for row, draft, path in zip(rows, drafts, paths, strict=True)
         ]
-    return _judged(model, worst, error)
+    own = _root_error(target, rows[0])
+    return _judged(model, *((rows[0], own) if own > error else (worst, error)))
+
+
+def _root_error(target: HFTarget, text: list[int]) -> float:
+    """Of a forward of one node in slot 0, the last token of a text."""
+    target.positions[0] = len(text) - 1
+    outputs = target.forward([0], [Draft.alone(text[-1])])
+    return distance(outputs.at(0, 0).float(), _stock_logits(target.model, text)[-1:])
 
 
 def empty_cache(model: Any) -> TreeCache:

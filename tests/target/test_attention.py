@@ -19,7 +19,7 @@ import lade
 from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.target import attention, verdicts
-from lade.target.attention import PackedForward, PackedKind
+from lade.target.attention import PackedForward, PackedKind, RootForward
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.probe import empty_cache, probed_reason
@@ -274,28 +274,43 @@ def test_a_model_that_nobody_probed_is_padded() -> None:
     assert not HFTarget(model, empty_cache(model), layer_kinds(model.config), None, Clock()).packed
 
 
-@pytest.mark.parametrize(
+CHANGES = pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"mask": None}, "masks"),
-        ({"mask": torch.zeros(1, 1, 3, 3)}, "masks"),
+        ({"mask": torch.zeros(1, 1, 4, 3)}, "masks"),
         ({"mask": torch.zeros(1, 1, 2, 2)}, "masks"),
         ({"softcap": 30.0}, "scores"),
         ({"key": torch.zeros(1, 2, 6, 4)}, "shape"),
         ({"query": torch.zeros(2, 4, 3, 4)}, "shape"),
     ],
 )
+
+
+@CHANGES
 def test_what_it_cannot_follow_is_an_error(change: dict[str, Any], words: str) -> None:
     forward = PackedForward([(0, 1), (1, 3)], [PackedKind(5, [(0, 2), (2, 5)], [None, torch.zeros(2, 3)])])
-    given = {
-        "query": torch.zeros(1, 4, 3, 4),
-        "key": torch.zeros(1, 2, 5, 4),
-        "value": torch.zeros(1, 2, 5, 4),
-        "mask": attention.stand_in(0, 3, torch.float32, torch.device("cpu")),
-    }
+    given = _arguments(3)
     assert forward.attend(**given)[0].shape == (1, 3, 4, 4)
     with pytest.raises(NotImplementedError, match=words):
         forward.attend(**(given | change))
+
+
+@CHANGES
+def test_what_one_node_cannot_follow_is_an_error(change: dict[str, Any], words: str) -> None:
+    forward, given = RootForward([(2, 5)]), _arguments(1)
+    assert forward.attend(**given)[0].shape == (1, 1, 4, 4)
+    with pytest.raises(NotImplementedError, match=words):
+        forward.attend(**(given | change))
+
+
+def _arguments(nodes: int) -> dict[str, Any]:
+    return {
+        "query": torch.zeros(1, 4, nodes, 4),
+        "key": torch.zeros(1, 2, 5, 4),
+        "value": torch.zeros(1, 2, 5, 4),
+        "mask": attention.stand_in(0, nodes, torch.float32, torch.device("cpu")),
+    }
 
 
 # Memory that is used again

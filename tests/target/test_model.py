@@ -104,6 +104,32 @@ def test_each_node_sees_its_path(name: str, packed: bool, lengths: list[int], da
                 texts[slot] += [draft.tokens[node] for node in path]
 
 
+@PACKED
+@pytest.mark.parametrize("name", TREES)
+@torch.no_grad()
+def test_a_root_alone_sees_its_text(name: str, packed: bool) -> None:
+    """Through padding, windows, chunks and kept trees: a forward of one node has a way of its own."""
+    model, lengths = tiny_model(BY_NAME[name], "sdpa", torch.float64), (3, WINDOW)
+    batch = words(*lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers_module, "SLACK", 2)
+        target = target_of(model, lengths, packed=packed)
+        texts = [batch["input_ids"][row, -length:].tolist() for row, length in enumerate(lengths)]
+        for step in range(3 * WINDOW):
+            slot = step % 2
+            outputs = target.forward([slot], [Draft.alone(3 + step)])
+            texts[slot].append(3 + step)
+            assert torch.allclose(outputs.at(0, 0)[0], alone(model, texts[slot]), atol=TREES[name], rtol=0)
+            target.keep([slot], [[0]])
+            if step % 5 == 0:
+                tree = TreeBuilder(50)
+                tree.add_path(0, [51, 52], "test")
+                tree.add_path(0, [53, 54], "test")
+                target.forward([slot], [tree.build()])
+                target.keep([slot], [[0, 3, 4]])
+                texts[slot] += [50, 53, 54]
+
+
 class Reading:
     """Slots that open, read their texts in chunks, decode drafts and close, in any order and mixture."""
 
