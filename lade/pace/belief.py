@@ -56,7 +56,7 @@ class Belief:
             accepted: the share in it of the draft that was; 0 if none was.
         """
         right = self.holds * (accepted or 1 - min(expected, self._policy.most_expected))
-        wrong = (1 - self.holds) * (self._policy.chance if accepted else 1.0)
+        wrong = (1 - self.holds) * (self._policy.chance if accepted else 1 - self._policy.chance)
         self.holds = right / (right + wrong)
         self.next_token()
 

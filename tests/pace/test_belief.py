@@ -22,7 +22,7 @@ def posterior(seen: Sequence[tuple[float, bool]]) -> float:
             if holds:
                 mass *= expected if accepted else 1 - expected
             else:
-                mass *= BELIEF.chance if accepted else 1.0
+                mass *= BELIEF.chance if accepted else 1 - BELIEF.chance
             moved = BELIEF.change * (BELIEF.after_change if after else 1 - BELIEF.after_change)
             mass *= (1 - BELIEF.change) * (holds == after) + moved
         masses[states[-1]] += mass
@@ -35,6 +35,14 @@ def test_the_belief_is_the_posterior(seen: list[tuple[float, bool]]) -> None:
     for expected, accepted in seen:
         belief.observe(expected, expected if accepted else 0.0)
     assert belief.holds == pytest.approx(posterior(seen))
+
+
+def test_an_outcome_as_likely_in_both_states_changes_nothing_but_the_transition() -> None:
+    for accepted in (BELIEF.chance, 0.0):
+        seen, unseen = Belief(), Belief()
+        seen.observe(BELIEF.chance, accepted)
+        unseen.next_token()
+        assert seen.holds == pytest.approx(unseen.holds)
 
 
 def test_a_miss_of_a_certain_draft_does_not_rule_out_that_probabilities_hold() -> None:
