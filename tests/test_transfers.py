@@ -124,7 +124,7 @@ def test_one_exchange_each_way(name: str, attention: str, lengths: tuple[int, ..
     kinds, limit = layer_kinds(text_config), position_limit(text_config)
     target = HFTarget(model, empty_cache(model), kinds, limit, Clock())
     config = lade.LookaheadConfig(mode=mode, budget=12, adapt=False, pool_from_prompt=mode == "lookahead" or None)
-    loop = DecodeLoop(target, drafter_for(model, config.settled(), packed=target.packed), len(lengths), prompt_tokens=8)
+    loop = DecodeLoop(target, drafter_for(model, config.settled(), packed=target.packed), len(lengths), step_tokens=8)
     requests = requests_of(emission, lengths)
     for request in requests:
         loop.submit(request)

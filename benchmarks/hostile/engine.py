@@ -44,7 +44,7 @@ def run(case: Case, verdict: CaseVerdict) -> None:
         if not str(error).startswith(REFUSALS):
             verdict.differences.append(verdict.reason)
         return
-    engine._loop.prompt_tokens = case.chunk
+    engine._loop.step_tokens = case.chunk
     crowd = arrivals(case, model)
     with warnings.catch_warnings(record=True) as caught, engine:
         warnings.simplefilter("always")

@@ -45,13 +45,14 @@ class Request:
         emission: chooses its tokens.
         prefilled: prompt tokens that are in the KV cache.
         max_nodes: the most nodes of its next draft, the root included.
+        drafts: whether it gets drafts; not after one made its logits NaN.
         state: the drafter's, set by `Drafter.start`.
         tally: counts its draft tokens.
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
         prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
-            (`lade.engine.loop.PrefixStore`); `None` for the loop's.
+            (`lade.engine.protocols.PrefixStore`); `None` for the loop's.
         on_end: called once, when it has left its slot.
         error: what its processors, stop rules or streamer raised.
     """
@@ -65,6 +66,7 @@ class Request:
     emission: Emission | None = None
     prefilled: int = 0
     max_nodes: int = 1 << 30
+    drafts: bool = True
     state: Any = None
     tally: Tally = field(default_factory=Tally)
     inverse_temperature: float = 1.0

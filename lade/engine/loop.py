@@ -2,90 +2,21 @@
 
 A step admits requests, drafts, computes one forward, verifies and emits, keeps the accepted paths, learns, and retires
 requests that have finished. Knows no drafting method, no model and no sampling.
-
-A slot is one sequence in the target's KV cache; a request has one from its admission to its end.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 from lade.base.locks import fork_safe_lock
 from lade.core.drafter import Drafter, roots
 from lade.core.request import Request, Verdict
-from lade.core.stats import Clock
-from lade.core.tree import Draft, chain
+from lade.core.tree import Draft
+from lade.engine.admission import Admission, end, reads, retired
+from lade.engine.planning import STEP_TOKENS, Chunk, StepPlan, planned
+from lade.engine.protocols import MemoryBudget, PrefixStore, Target
 from lade.engine.verification import begin, verify
 from lade.target.outputs import Outputs
-
-PROMPT_TOKENS = 256  # of prompts in one forward, beside drafts of other requests
-
-
-class Target(Protocol):
-    """What computes trees: a model, or two of them for contrastive decoding."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def vocabulary(self) -> int:
-        """The model reads token ids below this one."""
-        ...
-
-    @property
-    def packed(self) -> bool:
-        """Whether a forward takes trees of unequal sizes without padding."""
-        ...
-
-    def open(self, slot: int, tokens: int, most: int) -> None:
-        """Start an empty sequence.
-
-        Args:
-            tokens: of the prompt.
-            most: tokens of prompt and answer.
-        """
-        ...
-
-    def close(self, slot: int) -> None:
-        """Free a slot."""
-        ...
-
-    def depth_limit(self, slot: int, remaining: int) -> int:
-        """The largest depth of a draft in this slot, whose request may emit `remaining` more tokens.
-
-        Negative where the model may have no position for the root.
-        """
-        ...
-
-    def max_nodes(self, slots: Sequence[int]) -> int:
-        """The most nodes that each draft in these slots may have, at least 1."""
-        ...
-
-    def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
-        """One forward of a draft in each of these slots."""
-        ...
-
-    def discard(self, slots: Sequence[int]) -> None:
-        """Clear the keys and values that the last forward wrote in these slots."""
-        ...
-
-    def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
-        """Keep one path in each slot of the last forward, and drop all other nodes."""
-        ...
-
-
-class PrefixStore(Protocol):
-    """Keys and values that outlive their requests."""
-
-    def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
-        """Fill an open, empty slot with the beginning of a prompt. Returns its tokens, fewer than the prompt's."""
-        ...
-
-    def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
-        """Take what a slot holds, which is this text, before the slot is closed."""
-        ...
 
 
 class DecodeLoop:
@@ -95,8 +26,9 @@ class DecodeLoop:
 
     Args:
         slots: the most requests that decode at once; further ones wait.
-        prompt_tokens: the most tokens of prompts in a forward that other requests share.
+        step_tokens: of a step that reads prompts: those of prompts and of draft trees (`lade.engine.planning`).
         prefixes: for requests that have none of their own; `None` computes their prompts whole.
+        budget: of the slots' memory; `None` for no bound.
     """
 
     def __init__(
@@ -104,29 +36,24 @@ class DecodeLoop:
         target: Target,
         drafter: Drafter,
         slots: int,
-        prompt_tokens: int = PROMPT_TOKENS,
+        step_tokens: int = STEP_TOKENS,
         prefixes: PrefixStore | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
-        self.target, self.drafter, self.prompt_tokens, self.prefixes = target, drafter, prompt_tokens, prefixes
+        self.target, self.drafter, self.step_tokens = target, drafter, step_tokens
+        self.admission = Admission(target, slots, prefixes, budget)
         self.active: list[Request] = []
-        self._free = list(range(slots - 1, -1, -1))
-        self._opened: set[int] = set()
-        self._waiting: deque[Request] = deque()
         self._lock = fork_safe_lock()
         self._stepping = False
         self._cancelled = False  # whether a request was, since the last step
-        self._closed = False
 
     def submit(self, request: Request) -> None:
-        """Decode a request as soon as a slot is free.
+        """Decode a request as soon as a slot and the memory that it needs are free (`Admission`).
 
         Raises:
             RuntimeError: the engine is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the engine must be open to take a request, got a closed one")
-            self._waiting.append(request)
+        self.admission.submit(request)
 
     def cancel(self, request: Request) -> None:
         """End a request before the next step; its tokens so far stay. Nothing happens if it has finished."""
@@ -154,109 +81,50 @@ class DecodeLoop:
         Raises:
             RuntimeError: another thread is in `step`, or the engine is closed.
         """
-        with self._lock:
-            if self._stepping:
-                raise RuntimeError("step must be called by one thread at a time, got a second one")
-            if self._closed:
-                raise RuntimeError("the engine must be open to step, got a closed one")
-            self._stepping = True
+        self._begin()
         try:
             if self._cancelled:
                 self._cancelled = False
-                self._end_waiting()
+                self.admission.end_cancelled()
                 self._retire()
-            if self._waiting:
-                self._admit()
-            for request in self._outgrown():
+            if self.admission:
+                self.active += self.admission.admit()
+            plan = planned(self.active, self.target, self.admission, self.step_tokens)
+            for request in plan.outgrown:
                 self._advance_alone(request)
-            for decoding, reading in self._forwards():
-                self._advance(decoding, reading)
+            for decoding, reading in plan.forwards(self.target.packed):
+                self._advance(plan, decoding, reading)
             self._retire()
         finally:
             self._stepping = False
-        return bool(self.active or self._waiting)
+        return bool(self.active or self.admission)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._stepping:
+                raise RuntimeError("step must be called by one thread at a time, got a second one")
+            if self.admission.closed:
+                raise RuntimeError("the engine must be open to step, got a closed one")
+            self._stepping = True
 
     def close(self) -> None:
         """End all requests and free their slots. A second call does nothing."""
-        with self._lock:
-            self._closed = True
-            left = [*self._waiting, *self.active]
-            self._waiting.clear()
-        for request in left:
+        self.admission.close()
+        for request in self.active:
             request.cancelled = True
-            if request not in self.active:
-                end(request)
-        self.prefixes = None
         self._retire()
 
-    def _admit(self) -> None:
-        while True:
-            with self._lock:
-                waiting = self._free and self._waiting
-                request = self._waiting.popleft() if waiting else None
-            if request is None:
-                return
-            slot = request.slot = self._free.pop()
-            self._opened.add(slot)
-            self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
-            if prefixes := request.prefixes or self.prefixes:
-                request.prefilled = prefixes.restore(slot, request.tokens, request.tenant)
-            self.active.append(request)
-
-    def _end_waiting(self) -> None:
-        """End cancelled requests that have no slot yet."""
-        with self._lock:
-            waiting = list(self._waiting)
-            self._waiting = deque(request for request in waiting if not request.cancelled)
-        for request in waiting:
-            if request.cancelled:
-                end(request)
-
-    def _forwards(self) -> list[tuple[list[Request], list[Request]]]:
-        """The requests of each forward of this step: those that decode, and those that read their prompts.
-
-        One forward for all if it needs no padding, else one for each prompt.
-        """
-        decoding = [request for request in self.active if not reads(request) and not self._outgrows(request)]
-        reading = self._reading() if len(decoding) < len(self.active) else []
-        if self.target.packed or not reading:
-            return [(decoding, reading)] if decoding or reading else []
-        return [*([(decoding, [])] if decoding else []), *(([], [request]) for request in reading)]
-
-    def _outgrown(self) -> list[Request]:
-        return [request for request in self.active if not reads(request) and self._outgrows(request)]
-
-    def _outgrows(self, request: Request) -> bool:
-        """Whether the model may have no position for its root; a call's own loop lets its caller see the error."""
-        return request.slot in self._opened and self._depth(request) < 0
-
-    def _depth(self, request: Request) -> int:
-        return self.target.depth_limit(request.slot, request.limit - request.emitted)
-
-    def _reading(self) -> list[Request]:
-        """The requests whose prompts go on in this step: the first ones, up to the most tokens of prompts."""
-        left, reading = self.prompt_tokens, []
-        for request in self.active:
-            if reads(request) and left > 0:
-                reading.append(request)
-                left -= request.prompt_length - request.prefilled
-        return reading
-
-    def _advance(self, decoding: Sequence[Request], reading: Sequence[Request]) -> None:
-        requests = [*decoding, *reading]
+    def _advance(self, plan: StepPlan, decoding: Sequence[Request], reading: Sequence[Chunk]) -> None:
+        requests = [*decoding, *(chunk.request for chunk in reading)]
         slots = [request.slot for request in requests]
-        drafts = self._drafts(decoding) + self._chunks(reading)
+        drafts = [*(self._drafts(plan) if decoding else []), *(chunk.draft() for chunk in reading)]
         drafts, outputs = self._forward(requests, slots, drafts)
         verdicts = verify(requests, drafts)
         self.target.keep(slots, [verdict.path for verdict in verdicts])
         if decoding:
             self._learn(decoding, drafts, verdicts, outputs)
-        for request, draft in zip(reading, drafts[len(decoding) :], strict=True):
-            request.prefilled += len(draft)
-            if not reads(request) and not request.finished:
-                self.drafter.start(request)
         if reading:
-            self.drafter.pause()
+            self._read(reading)
 
     def _advance_alone(self, request: Request) -> None:
         """A forward without a draft, which may raise; that ends this request alone."""
@@ -269,26 +137,21 @@ class DecodeLoop:
         (verdict,) = verify([request], drafts)
         self.target.keep(slots, [verdict.path])
 
-    def _drafts(self, decoding: Sequence[Request]) -> list[Draft]:
-        if not decoding:
-            return []
-        target = self.target
-        depths = [max(0, self._depth(request)) for request in decoding]
-        max_nodes = target.max_nodes([request.slot for request in decoding])
-        for request in decoding:
-            request.max_nodes = min(request.max_nodes, max_nodes)
+    def _drafts(self, plan: StepPlan) -> list[Draft]:
+        target, requests = self.target, plan.decoding
+        for request, nodes in zip(requests, self._max_nodes(plan), strict=True):
+            request.max_nodes = nodes if request.drafts else 1
         with target.clock.drafting():
-            return [draft.within(target.vocabulary) for draft in self.drafter.draft(decoding, depths)]
+            return [draft.within(target.vocabulary) for draft in self.drafter.draft(requests, plan.depths)]
 
-    def _chunks(self, reading: Sequence[Request]) -> list[Draft]:
-        """The next tokens of prompts, as chains; logits are asked for after a prompt's last one only."""
-        left, chunks = self.prompt_tokens, []
-        for request in reading:
-            most = min(left, self.target.max_nodes([request.slot]))
-            end = min(request.prefilled + most, request.prompt_length)
-            chunks.append(chain(request.tokens[request.prefilled : end], asked=end == request.prompt_length))
-            left -= len(chunks[-1])
-        return chunks
+    def _max_nodes(self, plan: StepPlan) -> list[int]:
+        """The most nodes of each draft: by the step's total, the model's positions and the slots' memory."""
+        slots = [request.slot for request in plan.decoding]
+        most = min(plan.max_nodes, self.target.max_nodes(slots))
+        if self.admission.budget is None:
+            return [most] * len(slots)
+        within = self.admission.budget.max_nodes(slots, [len(request.tokens) - 1 for request in plan.decoding])
+        return [min(most, nodes) for nodes in within]
 
     def _forward(
         self, requests: Sequence[Request], slots: Sequence[int], drafts: list[Draft]
@@ -305,7 +168,7 @@ class DecodeLoop:
             return drafts, outputs
         self.target.discard([request.slot for request in with_nan])
         for request in with_nan:
-            request.max_nodes = 1
+            request.drafts = False
         drafts = [
             draft if reads(request) else Draft.alone(request.tokens[-1])
             for request, draft in zip(requests, drafts, strict=True)
@@ -326,6 +189,18 @@ class DecodeLoop:
             request.tally.add(draft, verdict)
         self.drafter.observe(decoding, drafts[:number], verdicts[:number], outputs)
 
+    def _read(self, chunks: Sequence[Chunk]) -> None:
+        """Chunks of prompts are computed. Such a step is not timed.
+
+        It costs less than a step of as many draft nodes: prompt tokens have no logits, and other contexts.
+        """
+        for chunk in chunks:
+            request = chunk.request
+            request.prefilled = chunk.end
+            if not reads(request) and not request.finished:
+                self.drafter.start(request)
+        self.drafter.pause()
+
     def _retire(self) -> None:
         """Let go of requests that have finished or were cancelled."""
         ended = [request for request in self.active if request.finished or request.cancelled]
@@ -333,42 +208,6 @@ class DecodeLoop:
             return
         for request in ended:
             self.drafter.stop(request)
-            if request.slot in self._opened:
-                if request.error is None and (prefixes := request.prefixes or self.prefixes):
-                    prefixes.keep(request.slot, computed(request), request.tenant)
-                self._opened.remove(request.slot)
-                self.target.close(request.slot)
-                self._free.append(request.slot)
+            self.admission.release(request)
             end(request)
         self.active = retired(self.active)
-
-
-def end(request: Request) -> None:
-    """Finish a request that has left its slot; what its `on_end` raises is its error, unless it has one."""
-    request.finished = True
-    request.emission = None  # it holds the logits of the last forward
-    try:
-        if request.on_end is not None:
-            request.on_end(request)
-    except Exception as error:  # noqa: BLE001 - user code may raise anything; other requests go on
-        request.error = request.error or error
-
-
-def reads(request: Request) -> bool:
-    """Whether a part of its prompt is not in the KV cache yet."""
-    return request.prefilled < request.prompt_length
-
-
-def computed(request: Request) -> list[int]:
-    """The tokens of a request that are in the KV cache: all but the last one, once its prompt is read."""
-    return request.tokens[: request.prefilled if reads(request) else -1]
-
-
-def retired(active: Sequence[Request]) -> list[Request]:
-    """The requests that have not finished; the last ones take the places of those that have."""
-    left = list(active)
-    for row in range(len(left) - 1, -1, -1):
-        if left[row].finished:
-            left[row] = left[-1]
-            del left[-1]
-    return left

@@ -12,7 +12,8 @@ import torch
 
 from lade.core.request import Request
 from lade.core.tree import Draft, TreeBuilder
-from lade.engine.loop import Target, retired
+from lade.engine.admission import retired
+from lade.engine.protocols import Target
 
 CHAIN = 512  # most tokens per row in one forward: bounds the memory of masks and logits
 

@@ -14,13 +14,14 @@ from lade.core.stats import Clock
 from lade.core.tally import together
 from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.jacobi import JacobiDrafter
+from lade.engine.admission import retired
 from lade.engine.emission import AtOnce
-from lade.engine.loop import DecodeLoop, retired
+from lade.engine.loop import DecodeLoop
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
 
 VOCABULARY = 5
-PROMPT_TOKENS = 4  # in one forward
+STEP_TOKENS = 8  # of a step that reads prompts
 
 
 class Table:
@@ -87,6 +88,12 @@ class Target:
         self.prompts = {slot: len(prompt) for slot, prompt in enumerate(prompts)}
         self.drafts: Sequence[Draft] = []
         self.widths: list[int] = []
+        self.read, self.decoded = 0, list[int]()  # tokens of prompts, and of each draft, since `end_step`
+
+    def end_step(self) -> tuple[int, list[int]]:
+        """What a step computed: tokens of prompts, and of each draft."""
+        found, self.read, self.decoded = (self.read, self.decoded), 0, []
+        return found
 
     def first(self) -> Outputs:
         """After the prefill: the last prompt token as a draft of its own, which is cached already."""
@@ -114,7 +121,8 @@ class Target:
         texts = [self.texts[slot] for slot in slots]
         reading = [len(text) < self.prompts[slot] for slot, text in zip(slots, texts, strict=True)]
         assert self.packed or len(slots) == 1 or not any(reading), "unequal trees in one forward"
-        assert sum(len(draft) for draft, reads in zip(drafts, reading, strict=True) if reads) <= PROMPT_TOKENS
+        self.read += sum(len(draft) for draft, reads in zip(drafts, reading, strict=True) if reads)
+        self.decoded += [len(draft) for draft, reads in zip(drafts, reading, strict=True) if not reads]
         for text, draft, reads in zip(texts, drafts, reading, strict=True):
             assert len(draft) <= self.most
             assert reads or draft.tokens[0] == self.table(text), "a draft stands in another request's slot"
@@ -209,7 +217,8 @@ class Knowing:
 
     def _draft(self, request: Request, depth: int) -> Draft:
         assert depth == request.limit - request.emitted - 1
-        text = self.table.write(request.tokens, min(depth, self.depth), frozenset())[len(request.tokens) :]
+        nodes = min(depth, self.depth, request.max_nodes - 1)
+        text = self.table.write(request.tokens, nodes, frozenset())[len(request.tokens) :]
         if self.wrong is not None and len(text) > self.wrong:
             text[self.wrong] += 1
         builder = TreeBuilder(request.tokens[-1])
@@ -292,7 +301,7 @@ def request_of(prompt: Sequence[int], limit: int, rule: HostRule) -> Request:
 
 ARRIVALS = st.lists(
     st.tuples(
-        st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9),  # prompt
+        st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=18),  # prompt
         st.integers(1, 12),  # limit
         st.sampled_from(["plain", "end", "cancelled", "error"]),
         st.integers(0, 3),  # steps before it arrives
@@ -318,7 +327,7 @@ def test_neighbours_do_not_matter(
     """Whoever joins, waits, is cancelled or raises beside it: a request's text is that of the request alone."""
     table = Table(seed)
     target = Target(table, [], packed, most=7)
-    loop = DecodeLoop(target, Knowing(table, depth, wrong), slots, PROMPT_TOKENS)
+    loop = DecodeLoop(target, Knowing(table, depth, wrong), slots, step_tokens=STEP_TOKENS)
     requests, cancels = [], list[tuple[int, Request]]()
     ends = frozenset({seed % VOCABULARY})
     for prompt, limit, kind, wait, when in arrivals:
@@ -347,6 +356,11 @@ def test_neighbours_do_not_matter(
 
 def step(loop: DecodeLoop, cancels: list[tuple[int, Request]]) -> bool:
     left = loop.step()
+    read, drafts = loop.target.end_step()  # type: ignore[attr-defined]
+    if read:
+        share = STEP_TOKENS // 4
+        assert read + sum(drafts) <= max(STEP_TOKENS, len(drafts) + share)
+        assert read <= STEP_TOKENS - (share if drafts else 0)
     cancels[:] = [(when - 1, request) for when, request in cancels]
     for when, request in cancels:
         if when == 0:
@@ -393,8 +407,8 @@ def test_one_thread_steps() -> None:
 def test_steps_that_read_prompts_are_no_measure_of_time() -> None:
     table = Table(0)
     drafter = Knowing(table, 2)
-    loop = DecodeLoop(Target(table, []), drafter, slots=2, prompt_tokens=PROMPT_TOKENS)
-    loop.submit(request_of([1] * (2 * PROMPT_TOKENS), 30, HostRule(frozenset())))
+    loop = DecodeLoop(Target(table, []), drafter, slots=2, step_tokens=STEP_TOKENS)
+    loop.submit(request_of([1] * (2 * STEP_TOKENS), 30, HostRule(frozenset())))
     pauses = []
     for step_ in range(6):
         if step_ == 3:

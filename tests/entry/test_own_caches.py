@@ -71,7 +71,7 @@ def test_what_is_in_a_cache_is_not_computed() -> None:
     model(torch.tensor([text[:20]]), past_key_values=cache)
     with lade.Engine(model, CONFIG) as engine:
         request = engine.submit(**greedy(text, 5, cache))
-        engine._loop._admit()
+        engine._loop.active += engine._loop.admission.admit()
         assert request.prefilled == 20
         engine.run()
 
@@ -85,7 +85,7 @@ def test_a_cache_is_no_business_of_the_tenant() -> None:
         engine.submit(**greedy(text, 5, cache), tenant="ann")
         engine.run()
         request = engine.submit(**greedy(text, 5), tenant="ann")
-        engine._loop._admit()
+        engine._loop.active += engine._loop.admission.admit()
         assert request.prefilled == 0
         engine.run()
     assert request.tokens == model.generate(**greedy(text, 5))[0].tolist()

@@ -54,7 +54,7 @@ class Watched:
         if "method" not in options:
             options.setdefault("config", CONFIG)
         self.engine = lade.Engine(model, **options)
-        self.kept: PrefixCache = self.engine._loop.prefixes  # type: ignore[assignment]
+        self.kept: PrefixCache = self.engine._loop.admission.prefixes  # type: ignore[assignment]
 
     @property
     def chunks(self) -> list[Any]:
@@ -224,7 +224,7 @@ def test_the_cap_is_in_bytes_of_keys_and_values() -> None:
 def test_a_cancelled_request_is_kept_as_far_as_it_was_computed() -> None:
     model, text = model_of("llama"), words(200)
     with watched(model) as engine:
-        engine.engine._loop.prompt_tokens = 150
+        engine.engine._loop.step_tokens = 150
         request = engine.submit(text, 30)
         engine.engine.step()
         assert request.prefilled == 150
@@ -284,7 +284,7 @@ def test_nothing_is_left_after_close() -> None:
 
 def test_off() -> None:
     with lade.Engine(model_of("llama"), CONFIG, prefix_bytes=0) as engine:
-        assert engine._loop.prefixes is None
+        assert engine._loop.admission.prefixes is None
         request = engine.submit(**greedy(words(70), 5), tenant="ann")
         engine.run()
     assert request.tokens == plain(model_of("llama"), words(70), 5)

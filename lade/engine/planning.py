@@ -1,0 +1,101 @@
+"""What the requests of a step do: decode with drafts, decode alone, or read a chunk of their prompts.
+
+Where prompts are read, their tokens and those of draft trees share one total: prompts come first, up to a share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lade.core.request import Request
+from lade.core.tree import Draft, chain
+from lade.engine.admission import Admission, reads
+from lade.engine.protocols import Target
+
+STEP_TOKENS = 256  # of a step that reads prompts
+SHARE = (
+    4  # where other requests decode, one part in so many of these tokens is for drafts at least, and one for prompts
+)
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next tokens of a request's prompt, up to token `end`."""
+
+    request: Request
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.request.prefilled
+
+    def draft(self) -> Draft:
+        """A forced chain. Logits are asked for after a prompt's last token only."""
+        request, end = self.request, self.end
+        return chain(request.tokens[request.prefilled : end], asked=end == request.prompt_length)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step.
+
+    Attributes:
+        decoding: requests that decode, with drafts.
+        depths: the largest depth of each one's draft.
+        max_nodes: the most nodes of each one's draft, so that the step keeps to its total.
+        reading: chunks of prompts.
+        outgrown: requests for whose root the model may have no position. Their forwards may raise, so each is alone.
+    """
+
+    decoding: list[Request]
+    depths: list[int]
+    max_nodes: int
+    reading: list[Chunk]
+    outgrown: list[Request]
+
+    def forwards(self, packed: bool) -> list[tuple[list[Request], list[Chunk]]]:
+        """What each forward carries: one for all where it needs no padding, else one more for each prompt."""
+        if packed or not self.reading:
+            return [(self.decoding, self.reading)] if self.decoding or self.reading else []
+        return [*([(self.decoding, [])] if self.decoding else []), *(([], [chunk]) for chunk in self.reading)]
+
+
+def planned(active: Sequence[Request], target: Target, admission: Admission, tokens: int) -> StepPlan:
+    """The plan of a step of all active requests, with so many tokens if it reads prompts."""
+    decoding, depths, outgrown, unread = list[Request](), list[int](), list[Request](), list[Request]()
+    for request in active:
+        if reads(request):
+            unread.append(request)
+            continue
+        depth = target.depth_limit(request.slot, request.limit - request.emitted)
+        if depth < 0 and admission.opened(request):  # a call's own loop lets its caller see the error
+            outgrown.append(request)
+        else:
+            decoding.append(request)
+            depths.append(max(0, depth))
+    if not unread:
+        return StepPlan(decoding, depths, UNLIMITED, [], outgrown)
+    reading = _chunks(unread, target, most_prompt_tokens(tokens, len(decoding)))
+    left = tokens - sum(map(len, reading))
+    return StepPlan(decoding, depths, max(1, left // max(1, len(decoding))), reading, outgrown)
+
+
+def most_prompt_tokens(tokens: int, rows: int) -> int:
+    """The most tokens of prompts in a step of so many, in which so many other requests decode."""
+    if not rows:
+        return tokens
+    share = max(1, tokens // SHARE)
+    return max(share, tokens - max(rows, share))
+
+
+def _chunks(unread: Sequence[Request], target: Target, most: int) -> list[Chunk]:
+    """The first prompts go on, in order, by so many tokens in all."""
+    chunks: list[Chunk] = []
+    for request in unread:
+        if most <= 0:
+            break
+        end = request.prefilled + min(most, target.max_nodes([request.slot]))
+        chunks.append(Chunk(request, min(end, request.prompt_length)))
+        most -= len(chunks[-1])
+    return chunks
