@@ -17,10 +17,12 @@ from lade.core.stats import Clock
 from lade.drafters.factory import drafter_for
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
+from lade.engine.planning import STEP_TOKENS
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
-from lade.entry.submission import Submission, greedy, prepared
+from lade.entry.submission import Submission, check_memory, greedy, prepared
 from lade.facts.positions import position_limit
+from lade.target.budget import KVBudget
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
@@ -54,6 +56,10 @@ class Engine:
             tenant whose prompts begin with the same tokens, 64 at a time: those are not computed again. All tenants
             share the bytes, and the least recently used go first. Nothing of a request without a tenant is kept; 0
             keeps nothing.
+        kv_bytes: the most bytes of keys and values of the requests that decode; `None` for no bound. A request waits
+            until the bytes that its prompt and answer may come to need are free, first come, first served; one that
+            needs more than all of them is refused. Not counted are `prefix_bytes`, a draft model's keys and values,
+            and a copy of one layer's while it grows.
 
     Raises:
         ValueError: an argument is wrong, or the model cannot decode draft trees.
@@ -74,11 +80,14 @@ class Engine:
         method: Method | None = None,
         slots: int = SLOTS,
         prefix_bytes: int = PREFIX_BYTES,
+        kv_bytes: int | None = None,
     ) -> None:
         check_model("model", model)
         allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
         check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
         check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)
+        if kv_bytes is not None:
+            check_integer("kv_bytes", kv_bytes, "None or an integer of at least 1", lambda value: value >= 1)
         self.model, self.slots = model, slots
         options = Arguments(config, method, None, None).options(model)
         self._config, self._method, settings = options.config, options.method, options.config.settled()
@@ -98,7 +107,8 @@ class Engine:
         )
         self._target = target
         self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
-        self._loop = DecodeLoop(target, self._drafter, slots, prefixes=self._prefixes)
+        self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
+        self._loop = DecodeLoop(target, self._drafter, slots, prefixes=self._prefixes, budget=self._budget)
 
     def _reason(self, call: Call) -> str | None:
         """Why a call cannot be decoded here, or `None`."""
@@ -148,6 +158,8 @@ class Engine:
         cache = generate_kwargs.get("past_key_values")
         if cache is not None:
             check_cache(cache, call, self._target.cache)
+        if self._budget is not None:
+            check_memory(call, self._budget)
         request = submission.request(call)
         request.prefixes = None if cache is None else OwnCache(self._target, cache)
         self._loop.submit(request)
@@ -185,3 +197,8 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@torch.no_grad()
+def _budget(target: HFTarget, kv_bytes: int) -> KVBudget:
+    return KVBudget.of(target, kv_bytes, STEP_TOKENS)

@@ -25,6 +25,7 @@ from lade.entry.inputs import check_inputs, check_strategy
 from lade.entry.reference import check_reference, references_for, references_of
 from lade.entry.stopstrings import with_stop_strings
 from lade.memory.pools import check_tenant
+from lade.target.budget import KVBudget
 from lade.target.call import Call
 
 # Arguments of `model.generate` that mean something else, or nothing, for one request of an engine -> what is allowed.
@@ -117,6 +118,18 @@ def _check_padding(call: Call) -> None:
     if mask is not None and bool((mask[0, 1:] < mask[0, :-1]).any()):
         hint = "where none is given, transformers takes the padding tokens of a prompt for padding"
         raise ValueError(f"attention_mask must have no zeros behind ones, got some ({hint})")
+
+
+def check_memory(call: Call, budget: KVBudget) -> None:
+    """ValueError where a budget can never hold the keys and values of a call with one prompt."""
+    (request,) = requests_of(call)
+    prompt, new = request.prompt_length, request.limit
+    needed = budget.bytes(prompt + new)
+    if needed > budget.limit:
+        raise ValueError(
+            f"input_ids and max_new_tokens must need at most kv_bytes, {budget.limit} bytes of keys and values, "
+            f"got {prompt} + {new} tokens, which may need {needed}"
+        )
 
 
 def prepared(model: Any, input_ids: torch.Tensor, *, tokenizer: Any = None, **generate_kwargs: Any) -> Call:

@@ -95,9 +95,18 @@ class LayerGroup:
         for layer in self.layers:
             layer.keys = layer.values = None
 
+    def most_stored(self, nodes: int) -> int | None:
+        """The largest capacity of a slot whose trees and chunks of prompts have at most so many nodes.
+
+        `None` where nothing bounds it but the text, up to its end and `SLACK` more.
+        """
+        if self.window is None:
+            return None
+        return self.window + self.margin + sizes.SLACK + max(nodes, sizes.SLACK)
+
     def _grown(self, slot: int, needed: int) -> int:
-        """The next capacity of a slot: twice the last one, but no more than it may come to need."""
-        bound = self._most[slot]
+        """The next capacity of a slot: twice the last one, but no more than it, or its neighbours, may come to need."""
+        bound = self._most[slot] if self.packed else max(self._most.values())
         doubled = min(2 * self.slabs.capacities[slot], bound) if needed <= bound else needed + sizes.SLACK
         return self._within_window(max(needed, int(doubled)), needed)
 

@@ -340,6 +340,8 @@ def test_nothing_is_left() -> None:
         ({"slots": 0}, "slots must be an integer of at least 1 and at most 4096, got 0"),
         ({"slots": True}, "slots must be an integer of at least 1 and at most 4096, got True"),
         ({"prefix_bytes": -1}, "prefix_bytes must be an integer of at least 0, got -1"),
+        ({"kv_bytes": 0}, "kv_bytes must be None or an integer of at least 1, got 0"),
+        ({"kv_bytes": 1.5}, "kv_bytes must be None or an integer of at least 1, got 1.5"),
         ({"config": 3}, "config must be"),
         ({"method": 3}, "method must be"),
     ],
