@@ -100,5 +100,5 @@ class KVBudget:
 def _measured(group: LayerGroup, nodes: int) -> LayerBytes:
     """Of a group with buffers."""
     buffers = [buffer for layer in group.layers for buffer in (layer.keys, layer.values) if buffer is not None]
-    token_bytes = sum(buffer.shape[0] * buffer.shape[2] * buffer.element_size() for buffer in buffers)
+    token_bytes = sum(buffer.nbytes for buffer in buffers) // group.slabs.total
     return LayerBytes(token_bytes, group.most_stored(nodes))
