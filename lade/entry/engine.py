@@ -22,6 +22,7 @@ from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
 from lade.facts.positions import position_limit
+from lade.memory.pools import check_tenant
 from lade.target.budget import KVBudget
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
@@ -43,7 +44,7 @@ class Engine:
     precision near-ties may fall otherwise). What a request's processors, criteria or streamer raise ends it alone and
     is its `error`.
 
-    `submit` and `cancel` may be called by any thread; `step`, `run` and `close` belong to one thread.
+    `submit`, `cancel` and `drop_prefixes` may be called by any thread; `step`, `run` and `close` belong to one thread.
 
     Args:
         model: a transformers causal language model. It must not be changed while requests decode; between them its
@@ -54,8 +55,8 @@ class Engine:
         slots: the most requests that decode at once, 1 to 4,096; further ones wait.
         prefix_bytes: the most bytes of keys and values that stay after their requests, for later requests of the same
             tenant whose prompts begin with the same tokens, 64 at a time: those are not computed again. All tenants
-            share the bytes, and the least recently used go first. Nothing of a request without a tenant is kept; 0
-            keeps nothing.
+            share the bytes: the one that holds the most loses its least recently used first. Nothing of a request
+            without a tenant is kept; 0 keeps nothing.
         kv_bytes: the most bytes of keys and values of the requests that decode; `None` for no bound. A request waits
             until the bytes that its prompt and answer may come to need are free, first come, first served; one that
             needs more than all of them is refused. Not counted are `prefix_bytes`, a draft model's keys and values,
@@ -183,11 +184,25 @@ class Engine:
         """End a request before the next step; its tokens so far stay. Nothing happens if it has finished."""
         self._loop.cancel(request)
 
+    def drop_prefixes(self, tenant: str | None = None) -> None:
+        """Drop the keys and values that are kept for a tenant's later requests; `None` for those of all tenants.
+
+        Texts that decode now are not kept either. Any thread may call this. What drafting learned is dropped by
+        `lade.drop_pools`.
+
+        Raises:
+            ValueError: the tenant is not a name.
+        """
+        if tenant is not None:
+            check_tenant(tenant)
+        if self._prefixes is not None:
+            self._prefixes.drop(tenant)
+
     def close(self) -> None:
         """End all requests and free their memory. A second call does nothing."""
         self._loop.close()
         if self._prefixes is not None:
-            self._prefixes.clear()
+            self._prefixes.drop()
         self._drafter.end()
 
     def __enter__(self) -> Engine:

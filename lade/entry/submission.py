@@ -116,7 +116,10 @@ class Submission:
 def _check_padding(call: Call) -> None:
     mask = call.model_kwargs.get("attention_mask")
     if mask is not None and bool((mask[0, 1:] < mask[0, :-1]).any()):
-        hint = "where none is given, transformers takes the padding tokens of a prompt for padding"
+        hint = (
+            "where none is given, transformers takes the padding tokens of a prompt for padding; "
+            "attention_mask=torch.ones_like(input_ids) makes them text"
+        )
         raise ValueError(f"attention_mask must have no zeros behind ones, got some ({hint})")
 
 

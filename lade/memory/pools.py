@@ -80,6 +80,8 @@ def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
 def drop_pools(model: Any = None, tenant: str | None = None) -> None:
     """Drop shared pools; running calls keep theirs until they end.
 
+    An engine's keys and values of a tenant are dropped by `Engine.drop_prefixes`.
+
     Args:
         model: whose pools; every model's where `None`.
         tenant: which of them; every tenant's where `None`.

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 import torch
 
+from lade.base.locks import fork_safe_lock
 from lade.facts.fingerprint import forward_state
 from lade.target.cache import TreeCache
 from lade.target.layers import TreeLayer
@@ -69,29 +71,61 @@ class Stack:
             getattr(layer, name)[0, :, begin : begin + rows.shape[1]] = rows
 
 
+@dataclass(slots=True, eq=False)
+class Holding:
+    """The chunks of one tenant.
+
+    Attributes:
+        chunks: by key, the least recently used first; a chunk stands before those that it follows.
+        bytes: of all of them.
+    """
+
+    chunks: OrderedDict[Hashable, Chunk] = field(default_factory=OrderedDict)
+    bytes: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        self.chunks[chunk.key] = chunk
+        self.bytes += chunk.bytes
+
+    def drop(self, chunk: Chunk) -> None:
+        del self.chunks[chunk.key]
+        self.bytes -= chunk.bytes
+
+    def use(self, path: Sequence[Chunk]) -> None:
+        """The last chunk first, so that no chunk is dropped before those behind it."""
+        for chunk in reversed(path):
+            self.chunks.move_to_end(chunk.key)
+
+
 class PrefixCache:
-    """Chunks of texts that a target has computed. The least recently used ones are dropped first.
+    """Chunks of texts that a target has computed.
+
+    Where bytes are short, the tenant that holds the most of them loses its least recently used chunk: a tenant that
+    holds no more than its equal share loses none to others.
 
     All chunks are dropped once the model computes something else than when they were made: other weights, adapters,
-    hooks or configuration.
+    hooks or configuration. `drop` may be called by any thread, everything else by the thread that steps.
 
     Args:
         target: with no slot open.
         capacity: the most bytes of keys, values and token ids.
-
-    Attributes:
-        bytes: of all chunks.
     """
 
     def __init__(self, target: HFTarget, capacity: int) -> None:
-        self.target, self.capacity, self.bytes = target, capacity, 0
-        self._chunks: OrderedDict[Hashable, Chunk] = OrderedDict()  # by key; a chunk is older than those before it
+        self.target, self.capacity = target, capacity
+        self._tenants: dict[str, Holding] = {}
+        self._lock = fork_safe_lock()
         self._stacks: list[Stack] = []
         self._state: Hashable = None
         self._changes = 0  # of the state
-        self._opened: dict[int, int] = {}  # slot -> changes before it was opened
+        self._opened: dict[int, tuple[str, int]] = {}  # slot -> its tenant, and the changes before it was opened
         for group in target.cache.groups.values():
             group.margin = 0 if group.window is None else MARGIN
+
+    @property
+    def bytes(self) -> int:
+        """Of all chunks."""
+        return sum(holding.bytes for holding in self._tenants.values())
 
     def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
         """Fill an open, empty slot with the longest beginning of a prompt that is kept, but not with its last token.
@@ -101,49 +135,65 @@ class PrefixCache:
         """
         if tenant is None:
             return 0
-        self._drop_if_changed()
-        self._opened[slot] = self._changes
+        with self._lock:
+            self._drop_if_changed()
+            self._opened[slot] = tenant, self._changes
+            return self._restore(slot, prompt, tenant)
+
+    def _restore(self, slot: int, prompt: Sequence[int], tenant: str) -> int:
         chunks = self._found(prompt[:-1], tenant)
         if not chunks:
             return 0
-        self._use(chunks)
+        self._tenants[tenant].use(chunks)
         try:
             self._fill(slot, chunks)
         except torch.OutOfMemoryError:
-            self.clear()
+            self._tenants.clear()
             return 0
         return len(chunks) * CHUNK
 
     def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
-        """Keep the whole chunks of a slot's text, as many as have room; none without a tenant, or without `restore`."""
+        """Keep the whole chunks of a slot's text, as many as have room.
+
+        None without a tenant or without `restore`, and none where the tenant's chunks were dropped since.
+        """
         if tenant is None:
             return
-        self._drop_if_changed()
-        if self._opened.pop(slot, None) != self._changes or self.target.cache.lengths[slot] != len(text):
-            return
-        try:
-            self._add(slot, text, tenant)
-        except torch.OutOfMemoryError:  # decoding needs the memory more
-            self.clear()
+        with self._lock:
+            self._drop_if_changed()
+            expected = tenant, self._changes
+            if self._opened.pop(slot, None) != expected or self.target.cache.lengths[slot] != len(text):
+                return
+            try:
+                self._add(slot, text, tenant)
+            except torch.OutOfMemoryError:  # decoding needs the memory more
+                self._tenants.clear()
 
-    def clear(self) -> None:
-        self._chunks.clear()
-        self.bytes = 0
+    def drop(self, tenant: str | None = None) -> None:
+        """Drop a tenant's chunks (`None`: all of them). Texts that its open slots hold are not kept."""
+        with self._lock:
+            for each in [tenant] if tenant is not None else list(self._tenants):
+                self._tenants.pop(each, None)
+            self._opened = {
+                slot: entry for slot, entry in self._opened.items() if tenant is not None and entry[0] != tenant
+            }
 
     def _drop_if_changed(self) -> None:
         model = self.target.model
         state = forward_state(model), patches_of(model).key, implementation_of(model)
         if state != self._state:
-            self.clear()
+            self._tenants.clear()
             self._state = state
             self._changes += 1
 
     def _found(self, text: Sequence[int], tenant: str) -> list[Chunk]:
         """The chunks of the longest beginning of a text of which all is kept that later tokens see."""
-        path: list[Chunk] = []
+        if tenant not in self._tenants:
+            return []
+        path, chunks = list[Chunk](), self._tenants[tenant].chunks
         runs, whole = [0] * len(self._stacks), 0
         for end in range(CHUNK, len(text) + 1, CHUNK):
-            chunk = self._chunks.get((path[-1] if path else tenant, tuple(text[end - CHUNK : end])))
+            chunk = chunks.get((path[-1] if path else tenant, tuple(text[end - CHUNK : end])))
             if chunk is None:
                 break
             path.append(chunk)
@@ -165,43 +215,36 @@ class PrefixCache:
     def _add(self, slot: int, text: Sequence[int], tenant: str) -> None:
         self.target.cache.settle()
         self._stacks = self._stacks or _stacks(self.target.cache)
-        path: list[Chunk] = []
+        path, holding = list[Chunk](), self._tenants.setdefault(tenant, Holding())
         for first in range(0, len(text) - CHUNK + 1, CHUNK):
-            path.append(self._chunk((path[-1] if path else tenant, tuple(text[first : first + CHUNK])), slot, first))
+            key = path[-1] if path else tenant, tuple(text[first : first + CHUNK])
+            path.append(self._chunk(holding, key, slot, first))
             if not self._fits(path[0]):
-                self._drop(path.pop())
+                holding.drop(path.pop())
                 break
-        self._use(path)
+        holding.use(path)
+        self._tenants = {name: each for name, each in self._tenants.items() if each.chunks}
 
-    def _chunk(self, key: tuple[Chunk | str, tuple[int, ...]], slot: int, first: int) -> Chunk:
+    def _chunk(self, holding: Holding, key: tuple[Chunk | str, tuple[int, ...]], slot: int, first: int) -> Chunk:
         """A chunk, with all parts that it had or that the slot still stores."""
-        chunk = self._chunks.get(key) or Chunk(key, [None] * len(self._stacks))
-        if key in self._chunks:
-            self._drop(chunk)
+        chunk = holding.chunks.get(key) or Chunk(key, [None] * len(self._stacks))
+        if key in holding.chunks:
+            holding.drop(chunk)
         for index, stack in enumerate(self._stacks):
             if chunk.parts[index] is None:
                 chunk.parts[index] = stack.read(slot, first)
-        self._chunks[key] = chunk
-        self.bytes += chunk.bytes
+        holding.add(chunk)
         return chunk
 
     def _fits(self, first: Chunk) -> bool:
-        """Drop old chunks until there is room; false where it ends at the first chunk of the text that is added."""
+        """Drop chunks until there is room; false where the next one is the first chunk of the text that is added."""
         while self.bytes > self.capacity:
-            oldest = next(iter(self._chunks.values()))
+            largest = max(self._tenants.values(), key=attrgetter("bytes"))
+            oldest = next(iter(largest.chunks.values()))
             if oldest is first:
                 return False
-            self._drop(oldest)
+            largest.drop(oldest)
         return True
-
-    def _drop(self, chunk: Chunk) -> None:
-        del self._chunks[chunk.key]
-        self.bytes -= chunk.bytes
-
-    def _use(self, path: Sequence[Chunk]) -> None:
-        """The last chunk first, so that no chunk is dropped before those behind it."""
-        for chunk in reversed(path):
-            self._chunks.move_to_end(chunk.key)
 
 
 def _first(group: LayerGroup, end: int) -> int:

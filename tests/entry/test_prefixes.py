@@ -58,7 +58,7 @@ class Watched:
 
     @property
     def chunks(self) -> list[Any]:
-        return list(self.kept._chunks.values())
+        return [chunk for holding in self.kept._tenants.values() for chunk in holding.chunks.values()]
 
     def run(self, prompt: Sequence[int], new: int, tenant: str | None = "ann", **kwargs: Any) -> tuple[list[int], int]:
         """The text of a request that is alone in the engine, and how many tokens of its prompt were computed."""
@@ -165,26 +165,60 @@ def test_a_text_that_goes_another_way(name: str) -> None:
 # What is kept
 
 
+def size_of_a_chunk(model: PreTrainedModel) -> int:
+    with watched(model) as engine:
+        engine.run(words(CHUNK + 2), 1)
+        return engine.kept.bytes
+
+
 def test_the_least_recently_used_go_first() -> None:
     model, texts = model_of("llama"), [words(2 * CHUNK + 2, seed) for seed in range(3)]
-    with watched(model) as engine:
-        engine.run(texts[0], 1)
-        size = engine.kept.bytes // 2
+    size = size_of_a_chunk(model)
     with watched(model, prefix_bytes=5 * size) as engine:
-
-        def kept() -> list[int]:
-            return [
-                engine.run([*text, 9], 1, tenant)[1] for text, tenant in zip(texts, ("ann", "bob", "ann"), strict=True)
-            ]
-
-        for text, tenant in zip(texts[:2], ("ann", "bob"), strict=True):
-            engine.run(text, 1, tenant)
+        for text in texts[:2]:
+            engine.run(text, 1)
         engine.run(texts[0], 1)  # now the second one is the oldest
         engine.run(texts[2], 1)
         assert engine.kept.bytes == 5 * size
+        assert [engine.run(texts[index], 1)[1] for index in (0, 2, 1)] == [2, 2, 2 + CHUNK]
+
+
+def test_a_tenant_loses_nothing_to_others_within_its_share() -> None:
+    """Ann holds two chunks of six, and used them first; bob, who holds more, makes room for his own texts."""
+    model, texts = model_of("llama"), [words(2 * CHUNK + 2, seed) for seed in range(5)]
+    with watched(model, prefix_bytes=6 * size_of_a_chunk(model)) as engine:
+        engine.run(texts[0], 1)
+        for text in texts[1:]:
+            engine.run(text, 1, "bob")
         assert engine.run(texts[0], 1)[1] == 2
-        assert engine.run(texts[2], 1)[1] == 2
-        assert engine.run(texts[1], 1, "bob")[1] == 2 + CHUNK
+        assert engine.run(texts[1], 1, "bob")[1] == 2 + 2 * CHUNK
+    with watched(model, prefix_bytes=6 * size_of_a_chunk(model)) as engine:
+        for text in texts[:3]:
+            engine.run(text, 1, "bob")
+        engine.run(texts[3], 1)
+        engine.run(texts[4], 1)  # their shares are equal now
+        assert [len(holding.chunks) for holding in engine.kept._tenants.values()] == [3, 3]
+
+
+def test_dropped_prefixes() -> None:
+    """Nor is the text kept that decodes meanwhile."""
+    model, text = model_of("llama"), words(70)
+    with watched(model) as engine:
+        engine.run(text, 2)
+        engine.run(text, 2, "bob")
+        request = engine.submit(text, 20)
+        engine.engine.step()
+        engine.engine.drop_prefixes("ann")
+        engine.engine.run()
+        assert request.finished
+        assert engine.run(text, 2, "bob")[1] == 6
+        assert engine.run(text, 2)[1] == 70
+        engine.engine.drop_prefixes()
+        assert (engine.chunks, engine.kept.bytes) == ([], 0)
+        with pytest.raises(ValueError, match="tenant must be"):
+            engine.engine.drop_prefixes("")
+    with lade.Engine(model, CONFIG, prefix_bytes=0) as off:
+        off.drop_prefixes()
 
 
 def test_a_request_that_decodes_uses_its_beginning() -> None:
@@ -437,11 +471,13 @@ class Conversations:
 
 
 def assert_consistent(kept: PrefixCache) -> None:
-    chunks = list(kept._chunks.values())
-    assert kept.bytes == sum(chunk.bytes for chunk in chunks) <= kept.capacity
-    for age, chunk in enumerate(chunks):
-        before = chunk.key[0]
-        assert isinstance(before, str) or before in chunks[age + 1 :]  # it goes after those behind it
+    assert kept.bytes <= kept.capacity
+    for tenant, holding in kept._tenants.items():
+        chunks = list(holding.chunks.values())
+        assert holding.bytes == sum(chunk.bytes for chunk in chunks) > 0
+        for age, chunk in enumerate(chunks):
+            before = chunk.key[0]
+            assert before == tenant or before in chunks[age + 1 :]  # it goes after those behind it
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])
