@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation.streamers import BaseStreamer
 
 import lade
 import lade.models
@@ -18,6 +19,19 @@ PROMPT = "Once upon a time, there was a little girl named Lily. She"
 PROMPTS = (PROMPT, "Tom had a dog", "One day, a bird saw a big")
 NEW_TOKENS = 48
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+
+class Recorder(BaseStreamer):
+    """A streamer that remembers every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def put(self, value: Tensor) -> None:
+        self.calls.append((tuple(value.shape), value.tolist(), str(value.device)))
+
+    def end(self) -> None:
+        self.calls.append("end")
 
 
 @cache

@@ -1,6 +1,5 @@
 """What is put on a model after it was probed, or beside its classes: the text is plain decoding's all the same."""
 
-import copy
 import functools
 import types
 from typing import Any
@@ -9,10 +8,9 @@ import accelerate
 import peft
 import pytest
 import torch
-from families import BY_NAME
 from probes import assert_goes_with_its_verdict, counted_probes
 from sidebyside import assert_falls_back
-from tiny import tiny_model, words
+from tiny import own_llama, words
 from torch.nn.modules.module import register_module_forward_hook
 from transformers import LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
@@ -26,17 +24,8 @@ from lade.target.patches import patches_of
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 32}
 
 
-def llama(kind: type[LlamaForCausalLM] = LlamaForCausalLM) -> LlamaForCausalLM:
-    """A model of this class, probed before anything is put on it."""
-    sound = tiny_model(BY_NAME["llama"], "sdpa")
-    model = kind(copy.deepcopy(sound.config)).eval()
-    model.load_state_dict(sound.state_dict())
-    model.generation_config = copy.deepcopy(sound.generation_config)
-    return model
-
-
 def probed() -> LlamaForCausalLM:
-    model = llama()
+    model = own_llama()
     lade.generate(model, **words(9), **GREEDY)
     assert lade.last_stats().fallback is None
     return model
@@ -81,7 +70,7 @@ def test_a_hook_registered_after_the_probe(hook: Any) -> None:
 
 
 def test_a_hook_that_is_switched_on_later() -> None:
-    model, hook = llama(), Switched()
+    model, hook = own_llama(), Switched()
     model.model.norm.register_forward_hook(hook)
     assert_falls_back(model, inputs, "a forward hook on model.norm")
     hook.on = True
@@ -145,7 +134,7 @@ def test_another_method_replaced_on_the_instance() -> None:
         def scaled(self, hidden: torch.Tensor) -> torch.Tensor:
             return hidden / 2
 
-    model = llama()
+    model = own_llama()
     layer = model.model.layers[0].mlp
     layer.down_proj = Halves(64, 32)
     assert_native(model)
@@ -168,7 +157,7 @@ def test_accelerates_hooks_are_probed_once() -> None:
 
 def test_a_patched_model_is_not_kept_alive() -> None:
     def patched() -> LlamaForCausalLM:
-        model = llama()
+        model = own_llama()
         accelerate.hooks.add_hook_to_module(model, accelerate.hooks.ModelHook())
         assert_native(model)
         return model
@@ -206,8 +195,8 @@ class OneTokenLlama(LlamaForCausalLM):
 
 
 def test_what_differs_for_one_token_is_found() -> None:
-    assert_falls_back(llama(OneTokenLlama), inputs, "self-probe")
-    assert_falls_back(llama(OneTokenLlama).to(torch.bfloat16), inputs, "self-probe")
+    assert_falls_back(own_llama(OneTokenLlama), inputs, "self-probe")
+    assert_falls_back(own_llama(OneTokenLlama).to(torch.bfloat16), inputs, "self-probe")
 
 
 def test_modules_exchanged_after_the_probe() -> None:
@@ -273,7 +262,7 @@ class Prefilling(LlamaForCausalLM):
 )
 def test_classes_that_take_part_in_the_loop(kind: type[LlamaForCausalLM], name: str) -> None:
     def fresh() -> LlamaForCausalLM:
-        return llama(kind)
+        return own_llama(kind)
 
     expected = fresh().generate(**inputs())
     with pytest.warns(FallbackWarning, match=f"own {name} of {__name__}") as caught:
@@ -313,7 +302,7 @@ def lora(*names: str) -> peft.PeftModel:
     settings = peft.LoraConfig(task_type="CAUSAL_LM", r=4, init_lora_weights=False, target_modules=["q_proj", "v_proj"])
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = peft.get_peft_model(llama(), settings, adapter_name=names[0])
+        model = peft.get_peft_model(own_llama(), settings, adapter_name=names[0])
         for name in names[1:]:
             model.add_adapter(name, settings)
     return model.eval()

@@ -1,28 +1,12 @@
 """Streamers get the calls that plain decoding makes: the prompt, one token per row at a time, the end."""
 
 import threading
-from typing import Any
 
 import pytest
-from sidebyside import CONFIG, NEW_TOKENS, PROMPT, PROMPTS, assert_looked_ahead, both, encode, story, token
-from torch import Tensor
+from sidebyside import CONFIG, NEW_TOKENS, PROMPT, PROMPTS, Recorder, assert_looked_ahead, both, encode, story, token
 from transformers import TextIteratorStreamer, TextStreamer
-from transformers.generation.streamers import BaseStreamer
 
 import lade
-
-
-class Recorder(BaseStreamer):
-    """Remembers every call."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def put(self, value: Tensor) -> None:
-        self.calls.append((tuple(value.shape), value.tolist(), str(value.device)))
-
-    def end(self) -> None:
-        self.calls.append("end")
 
 
 @pytest.mark.parametrize("texts", [(PROMPT,), PROMPTS], ids=("alone", "padded"))

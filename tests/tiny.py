@@ -4,12 +4,13 @@ Weights are drawn here, from a seed, wide enough that logits spread and greedy t
 that drafts has something to accept.
 """
 
+import copy
 from functools import cache
 
 import torch
-from families import PAD, VOCAB, Family
+from families import BY_NAME, PAD, VOCAB, Family
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, LlamaForCausalLM, PreTrainedModel
 
 FIRST_WORD = 3  # below it stand padding, beginning and end
 LOGIT_SPREAD = 2.0
@@ -28,6 +29,15 @@ def tiny_model(family: Family, attention: str = "eager", dtype: torch.dtype = to
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = PAD
     return model.to(dtype)
+
+
+def own_llama(kind: type[LlamaForCausalLM] = LlamaForCausalLM) -> LlamaForCausalLM:
+    """A copy of the tiny llama of this class, which a test may change."""
+    sound = tiny_model(BY_NAME["llama"], "sdpa")
+    model = kind(copy.deepcopy(sound.config)).eval()
+    model.load_state_dict(sound.state_dict())
+    model.generation_config = copy.deepcopy(sound.generation_config)
+    return model
 
 
 def words(*lengths: int, seed: int = 0) -> dict[str, Tensor]:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 from families import BRANCHABLE, POSITIONS, VOCAB
+from sidebyside import Recorder
 from tiny import tiny_model, words
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.generation.streamers import BaseStreamer
 
 import lade
 from lade.config.default import default_config
@@ -23,17 +23,6 @@ Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     return tiny_model(BY_NAME["llama"], "sdpa")
-
-
-class Recorder(BaseStreamer):
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def put(self, value: Tensor) -> None:
-        self.calls.append(value.tolist())
-
-    def end(self) -> None:
-        self.calls.append("end")
 
 
 # The same text

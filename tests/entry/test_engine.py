@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME, PAD, VOCAB
-from sidebyside import story
+from sidebyside import Recorder, story
 from tiny import FIRST_WORD, tiny_model
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
@@ -199,17 +199,6 @@ def test_an_error_ends_its_request_alone(kwargs: dict[str, Any], emitted: int) -
     assert isinstance(bad.error, LookupError)
     assert bad.finished
     assert bad.emitted == emitted
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def put(self, value: Tensor) -> None:
-        self.calls.append(value.tolist())
-
-    def end(self) -> None:
-        self.calls.append("end")
 
 
 def test_a_streamer_gets_what_plain_decoding_puts() -> None:

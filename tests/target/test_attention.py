@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME
-from tiny import tiny_model, words
-from transformers import LlamaForCausalLM, PreTrainedModel
+from tiny import own_llama, tiny_model, words
+from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 from transformers.models.llama.modeling_llama import LlamaAttention
@@ -37,14 +37,6 @@ def dispatching() -> Iterator[None]:
         yield
     finally:
         attention.remove()
-
-
-def llama(kind: type[LlamaForCausalLM] = LlamaForCausalLM) -> LlamaForCausalLM:
-    sound = tiny_model(BY_NAME["llama"], "sdpa")
-    model = kind(copy.deepcopy(sound.config)).eval()
-    model.load_state_dict(sound.state_dict())
-    model.generation_config = copy.deepcopy(sound.generation_config)
-    return model
 
 
 def registered() -> Any:
@@ -99,7 +91,7 @@ def assert_plain(model: PreTrainedModel, packed: bool = True) -> None:
 def test_it_stands_there_while_augmented(augmented: None) -> None:
     assert registered() is not sdpa_attention_forward
     assert attention.registered_function("sdpa") is sdpa_attention_forward
-    with lade.lookahead(llama()):
+    with lade.lookahead(own_llama()):
         lade.restore_all()
         assert registered() is not sdpa_attention_forward
     assert registered() is sdpa_attention_forward
@@ -125,7 +117,7 @@ def test_a_user_s_own_function_is_called_and_stays() -> None:
         output, weights = sdpa_attention_forward(*args, **kwargs)
         return output * 0.5, weights
 
-    model = llama()
+    model = own_llama()
     with registering(own):
         assert_plain(model, packed=False)
         lade.augment_all()
@@ -138,7 +130,7 @@ def test_a_user_s_own_function_is_called_and_stays() -> None:
 
 def test_a_function_that_is_put_on_top() -> None:
     """Packed forwards go on; other ones meet the user's function; and it is not taken away."""
-    model, seen = llama(), []
+    model, seen = own_llama(), []
     assert_plain(model)
     lade.augment_all()
     ours = registered()
@@ -158,7 +150,7 @@ def test_a_function_that_is_put_on_top() -> None:
 
 
 def test_a_local_function_of_the_registry() -> None:
-    model = llama()
+    model = own_llama()
     ALL_ATTENTION_FUNCTIONS["sdpa"] = lambda *args, **kwargs: sdpa_attention_forward(*args, **kwargs)
     try:
         assert_plain(model, packed=False)
@@ -172,7 +164,7 @@ def test_a_local_function_of_the_registry() -> None:
 
 def test_another_thread_decodes_plainly_meanwhile() -> None:
     """In the middle of a packed forward, the same model generates plainly in a second thread: its own text."""
-    model = llama()
+    model = own_llama()
     expected, found = model.generate(**words(7), **GREEDY).tolist(), []
 
     def plainly() -> None:
@@ -191,7 +183,7 @@ def test_another_thread_decodes_plainly_meanwhile() -> None:
 
 
 def test_the_configuration_is_not_written() -> None:
-    model = llama()
+    model = own_llama()
     before, seen = model.config.to_dict(), []
     with attending(lambda: seen.append(model.config._attn_implementation)):
         assert_plain(model)
@@ -202,7 +194,7 @@ def test_the_configuration_is_not_written() -> None:
 @pytest.mark.parametrize("augmented_too", [True, False])
 def test_compiled_models_do_not_see_it(augmented_too: bool) -> None:
     """One graph without a break, whether the dispatcher is registered or not."""
-    model = llama()
+    model = own_llama()
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     with dispatching() if augmented_too else contextlib.nullcontext(), torch.no_grad():
         ids = words(9)["input_ids"]
@@ -245,7 +237,7 @@ def _hides(mask: torch.Tensor) -> bool:
 )
 def test_layers_that_change_their_masks(kind: type[LlamaAttention], packed: bool) -> None:
     """Only the number of keys of the stand-in counts; where it is lost, rows are padded."""
-    model = llama()
+    model = own_llama()
     for layer in model.model.layers:
         layer.self_attn.__class__ = kind
     assert_plain(model, packed)
@@ -265,7 +257,7 @@ def test_the_verdict_says_why(name: str) -> None:
 
 
 def test_a_model_that_nobody_probed_is_padded() -> None:
-    model = llama()
+    model = own_llama()
     target = HFTarget(model, empty_cache(model), layer_kinds(model.config), None, Clock())
     assert not target.packed
     assert probed_reason(model, layer_kinds(model.config), None) is None
@@ -345,7 +337,7 @@ def _chain(tokens: list[int]) -> Draft:
 
 def test_many_rows_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each packed row is a call of attention per layer."""
-    model, taken = llama(), list[bool]()
+    model, taken = own_llama(), list[bool]()
     made = HFTarget.__init__
 
     def noted(self: HFTarget, *args: Any, **kwargs: Any) -> None:
