@@ -1,0 +1,35 @@
+"""The scripts in benchmarks/ that time forwards and measure memory, in small."""
+
+import json
+
+import memory
+import packed
+import pytest
+from click.testing import CliRunner
+
+
+def test_packed_forwards_and_padded_ones_compute_the_same() -> None:
+    arguments = ["stories260K", "--contexts", "16", "--rounds", "2", "--threads", "1", "--json"]
+    result = CliRunner().invoke(packed.main, arguments, catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert [timing["case"] for timing in found["timings"]] == list(packed.CASES)
+    assert all(timing["ratio"] > 0 and timing["difference"] < 1e-3 for timing in found["timings"])
+    assert set(found["machine"]) >= {"cpu", "versions", "date"}
+
+
+def test_peak_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, whose peak is not reset everywhere."""
+    monkeypatch.setattr(memory, "POSITIONS", 24)
+    monkeypatch.setattr(memory, "peak_of", memory.run)
+    arguments = ["--shape", "code-512", "--batches", "2", "--new-tokens", "8", "--repeats", "1", "--threads", "1"]
+    result = CliRunner().invoke(memory.main, arguments, catch_exceptions=False)
+    machine, line = result.stdout.splitlines()
+    assert "versions" in json.loads(machine)
+    assert line.startswith("code-512 batch 2: plain ")
+
+
+@pytest.mark.parametrize("contexts", ["0", "a", "16,"])
+def test_wrong_contexts(contexts: str) -> None:
+    result = CliRunner().invoke(packed.main, ["--contexts", contexts])
+    assert result.exit_code == 2
+    assert "must be positive integers, separated by commas" in result.output
