@@ -83,7 +83,7 @@ class Growth:
         self._owners, self._numbers = [*trees], [0] * len(trees)
 
     def run(self, nodes: int) -> None:
-        """Add the nodes of the largest values until there are so many in all trees, roots included.
+        """Add the nodes of the largest values until all trees have `nodes` together, roots included.
 
         Where several trees grow, each gets the likeliest child of its root too, which says whether drafts hold in this
         text. These are counted only where their values are among the largest.

@@ -14,9 +14,7 @@ from lade.engine.admission import Admission, reads
 from lade.engine.protocols import Target
 
 STEP_TOKENS = 256  # of a step that reads prompts
-SHARE = (
-    4  # where other requests decode, one part in so many of these tokens is for drafts at least, and one for prompts
-)
+SHARE = 4  # at least one part in 4 of these is for prompts, and one for drafts, where other requests decode
 UNLIMITED = 1 << 30
 
 
@@ -62,7 +60,11 @@ class StepPlan:
 
 
 def planned(active: Sequence[Request], target: Target, admission: Admission, tokens: int) -> StepPlan:
-    """The plan of a step of all active requests, with so many tokens if it reads prompts."""
+    """The plan of a step of all active requests.
+
+    Args:
+        tokens: the step's total, if it reads prompts.
+    """
     decoding, depths, outgrown, unread = list[Request](), list[int](), list[Request](), list[Request]()
     for request in active:
         if reads(request):
@@ -82,7 +84,7 @@ def planned(active: Sequence[Request], target: Target, admission: Admission, tok
 
 
 def most_prompt_tokens(tokens: int, rows: int) -> int:
-    """The most tokens of prompts in a step of so many, in which so many other requests decode."""
+    """The most prompt tokens in a step of `tokens`, in which `rows` other requests decode."""
     if not rows:
         return tokens
     share = max(1, tokens // SHARE)
@@ -90,7 +92,7 @@ def most_prompt_tokens(tokens: int, rows: int) -> int:
 
 
 def _chunks(unread: Sequence[Request], target: Target, most: int) -> list[Chunk]:
-    """The first prompts go on, in order, by so many tokens in all."""
+    """Chunks of the first prompts, in order, with at most `most` tokens in all."""
     chunks: list[Chunk] = []
     for request in unread:
         if most <= 0:

@@ -79,7 +79,7 @@ class MemoryBudget(Protocol):
     """Bytes of keys and values, of which every open slot reserves what it may come to need."""
 
     def reserve(self, slot: int, tokens: int) -> bool:
-        """Reserve memory for a slot of at most so many tokens of prompt and answer; false if too little is free."""
+        """Reserve memory for a slot of at most `tokens` of prompt and answer; false if too little is free."""
         ...
 
     def release(self, slot: int) -> None:

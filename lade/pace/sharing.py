@@ -65,7 +65,7 @@ class Sharing(Protocol):
         ...
 
     def least(self, nodes: int, rows: int) -> int:
-        """The size up to which trees grow at least, where that of one row grows to so many nodes."""
+        """The size up to which trees grow at least, where one row's tree grows to `nodes`."""
         ...
 
     def groups(self, rows: Sequence[Item], size: int) -> list[tuple[Sequence[Item], int]]:

@@ -28,7 +28,7 @@ class LayerBytes:
     window: int | None = None
 
     def bytes(self, tokens: int) -> int:
-        """What a slab of a text of so many tokens may grow to."""
+        """The most that the slab of a text of this length takes."""
         most = tokens + sizes.SLACK
         return self.token_bytes * (most if self.window is None else min(most, self.window))
 
@@ -71,7 +71,7 @@ class KVBudget:
         return len(self._tokens) * self.bytes(self._longest) if self._tokens else 0
 
     def reserve(self, slot: int, tokens: int) -> bool:
-        """Reserve memory for a slot of at most so many tokens of prompt and answer; false if too little is free."""
+        """Reserve memory for a slot of at most `tokens` of prompt and answer; false if too little is free."""
         longest, self._longest = self._longest, max(self._longest if self._tokens else 0, tokens)
         self._tokens[slot] = tokens
         if self.reserved <= self.limit:

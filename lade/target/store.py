@@ -73,7 +73,7 @@ class LayerGroup:
     # Slots
 
     def open(self, slots: Sequence[int], tokens: int, most: int | None = None) -> None:
-        """Give new slots memory for so many tokens and some more; `most` bounds what they grow to."""
+        """Give new slots memory for `tokens` and some more; `most` bounds what they grow to."""
         bound = inf if most is None else most + sizes.SLACK
         for slot in slots:
             self.lengths[slot] = self.starts[slot] = 0
@@ -96,7 +96,7 @@ class LayerGroup:
             layer.keys = layer.values = None
 
     def most_stored(self, nodes: int) -> int | None:
-        """The largest capacity of a slot whose trees and chunks of prompts have at most so many nodes.
+        """The largest capacity of a slot whose trees and chunks of prompts have at most `nodes` nodes.
 
         `None` where nothing bounds it but the text, up to its end and `SLACK` more.
         """
