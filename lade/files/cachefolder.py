@@ -1,4 +1,4 @@
-"""The folder for files that can be made again: warm tables, costs of steps, presets."""
+"""The folder for warm tables, costs of steps, presets and pulled models."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ import torch
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key
+from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, AbsentFileError
 from lade.files.safefile import read, write
@@ -56,8 +57,11 @@ def cost_file(model: Any) -> Path:
 def load(model: Any) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
     description = describe(model)
+    path = _path(description)
     try:
-        return StepCost(_parsed(*read(_path(description), LARGEST_FILE), description))
+        found = StepCost(_parsed(*read(path, LARGEST_FILE), description))
+        mark_used(path)
+        return found
     except AbsentFileError:
         return StepCost()
     except (OSError, ValueError) as error:

@@ -17,6 +17,7 @@ from lade.base.version import VERSION
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.vocabulary import readable
+from lade.files.cachecontent import mark_used, trim
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE
 from lade.files.safefile import read, write
@@ -43,11 +44,27 @@ def find(model: Any) -> Path | None:
     """The path of the model's file; `None`, without reading the weights, if no file has this configuration."""
     try:
         folder = cache_folder()
-        if not any(folder.glob(f"{PREFIX}*")) or not any(folder.glob(f"{PREFIX}{configuration_key(model)}-*")):
+        if not any(folder.glob("warm[0-9]*-*")):
             return None
-        return table_file(model)
+        key = configuration_key(model)
+        if any(folder.glob(f"{PREFIX}{key}-*")):
+            return table_file(model)
+        _warn_of_older(sorted(folder.glob(f"warm[0-9]*-{key}-*")))
+        return None
     except (OSError, ValueError):  # a folder that cannot be read; weights without data, which have no fingerprint
         return None
+
+
+def _warn_of_older(tables: list[Path]) -> None:
+    """One warning for tables that another version of lade made, once per file."""
+    fresh = [path for path in tables if (path,) not in _ignored]
+    if fresh:
+        _ignored.update((path,) for path in fresh)
+        warnings.warn(
+            f"lade ignores {fresh[-1]}: its format must be {FORMAT}; `lade warm` computes a new table",
+            CacheWarning,
+            stacklevel=3,
+        )
 
 
 def load(path: Path, model: Any) -> tuple[WarmTable, str] | None:
@@ -56,7 +73,9 @@ def load(path: Path, model: Any) -> tuple[WarmTable, str] | None:
     if state is None or state in _ignored:
         return None
     try:
-        return _parsed(*read(path, MOST), model)
+        found = _parsed(*read(path, MOST), model)
+        mark_used(path)
+        return found
     except (OSError, ValueError) as error:
         _ignored.add(state)
         warnings.warn(f"lade ignores {path}: {error}", CacheWarning, stacklevel=3)
@@ -104,16 +123,18 @@ def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, 
         raise ValueError("it must hold token ids of the model and probabilities")
 
 
-def store(path: Path, table: WarmTable, tokenizer: str) -> None:
+def store(path: Path, table: WarmTable, tokenizer: str, model_name: str = "") -> None:
     metadata = {
         "format": FORMAT,
         "fingerprint": path.stem.rsplit("-", 1)[1],
         "seconds": repr(table.seconds),
         "tokenizer": tokenizer,
         "lade": VERSION,
+        "model": model_name,
     }
     try:
         contexts = {f"contexts.{part}": getattr(table.contexts, part) for part in PARTS}
         write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | contexts, metadata, MOST)
+        trim(path)
     except OSError as error:
         warnings.warn(f"lade keeps the warm table in memory only: {error}", CacheWarning, stacklevel=3)

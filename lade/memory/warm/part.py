@@ -17,6 +17,7 @@ import torch
 
 from lade.base.version import VERSION
 from lade.facts.fingerprint import configuration_key, fingerprint
+from lade.files.cachecontent import trim
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import AbsentFileError
 from lade.files.safefile import read, write
@@ -71,6 +72,7 @@ class PartFile:
             return
         try:
             write(self.path, _tensors(part, self._plan), self._description | {"seconds": repr(part.cost)}, MOST)
+            trim(self.path)
         except OSError as error:
             warnings.warn(f"lade keeps no part of the warm table: {error}", CacheWarning, stacklevel=2)
 

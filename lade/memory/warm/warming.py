@@ -112,7 +112,7 @@ def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -
     filed = _filed(model)  # another process may have been faster
     if filed is not None and filed.table.kept > table.kept and _compatible(filed.tokenizer, tokenizer):
         return _remembered(model, filed)
-    store(path, table, tokenizer)
+    store(path, table, tokenizer, str(getattr(model.config, "name_or_path", "")))
     return _remembered(model, _Known(state, tokenizer, table))
 
 
