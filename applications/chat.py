@@ -92,7 +92,7 @@ def converse(bot: Chatbot, *, chat: bool, debug: bool) -> None:
     "--model_path",
     name="model_path",
     callback=MODEL,
-    help=f"A model that ships, a folder or a hub name.  [default: {TARGET}]",
+    help=f"A model that ships or was pulled, a folder or a hub name.  [default: {TARGET}]",
 )
 @renamed(
     "--model-type",

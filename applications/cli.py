@@ -13,11 +13,13 @@ COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench": ("lade.applications.bench.command", "Compare decoding methods with plain decoding."),
     "bench-diff": ("lade.applications.bench_diff", "Compare two runs of a bench, prompt by prompt."),
     "bench-report": ("lade.applications.bench_report", "Make the report of a bench again from its files."),
+    "cache": ("lade.applications.cache", "List and clear the cache folder."),
     "chat": ("lade.applications.chat", "Chat with a model."),
     "likelihood": (
         "lade.applications.likelihood_command",
         "Compare texts and cost of a model, a draft model and both.",
     ),
+    "pull": ("lade.applications.pull", "Fetch a real model and convert it, once."),
     "skip-search": ("lade.applications.skip_search", "Find the sub-layers to skip for self-speculative drafts."),
     "tune": ("lade.applications.tune", "Find the fastest fixed settings for a model and prompts."),
     "warm": ("lade.applications.warm", "Compute a model's warm table and store it."),

@@ -1,4 +1,4 @@
-"""Loading a causal language model and its tokenizer: a shipped model, a local folder, or a hub name.
+"""Loading a causal language model and its tokenizer: a shipped or pulled model, a local folder, or a hub name.
 
 Arguments are checked before any file is read.
 """
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lade.base.arguments import check_path, check_switch
 from lade.base.importing import IMPORTING
 from lade.base.shown import invalid
+from lade.files.cachecontent import mark_used
 from lade.models.hub import on_hand
+from lade.models.pulled import PULLABLE, is_pulled, not_pulled, pulled_folder
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
 
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-SOURCES = "a folder, a hub name (owner/model) or a model that ships"
+SOURCES = (
+    f"a folder, a hub name (owner/model), a model that ships ({', '.join(NAMES)}) "
+    f"or one that `lade pull` fetches ({', '.join(PULLABLE)})"
+)
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -39,9 +44,9 @@ def load(
     """Load a model and its tokenizer.
 
     Args:
-        path_or_name: a folder, a hub name, or a shipped model: lade-code-8M (the default), its draft model
-            lade-code-8M-draft, or stories260K. A folder with such a name comes first. The shipped models end a text
-            with their BOS token; as the first token of a prompt it does not end it.
+        path_or_name: a folder, a hub name, a shipped model (lade-code-8M, the default; its draft model
+            lade-code-8M-draft; stories260K) or a pulled one (smollm2-135m). A folder with such a name comes first. The
+            shipped models end a text with their BOS token; as the first token of a prompt it does not end it.
         dtype: float32, bfloat16, float16 or float64; `None` for the checkpoint's own.
         device: the CPU by default.
         attn_implementation: the name of transformers' attention implementation.
@@ -54,7 +59,7 @@ def load(
 
     Raises:
         ValueError: an argument is wrong, or `quant` does not go with the device, dtype or model.
-        FileNotFoundError: the path has no model.
+        FileNotFoundError: the path has no model, or the model is not pulled.
         OSError: the hub does not have the name.
         ImportError: the package for `quant` is missing.
     """
@@ -62,14 +67,10 @@ def load(
     source = model_source(path_or_name)
     weights = None if dtype is None else as_dtype(dtype)
     place = as_device("cpu" if device is None else device)
-    if attn_implementation is not None and not isinstance(attn_implementation, str):
-        raise invalid("attn_implementation", "the name of an implementation, or None", attn_implementation)
-    if cache_dir is not None:
-        check_path("cache_dir", cache_dir)
+    _check(attn_implementation, cache_dir)
     if quant is not None:
         check_quant(quant, place)
-    if not Path(source).is_dir():
-        source = on_hand(source, cache_dir)
+    source = _here(source, cache_dir)
     with IMPORTING:
         from transformers import AutoTokenizer
 
@@ -83,6 +84,21 @@ def load(
             from lade.memory.warm.warming import warm_up
         warm_up(model, tokenizer=tokenizer)
     return model, tokenizer
+
+
+def _check(attn_implementation: Any, cache_dir: Any) -> None:
+    if attn_implementation is not None and not isinstance(attn_implementation, str):
+        raise invalid("attn_implementation", "the name of an implementation, or None", attn_implementation)
+    if cache_dir is not None:
+        check_path("cache_dir", cache_dir)
+
+
+def _here(source: str, cache_dir: str | Path | None) -> str:
+    """What transformers loads: a folder, or the name of a hub that answers."""
+    if not Path(source).is_dir():
+        return on_hand(source, cache_dir)
+    mark_used(Path(source))
+    return source
 
 
 def _plain(source: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]) -> PreTrainedModel:
@@ -113,7 +129,7 @@ def _quantised(
 
 
 def model_source(path_or_name: str | Path | None) -> str:
-    """The model's folder, also of a shipped model, or a hub name."""
+    """The model's folder, also of a shipped or pulled model, or a hub name."""
     if path_or_name is None:
         path_or_name = FOLDER / TARGET
     if not isinstance(path_or_name, str | Path):
@@ -121,16 +137,24 @@ def model_source(path_or_name: str | Path | None) -> str:
     try:
         folder = Path(path_or_name).expanduser()
     except RuntimeError as error:  # there is no such user
-        raise _missing(f"{SOURCES} ({error})", path_or_name) from error
+        raise _missing(f"{SOURCES}; {error}", path_or_name) from error
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise _missing("a folder with a model, which has a config.json", path_or_name)
         return str(folder)
     if path_or_name in NAMES:
         return str(FOLDER / path_or_name)
+    if path_or_name in PULLABLE:
+        return _pulled(str(path_or_name))
     if isinstance(path_or_name, Path) or folder.exists() or not _may_be_on_the_hub(path_or_name):
-        raise _missing(f"{SOURCES}: {', '.join(NAMES)}", path_or_name)
+        raise _missing(SOURCES, path_or_name)
     return path_or_name
+
+
+def _pulled(name: str) -> str:
+    if not is_pulled(name):
+        raise _missing(f"a model on this machine; {not_pulled(name)}", name)
+    return str(pulled_folder(name))
 
 
 def _missing(allowed: str, path_or_name: str | Path) -> FileNotFoundError:
@@ -138,8 +162,8 @@ def _missing(allowed: str, path_or_name: str | Path) -> FileNotFoundError:
 
 
 def _may_be_on_the_hub(name: str) -> bool:
-    """Whether the name is well-formed and not a misspelt name of a shipped model."""
-    return bool(HUB_NAME.fullmatch(name)) and not get_close_matches(name, NAMES, cutoff=0.8)
+    """Whether the name is well-formed and not a misspelt name of a shipped or pullable model."""
+    return bool(HUB_NAME.fullmatch(name)) and not get_close_matches(name, [*NAMES, *PULLABLE], cutoff=0.8)
 
 
 def as_dtype(dtype: str | torch.dtype) -> torch.dtype:

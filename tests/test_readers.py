@@ -559,6 +559,8 @@ def test_the_readers_are_all_here() -> None:
         "applications/bench/runfile.py",  # what this process made
         "applications/bench/report/page.py",  # a part of the package
         "applications/widen.py",  # the note beside a model
+        "applications/cache.py",  # a header that only names a model; test_cache_command has broken ones
+        "lade/files/newfolder.py", "lade/files/wheel.py",  # what this process made; what has a pinned hash
     }  # fmt: skip
     found = {
         str(path.relative_to(root)).replace(os.sep, "/")

@@ -49,7 +49,7 @@ def test_a_folder_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["lade-code-8m", "stories-260K", "Lade-Code-8M-draft", "lade-code-8M/"])
 def test_a_shipped_name_misspelt_is_told_the_names_and_asks_no_hub(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match="a model that ships: lade-code-8M, lade-code-8M-draft, stories260K"):
+    with pytest.raises(FileNotFoundError, match=r"a model that ships \(lade-code-8M, lade-code-8M-draft, stories260K"):
         load(name)
 
 
