@@ -1,5 +1,6 @@
 """Widening changes sizes and nothing else."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from lade.models import load
-from lade.models.widen import own_sizes, widen
+from lade.models.widen import logit_difference, own_sizes, widen
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,6 +55,43 @@ def test_logits_and_greedy_text_stay(story: tuple[PreTrainedModel, Tensor], chan
     assert difference(model, wide, ids) < 1e-4
     text = {"max_new_tokens": 64, "do_sample": False, "attention_mask": torch.ones_like(ids)}
     assert torch.equal(wide.generate(ids, **text), model.generate(ids, **text))
+
+
+@pytest.fixture(scope="module")
+def grouped() -> LlamaForCausalLM:
+    """Nine query heads, three key-value heads, tied embeddings, as SmolLM2 has."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=72, intermediate_size=96, num_hidden_layers=3, num_attention_heads=9, num_key_value_heads=3,
+        vocab_size=128, max_position_embeddings=64, initializer_range=0.2, tie_word_embeddings=True,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [(9, 3, 16), (9, 9, 8), (10, 10, 8), (12, 12, 8), (16, 4, 8), (18, 6, 24), (32, 4, 8)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_nine_query_and_three_key_value_heads(
+    heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, grouped: LlamaForCausalLM
+) -> None:
+    model = copy.deepcopy(grouped).to(dtype)
+    sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim}
+    wide = widen(model, **sizes, hidden_size=heads * 8)
+    found = logit_difference(model, wide)
+    assert found < (1e-4 if dtype is torch.float32 else 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("weight", ["q_proj", "k_proj", "v_proj"])
+def test_heads_in_another_order_are_seen(weight: str, dtype: torch.dtype, grouped: LlamaForCausalLM) -> None:
+    model = copy.deepcopy(grouped).to(dtype)
+    wide = widen(model, num_attention_heads=18, num_key_value_heads=6, hidden_size=144)
+    rows = getattr(wide.model.layers[1].self_attn, weight).weight
+    rows.data[:16] = rows.data[:16].roll(8, 0)  # the first two heads
+    with pytest.raises(ValueError, match=r"logits differ by .* on average, rounding explains"):
+        logit_difference(model, wide)
 
 
 def test_own_sizes_give_the_same_model_untied(story: tuple[PreTrainedModel, Tensor]) -> None:
