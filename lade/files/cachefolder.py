@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 
 class CacheWarning(UserWarning):
     """A file in the cache folder is ignored, or a table is not kept there; the message says why."""
@@ -18,6 +16,8 @@ def cache_folder() -> Path:
     Raises:
         OSError: the user has no home folder, and the environment names no other.
     """
+    from platformdirs import user_cache_path
+
     own = os.environ.get("LADE_CACHE")
     try:
         return Path(own).expanduser() if own else user_cache_path("lade", appauthor=False)

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.metadata import distributions
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,7 +60,7 @@ def fetch(wheel: Wheel, folder: Path) -> Path:
 
 def client() -> list[str] | None:
     """The command of pip: this Python's, any on the PATH, or one that uv runs; `None` where there is none."""
-    if find_spec("pip") is not None:
+    if any(distributions(name="pip")):  # `find_spec` of pip has effects where setuptools is installed
         return [sys.executable, "-m", "pip"]
     for name in ("pip", "pip3"):
         if found := shutil.which(name):

@@ -113,10 +113,10 @@ def test_the_reason_is_the_last_error(
 
 def test_pip_comes_from_this_python_the_path_or_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"pip3": "/bin/pip3", "uv": "/bin/uv"}
-    monkeypatch.setattr(wheels, "find_spec", lambda name: object())
+    monkeypatch.setattr(wheels, "distributions", lambda name: [object()])
     monkeypatch.setattr(wheels.shutil, "which", there.get)
     assert client() == [sys.executable, "-m", "pip"]
-    monkeypatch.setattr(wheels, "find_spec", lambda name: None)
+    monkeypatch.setattr(wheels, "distributions", lambda name: [])
     assert client() == ["/bin/pip3"]
     del there["pip3"]
     assert client() == ["/bin/uv", "tool", "run", "--quiet", "--python", sys.executable, "pip"]
