@@ -71,18 +71,13 @@ def load(
     if quant is not None:
         check_quant(quant, place)
     source = _here(source, cache_dir)
-    with IMPORTING:
-        from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
+    tokenizer = _tokenizer(source, cache_dir)
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
     model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
     model.eval()
     if warm:
-        with IMPORTING:
-            from lade.memory.warm.warming import warm_up
-        warm_up(model, tokenizer=tokenizer)
+        _warm_up(model, tokenizer)
     return model, tokenizer
 
 
@@ -99,6 +94,20 @@ def _here(source: str, cache_dir: str | Path | None) -> str:
         return on_hand(source, cache_dir)
     mark_used(Path(source))
     return source
+
+
+def _tokenizer(source: str, cache_dir: str | Path | None) -> PreTrainedTokenizerBase:
+    with IMPORTING:
+        from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
+
+
+def _warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    with IMPORTING:
+        from lade.memory.warm.warming import warm_up
+
+    warm_up(model, tokenizer=tokenizer)
 
 
 def _plain(source: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]) -> PreTrainedModel:

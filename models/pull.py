@@ -38,6 +38,8 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
     """
     if not isinstance(name, str) or name not in PULLABLE:
         raise invalid("name", f"one of {', '.join(PULLABLE)}", name)
+    if progress is not None and not callable(progress):
+        raise invalid("progress", "a function of two integers, or None", progress)
     folder = pulled_folder(name)
     if is_pulled(name):
         return folder

@@ -130,6 +130,7 @@ TABLE: dict[str, Allowed] = {
         "warm": "",
         "quant": "none",
     },
+    "models.pull": {"name": "", "progress": "none class model"},
     "augment_all": {},
     "restore_all": {},
     "last_stats": {},
@@ -140,7 +141,8 @@ TRIED = [(function, parameter) for function, parameters in TABLE.items() for par
 
 
 def found(function: str) -> Callable[..., Any]:
-    return models.load if function == "models.load" else getattr(lade, function)
+    room, _, name = function.rpartition(".")
+    return getattr(models if room else lade, name)
 
 
 def given(value: str, model: PreTrainedModel) -> Any:
@@ -181,6 +183,7 @@ def fitting(model: PreTrainedModel, other: PreTrainedModel, tmp_path: Path) -> d
         "save_pool": {"model": model, "path": tmp_path / "pool"},
         "load_pool": {"model": model, "path": tmp_path / "pool"},
         "warm_up": {"model": model},
+        "models.pull": {"name": "smollm2-135m"},
     }
 
 

@@ -96,6 +96,7 @@ def add(writer: Any, name: str, weight: np.ndarray, config: LlamaConfig, kind: A
         writer.add_tensor(named, gguf.quantize(weight, kind), raw_dtype=kind)
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_logits_are_the_original_s(tied: bool, tmp_path: Path) -> None:
     original = tiny(tied)
