@@ -3,43 +3,41 @@
 import copy
 import json
 import os
-import subprocess
-import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from families import BY_NAME
+from forks import ends_in_a_child, needs_fork, run_in_a_child
 from sidebyside import assert_falls_back
 from tiny import tiny_model, words
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import lade
 from lade.facts.fingerprint import configuration_key, fingerprint
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 16}
-WORKER = """
-import json, os, sys, warnings
-import torch, torch.distributed as dist
-torch.set_num_threads(1)
-rank, folder = int(os.environ["RANK"]), sys.argv[1]
-dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-from transformers import AutoModelForCausalLM
-import lade
-model = AutoModelForCausalLM.from_pretrained(folder + "/model", tp_plan="auto", dtype=torch.float32).eval()
-kwargs = {"input_ids": torch.tensor([[5, 9, 33, 7]]), "do_sample": False, "max_new_tokens": 16}
-plain = model.generate(**kwargs).tolist()
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    ours = lade.generate(model, **kwargs).tolist()
-said = [str(each.message) for each in caught if each.category is lade.FallbackWarning]
-with open(f"{folder}/{rank}.json", "w") as file:
-    json.dump({"plain": plain, "ours": ours, "said": said}, file)
-dist.destroy_process_group()
-"""
+
+
+def shared_by_two(folder: Path, rank: int) -> None:
+    """One of two processes; writes what both ways of decoding give, and what lade warns of."""
+    known = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ |= known | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # transformers' own
+        model = AutoModelForCausalLM.from_pretrained(folder / "model", tp_plan="auto", dtype=torch.float32).eval()
+    kwargs = {"input_ids": torch.tensor([[5, 9, 33, 7]])} | GREEDY
+    plain = model.generate(**kwargs).tolist()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ours = lade.generate(model, **kwargs).tolist()
+    said = [str(each.message) for each in caught if each.category is lade.FallbackWarning]
+    (folder / f"{rank}.json").write_text(json.dumps({"plain": plain, "ours": ours, "said": said}))
+    torch.distributed.destroy_process_group()
 
 
 @pytest.fixture
@@ -98,22 +96,20 @@ def test_fingerprints_of_spread_weights() -> None:
             ask(model)
 
 
+@needs_fork
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch without gloo")
 def test_two_processes(tmp_path: Path) -> None:
     llama().save_pretrained(tmp_path / "model")
-    known = {"PYTHONPATH": os.pathsep.join(sys.path), "LADE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
-    world = known | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(tmp_path)],
-            env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    errors = [each.communicate(timeout=120)[1] for each in ranks]
-    assert [each.returncode for each in ranks] == [0, 0], "\n".join(errors)[-3000:]
+
+    def both() -> None:
+        other = os.fork()
+        if other == 0:
+            os._exit(not ends_in_a_child(lambda: shared_by_two(tmp_path, 1)))
+        shared_by_two(tmp_path, 0)
+        assert os.waitpid(other, 0)[1] == 0
+
+    done = run_in_a_child(both)
+    assert done.returncode == 0, done.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     for each in found:
         assert each["ours"] == each["plain"] == found[0]["plain"]

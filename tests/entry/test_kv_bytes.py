@@ -16,7 +16,12 @@ from lade.target.budget import KVBudget
 
 AUTO = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
 PAPER = lade.LookaheadConfig(mode="lookahead", ngram=5, window=15, guesses=15)  # trees of 120 nodes
-MODELS = [("llama", "sdpa"), ("llama", "eager"), ("gemma3", "sdpa"), ("mistral-sliding", "eager")]
+DRAFTS: dict[str, dict[str, Any]] = {
+    "auto": {"config": AUTO},
+    "paper": {"config": PAPER},
+    "self": {"method": lade.SelfSpeculative(((), (1,)), tokens=8)},  # drafts in slots of the model
+}
+MODELS = [("llama", "sdpa"), ("llama", "eager"), ("gemma3", "sdpa")]
 
 
 def model_of(name: str, attention: str) -> Any:
@@ -49,20 +54,20 @@ class Peak:
         budget.reserve = noted
 
 
-@pytest.mark.parametrize("config", [AUTO, PAPER], ids=["auto", "paper"])
+@pytest.mark.parametrize("drafts", DRAFTS)
 @pytest.mark.parametrize(("name", "attention"), MODELS)
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(data=st.data())
-def test_buffers_stay_within(name: str, attention: str, config: lade.LookaheadConfig, data: st.DataObject) -> None:
+def test_buffers_stay_within(name: str, attention: str, drafts: str, data: st.DataObject) -> None:
     model, noise = model_of(name, attention), random.Random(data.draw(st.integers(0, 99)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers, "SLACK", data.draw(st.sampled_from([2, 64])))
         patch.setattr(store, "SPARE", 2)  # slabs grow
-        with lade.Engine(model, config, slots=4, kv_bytes=1) as engine:
+        with lade.Engine(model, slots=4, **DRAFTS[drafts], kv_bytes=1) as engine:
             one = engine._budget.bytes(90)  # type: ignore[union-attr]
         limit = int(one * data.draw(st.floats(1, 3)))
         kept = data.draw(st.sampled_from([0, 1 << 20]))  # then sliding layers store more
-        with lade.Engine(model, config, slots=4, kv_bytes=limit, prefix_bytes=kept) as engine:
+        with lade.Engine(model, slots=4, **DRAFTS[drafts], kv_bytes=limit, prefix_bytes=kept) as engine:
             peak, running = Peak(engine), []
             for _ in range(data.draw(st.integers(3, 7))):
                 prompt = [noise.randrange(FIRST_WORD, VOCAB) for _ in range(data.draw(st.integers(1, 60)))]
