@@ -49,6 +49,24 @@ def ends_in_a_child(operation: Callable[[], object], patience: float = PATIENCE)
         os.close(reader)
 
 
+@contextmanager
+def beside(operation: Callable[[], object]) -> Iterator[None]:
+    """A forked child runs an operation while this process goes on; it must get through without an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os._exit(_exit_status(operation))
+    try:
+        yield
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        status = os.waitpid(child, 0)[1]
+    assert status == 0
+
+
 def run_in_a_child(operation: Callable[[], object], typed: str = "") -> CompletedProcess[str]:
     """What a program of this operation alone would print and return."""
     with ExitStack() as stack:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME
-from forks import ends_in_a_child, needs_fork, run_in_a_child
+from forks import beside, needs_fork, run_in_a_child
 from sidebyside import assert_falls_back
 from tiny import tiny_model, words
 from torch.distributed.device_mesh import init_device_mesh
@@ -102,11 +102,8 @@ def test_two_processes(tmp_path: Path) -> None:
     llama().save_pretrained(tmp_path / "model")
 
     def both() -> None:
-        other = os.fork()
-        if other == 0:
-            os._exit(not ends_in_a_child(lambda: shared_by_two(tmp_path, 1)))
-        shared_by_two(tmp_path, 0)
-        assert os.waitpid(other, 0)[1] == 0
+        with beside(lambda: shared_by_two(tmp_path, 1)):
+            shared_by_two(tmp_path, 0)
 
     done = run_in_a_child(both)
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,6 @@
 
 import copy
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier, Thread
@@ -15,6 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 from families import BRANCHABLE, VOCAB, Family
+from forks import beside, needs_fork
 from tiny import tiny_model
 from transformers import PreTrainedModel, T5Config, T5ForConditionalGeneration
 
@@ -380,36 +379,19 @@ def test_a_writer_that_fails_leaves_nothing_behind(table_folder: Path, monkeypat
     assert list(table_folder.iterdir()) == []
 
 
-WRITER = """
-import sys
-from pathlib import Path
-import lade.files.safefile
-path = Path(sys.argv[1])
-tensors, metadata = lade.files.safefile.read(path)
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(20):
-    lade.files.safefile.write(path, tensors, metadata)
-"""
-
-
-@pytest.mark.slow
+@needs_fork
 def test_processes_that_write_at_once_leave_one_valid_file(table_folder: Path) -> None:
     table = warm_up(fresh())
     path = table_file(fresh())
-    command = [sys.executable, "-c", WRITER, str(path)]
-    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert other.stdin is not None
-    assert other.stdout is not None
-    assert other.stdout.readline() == "ready\n"
     tensors, metadata = lade.files.safefile.read(path)
-    other.stdin.write("go\n")
-    other.stdin.flush()
-    for _ in range(20):
+
+    def write() -> None:
         lade.files.safefile.write(path, tensors, metadata)
-        assert torch.equal(cached(fresh()).tokens, table.tokens)  # a broken file would warn, and warnings are errors
-    other.communicate()
-    assert other.returncode == 0
+
+    with beside(lambda: [write() for _ in range(20)]):
+        for _ in range(20):
+            write()
+            assert torch.equal(cached(fresh()).tokens, table.tokens)  # a broken file would warn, which is an error
     assert list(table_folder.iterdir()) == [path]
 
 
