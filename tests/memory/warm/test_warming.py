@@ -388,8 +388,8 @@ def test_processes_that_write_at_once_leave_one_valid_file(table_folder: Path) -
     def write() -> None:
         lade.files.safefile.write(path, tensors, metadata)
 
-    with beside(lambda: [write() for _ in range(20)]):
-        for _ in range(20):
+    with beside(lambda: [write() for _ in range(100)]):
+        for _ in range(100):
             write()
             assert torch.equal(cached(fresh()).tokens, table.tokens)  # a broken file would warn, which is an error
     assert list(table_folder.iterdir()) == [path]
