@@ -12,6 +12,7 @@ from hostile.case import Case
 from hostile.options import OTHERS, ROWWISE, SAMPLED, WARPERS, WRITTEN
 from hostile.prompts import LAYOUTS, TEXTS
 from hostile.subjects import EDGES, FALLBACKS, TRAINED, ZOO, all_names, attentions, double
+from lade.config.settings import FAMILIES
 
 # Weights of the kinds of cases and of models.
 SHARES = {"generate": 70, "conversation": 13, "files": 8, "signals": 6, "threads": 3, "engine": 2}
@@ -96,7 +97,7 @@ def _auto(draws: random.Random) -> dict[str, Any]:
     if draws.random() < 0.15:
         config |= _sizes(draws)
     if draws.random() < 0.1:
-        config["sources"] = tuple(draws.sample(("reference", "suffix", "window", "recycled", "warm"), 2))
+        config["sources"] = tuple(draws.sample(FAMILIES, 2))
     if draws.random() < 0.1:
         config["pool_size"] = draws.choice((1, 10))
     return config

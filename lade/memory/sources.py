@@ -12,6 +12,7 @@ from itertools import accumulate
 from lade.config.settings import FAMILIES
 from lade.memory.calibration import Calibration
 from lade.memory.ngrams import NgramPool
+from lade.memory.recent import RecentPredictions
 from lade.memory.recycle import CONTEXT, LENGTHS, TOP, Context, Entry, PredictionTable
 from lade.memory.source import Share, Source, Stage, Start, Warm, by_depth
 from lade.memory.suffix import MATCHING, OwnText, ReferenceText
@@ -163,6 +164,25 @@ class FromPredictions(Source):
         self.table.forget()
 
 
+class FromRecent(Source):
+    """What the model thought likely in recent steps, whatever the context."""
+
+    setting = "recent"
+    stages = (Stage("recent", by_depth(0.5)),)
+    learns = True
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.predictions = RecentPredictions()
+
+    def expect(self, part: Context, depth: int) -> Iterable[Share]:
+        tokens, probabilities = self.predictions.likeliest
+        return ((self.first, depth, tokens, probabilities),) if tokens else ()
+
+    def learn(self, predictions: Sequence[tuple[Context, Entry]]) -> None:
+        self.predictions.learn([entry for _, entry in predictions])
+
+
 class FromWarmTable(Source):
     """The warm table's prediction for the longest suffix of the context that it knows."""
 
@@ -182,7 +202,7 @@ class FromWarmTable(Source):
         return ((self.first, warm_bucket(depth, length), tokens, probabilities),)
 
 
-SOURCES: tuple[type[Source], ...] = (FromReference, FromOwnText, FromWindow, FromPredictions, FromWarmTable)
+SOURCES: tuple[type[Source], ...] = (FromReference, FromOwnText, FromWindow, FromPredictions, FromWarmTable, FromRecent)
 
 
 def stages() -> tuple[Stage, ...]:

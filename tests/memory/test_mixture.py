@@ -32,8 +32,8 @@ VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 MIXTURES = {"seed": st.integers(0, 10_000), "text": TEXTS, "path": st.lists(st.integers(0, 2), max_size=4)}
 STAGES = len(stages())
-REFERENCE, SUFFIX, WINDOW, RECYCLED, *_, WARM = range(STAGES)
-FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, RECYCLED, WARM), strict=True))
+REFERENCE, SUFFIX, WINDOW, RECYCLED, *_, WARM, RECENT = range(STAGES)
+FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, RECYCLED, WARM, RECENT), strict=True))
 
 
 class Warm:

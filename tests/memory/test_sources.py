@@ -37,7 +37,7 @@ DEEP, LONG = range(40), range(1, 200)
 
 
 def test_every_source_has_its_place() -> None:
-    names = ["reference", "suffix", "window", *(f"recycled-{length}" for length in LENGTHS), "warm"]
+    names = ["reference", "suffix", "window", *(f"recycled-{length}" for length in LENGTHS), "warm", "recent"]
     assert [stage.name for stage in stages()] == names
     assert {source.setting for source in SOURCES} >= set(FAMILIES)  # each name of the setting
     assert tuple(sorted(LENGTHS, reverse=True)) == LENGTHS  # the most specific first
@@ -122,13 +122,13 @@ class Counting(Source):
 
 
 class Predictions:
-    """A model that finds 7 likely after everything."""
+    """A model that finds 7 a little likely after everything."""
 
     def greedy(self, slot: int, node: int) -> int:
         return 7
 
     def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
-        return [7], [0.5]
+        return [7], [0.05]
 
 
 @pytest.fixture(params=[0, 3, len(SOURCES)])
