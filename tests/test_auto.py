@@ -171,9 +171,11 @@ def test_greedy_float64(name: str, batch: bool, identity: Identity) -> None:
 
 @cache
 def warmed(name: str) -> PreTrainedModel:
-    """A copy of the tiny model that has its warm table. Nobody changes it."""
+    """A copy of the tiny model that has its warm table, of short texts. Nobody changes it."""
     model = copy.deepcopy(tiny_model(BY_NAME[name], last_attention(name)))
-    lade.warm_up(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.memory.warm.texts.LENGTH", 32)
+        lade.warm_up(model)
     return model
 
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -189,11 +190,16 @@ def test_one_built_in_question_without_chat() -> None:
     assert result.stdout.count("Assistant: ") == 1
 
 
+@cache
+def plain_chat(typed: str) -> Result:
+    return run("--chat", typed=typed)
+
+
 @pytest.mark.compat
 @pytest.mark.parametrize("mode", MODES)
 def test_lookahead_writes_the_same_chat_in_fewer_steps(mode: str) -> None:
     typed = "Once upon a time\nTell me more\n"
-    plain = run("--chat", typed=typed)
+    plain = plain_chat(typed)
     ahead = run("--chat", "--mode", mode, typed=typed, USE_LADE="1")
     coloured = run("--chat", "--mode", mode, typed=typed, USE_LADE="1", COLOR_PRINT="1")
     assert plain.stdout == ahead.stdout

@@ -429,9 +429,8 @@ def test_context_and_tree_fit_the_positions(name: str, lengths: tuple[int, ...],
     given = {key: value(draft) if key == "method" else value for key, value in WIDE_TREES[way].items()}
     kwargs = words(*lengths) | {"do_sample": False, "max_new_tokens": NARROW - 10 + 1}
     plain = model.generate(**kwargs)
-    for _ in range(2):  # the second time with what the first one learned
-        assert lade.generate(model, **kwargs, **given).tolist() == plain.tolist()
-        assert lade.last_stats().fallback is None
+    assert lade.generate(model, **kwargs, **given).tolist() == plain.tolist()
+    assert lade.last_stats().fallback is None
     assert max(lade.last_stats().widths) > 4
 
 
