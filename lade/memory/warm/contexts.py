@@ -42,10 +42,11 @@ def smoothed(texts: WarmTexts, tokens: torch.Tensor, probabilities: torch.Tensor
     """Predictions after all endings of up to CONTEXT tokens in the texts.
 
     Args:
-        tokens, probabilities: [V, k] predictions after every vocabulary entry alone.
+        tokens, probabilities: [V, k] predictions after every vocabulary entry alone; probability 0: not known.
     """
     columns = _before(texts.written.numpy())
     order = np.lexsort(columns[::-1])
+    order = order[texts.counted.flatten().numpy()[order]]
     columns = [column[order] for column in columns]
     seen: Predictions = texts.tokens.flatten(0, 1).numpy()[order], texts.probabilities.flatten(0, 1).numpy()[order]
     shorter: Predictions = tokens.numpy(), probabilities.numpy()

@@ -25,7 +25,7 @@ from lade.memory.recycle import CONTEXT, NOTHING
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 
-FORMAT = "2"
+FORMAT = "3"
 PREFIX = f"warm{FORMAT}-"
 PARTS = ("endings", "tokens", "probabilities")  # of the contexts
 MOST = 2048 * MEBIBYTE  # of a file: 256,000 entries with 900 tokens each
@@ -111,7 +111,8 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
     seconds = float(metadata.get("seconds", "nan"))
     if not math.isfinite(seconds):
         raise ValueError("its seconds must be a finite number")
-    return WarmTable(*entries, contexts, seconds), metadata.get("tokenizer", "")
+    complete = metadata.get("complete") == str(True)
+    return WarmTable(*entries, contexts, seconds, complete), metadata.get("tokenizer", "")
 
 
 def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
@@ -129,6 +130,7 @@ def store(path: Path, table: WarmTable, tokenizer: str, model_name: str = "") ->
         "fingerprint": path.stem.rsplit("-", 1)[1],
         "seconds": repr(table.seconds),
         "tokenizer": tokenizer,
+        "complete": str(table.complete),
         "lade": VERSION,
         "model": model_name,
     }

@@ -16,13 +16,16 @@ import torch
 
 from lade.base.arguments import check_integer
 from lade.base.shown import invalid
-from lade.core.topk import exactly_likeliest
 from lade.facts.vocabulary import readable
 from lade.memory.warm.contexts import WarmContexts, smoothed
-from lade.memory.warm.texts import ROWS, TextsPart, length_for, rows_for, write_texts
+from lade.memory.warm.predictions import AfterPrefix, likeliest_by_block
+from lade.memory.warm.prefix import Prefix, candidates, likeliest_prefix, token_masses
+from lade.memory.warm.texts import ROWS, TextPlan, TextsPart, length_for, rows_for, write_texts
+from lade.memory.warm.turns import turns_of
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
+FIRST = 8  # one entry in this many, the most frequent ones, is computed before the other texts
 Progress = Callable[[int, int], None]
 """Called with how many tokens went through the model, and of how many."""
 
@@ -33,15 +36,17 @@ class WarmTable:
 
     Attributes:
         tokens: [V, k] int32, most likely first.
-        probabilities: [V, k] float32, descending.
+        probabilities: [V, k] float32, descending; 0 in rows that are not computed yet.
         contexts: its predictions after endings of texts that it wrote.
         seconds: the time that computing it took.
+        complete: whether it is computed in full; if not, the most frequent entries and some texts are there.
     """
 
     tokens: torch.Tensor
     probabilities: torch.Tensor
     contexts: WarmContexts
     seconds: float
+    complete: bool = True
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -61,21 +66,25 @@ class WarmTable:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a table is computed: the top k of V entries, `entries` per forward; texts, some side by side."""
+    """How a table is computed: the top k of V entries, `entries` per forward; and texts."""
 
     vocabulary: int
     top: int
     entries: int
-    length: int
-    side_by_side: int
-    rows: int = ROWS
+    texts: TextPlan
+
+    @property
+    def total(self) -> int:
+        """Tokens that go through the model."""
+        return self.vocabulary + self.texts.rows * self.texts.length
 
 
-def plan_of(model: Any, top: int, batch_tokens: int | None = None) -> Plan:
-    size = readable(model)
+def plan_of(model: Any, top: int, batch_tokens: int | None = None, tokenizer: Any = None) -> Plan:
+    size, turns = readable(model), turns_of(model, tokenizer)
     entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
-    length = length_for(model.config.get_text_config(decoder=True))
-    return Plan(size, top, entries, length, min(entries, rows_for(model, length)))
+    length = length_for(model.config.get_text_config(decoder=True), len(turns.head))
+    side_by_side = min(entries, rows_for(model, length + len(turns.head)))
+    return Plan(size, top, entries, TextPlan(top, ROWS, length, side_by_side, turns))
 
 
 @dataclass(slots=True, eq=False)
@@ -83,13 +92,16 @@ class WarmPart:
     """A partly computed table, consistent at every moment, as an interrupt may come anywhere.
 
     Attributes:
-        tokens, probabilities: [V, k]; the first `entries` rows count.
+        tokens, probabilities: [V, k]; 0 in rows that are not computed yet.
+        entries: how many entries are computed, the most frequent ones first (`entry_order`).
+        prefix: what stands before an entry; `None` until it is chosen.
         seconds: the time that it took before `start`, of `time.perf_counter`.
     """
 
     tokens: torch.Tensor
     probabilities: torch.Tensor
     entries: int = 0
+    prefix: Prefix | None = None
     texts: TextsPart = field(default_factory=TextsPart)
     seconds: float = 0.0
     start: float = field(default_factory=time.perf_counter)
@@ -104,10 +116,27 @@ class WarmPart:
         """Seconds up to now."""
         return self.seconds + time.perf_counter() - self.start
 
+    def table(self, complete: bool) -> WarmTable:
+        """The table as far as it is computed; it shares no memory with the part."""
+        tokens, probabilities = self.tokens.clone(), self.probabilities.clone()
+        contexts = smoothed(self.texts.texts(tokens.shape[1]), tokens, probabilities)
+        return WarmTable(tokens, probabilities, contexts, self.cost, complete)
+
 
 def new_part(plan: Plan) -> WarmPart:
     shape = plan.vocabulary, plan.top
-    return WarmPart(torch.empty(shape, dtype=torch.int32), torch.empty(shape))
+    return WarmPart(torch.zeros(shape, dtype=torch.int32), torch.zeros(shape))
+
+
+def entry_order(plan: Plan, texts: TextsPart) -> torch.Tensor:
+    """[V] all entries, the most frequent ones in the first batch of texts first; ties by id.
+
+    In most vocabularies small ids are frequent tokens.
+    """
+    if not texts.whole:
+        return torch.arange(plan.vocabulary)
+    first = TextsPart(texts.whole[:1]).texts(plan.top)
+    return token_masses(first, plan.vocabulary).argsort(descending=True, stable=True)
 
 
 @torch.no_grad()
@@ -117,6 +146,8 @@ def compute(
     batch_tokens: int | None = None,
     progress: Progress | None = None,
     part: WarmPart | None = None,
+    tokenizer: Any = None,
+    usable: Callable[[WarmPart], object] = lambda part: None,
 ) -> WarmTable:
     """Compute the `top` tokens after every vocabulary entry alone, and along texts that the model writes.
 
@@ -124,6 +155,8 @@ def compute(
         batch_tokens: entries in one forward; default: as many as keep the logits small.
         progress: called with how many tokens went through the model, and of how many.
         part: what was computed earlier, by the same plan; it is updated in place.
+        tokenizer: its chat template begins the texts.
+        usable: called with the part whenever it has grown to a better table.
 
     Raises:
         ValueError: names the argument.
@@ -131,14 +164,35 @@ def compute(
     check(model, top)
     if batch_tokens is not None:
         check_integer("batch_tokens", batch_tokens, "an integer of at least 1", lambda value: value >= 1)
-    plan = plan_of(model, top, batch_tokens)
+    plan = plan_of(model, top, batch_tokens, tokenizer)
     part = part or new_part(plan)
-    report = _Report(progress, plan.vocabulary + plan.rows * plan.length, part.done)
+    report = _Report(progress, plan.total, part.done)
     with _evaluating(model):
-        _entries(model, plan, part, report)
-        texts = write_texts(model, top, plan.rows, plan.length, plan.side_by_side, report.more, part.texts)
-    contexts = smoothed(texts, part.tokens, part.probabilities)
-    return WarmTable(part.tokens, part.probabilities, contexts, part.cost)
+        for _ in _stages(model, plan, part, report):
+            usable(part)
+    return part.table(complete=True)
+
+
+def _stages(model: Any, plan: Plan, part: WarmPart, report: _Report) -> Iterator[None]:
+    """Compute what the part lacks; yields when it has grown to a better table, not at its end."""
+    write_texts(model, plan.texts, report.more, part.texts, batches=1)
+    if part.prefix is None:
+        part.prefix = _prefix(model, plan, part)
+    order = entry_order(plan, part.texts)
+    if part.entries < (first := plan.vocabulary // FIRST):
+        _entries(model, plan, part, order[:first], report)
+        yield
+    if len(part.texts.whole) < len(plan.texts.batches):
+        write_texts(model, plan.texts, report.more, part.texts)
+        yield
+    _entries(model, plan, part, order, report)
+
+
+def _prefix(model: Any, plan: Plan, part: WarmPart) -> Prefix:
+    texts = part.texts.texts(plan.top)
+    if not texts.counted.any():
+        return ()
+    return likeliest_prefix(model, candidates(model, plan.texts.turns, texts), texts, plan.entries)
 
 
 @dataclass(slots=True)
@@ -155,21 +209,18 @@ class _Report:
             self.progress(self.done, self.total)
 
 
-def _entries(model: Any, plan: Plan, part: WarmPart, report: _Report) -> None:
-    """Compute the vocabulary entries that the part lacks."""
-    for first in range(part.entries, plan.vocabulary, plan.entries):
-        last = min(first + plan.entries, plan.vocabulary)
-        ids = torch.arange(first, last, device=model.device)[:, None]  # [rows, 1]
-        indices, best = _predictions(model, ids, plan.top)
-        part.tokens[first:last], part.probabilities[first:last] = indices.to("cpu", torch.int32), best.cpu()
-        part.entries = last
-        report.more(last - first)
-
-
-def _predictions(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """[rows, top] most likely tokens after `ids`, and their probabilities."""
-    outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, return_dict=True)
-    return exactly_likeliest(outputs.logits[:, -1, : readable(model)].float(), top)
+def _entries(model: Any, plan: Plan, part: WarmPart, order: torch.Tensor, report: _Report) -> None:
+    """Compute the vocabulary entries of `order` that the part lacks."""
+    missing = order[part.entries :]
+    if not len(missing):
+        return
+    after = AfterPrefix(model, part.prefix or (), plan.entries)
+    for ids in torch.split(missing, plan.entries):
+        logits = after.logits(ids.to(model.device))[:, : plan.vocabulary]
+        tokens, probabilities = likeliest_by_block(logits, plan.top)
+        part.tokens[ids], part.probabilities[ids] = tokens.to("cpu", torch.int32), probabilities.cpu()
+        part.entries += len(ids)
+        report.more(len(ids))
 
 
 @contextmanager

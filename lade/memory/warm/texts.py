@@ -13,11 +13,15 @@ from typing import Any
 
 import torch
 
-from lade.core.topk import exactly_likeliest
 from lade.facts.vocabulary import readable, writable
+from lade.memory.warm.predictions import likeliest_by_block
+from lade.memory.warm.textcache import text_cache
+from lade.memory.warm.turns import Turns, TurnState, temperatures
 
-ROWS, LENGTH = 128, 256  # of the texts: about as many tokens in all as a vocabulary has
+ROWS, LENGTH = 256, 128  # of the texts: about as many tokens in all as a vocabulary has
+SIDE_BY_SIDE = 128  # texts in one forward, at most: the first of them are finished early
 CHOICES = 16  # top-k of the sampling: rarer tokens lead to texts that hardly occur
+TEMPERATURES = (0.5, 1.0)  # of the answers of a chat model; messages, and texts of other models, have 1
 CACHE = 1 << 31  # bytes of the KV cache, at most
 LOGITS = 1 << 25  # of a forward that fills the cache with a text again: 128 MiB in float32
 SEED = 0
@@ -31,15 +35,20 @@ class WarmTexts:
         written: [R, L] int32.
         tokens: [R, L, k] int32, predictions after the text up to here, most likely first.
         probabilities: [R, L, k] float32, descending.
+        counted: [R, L] bool, whether the model chose the token after this place; the others are fixed by a template.
     """
 
     written: torch.Tensor
     tokens: torch.Tensor
     probabilities: torch.Tensor
+    counted: torch.Tensor
 
 
-Step = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""One place of r texts: the tokens there [r], the predictions [r, k] of the next ones, their probabilities [r, k]."""
+Step = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""One place of r texts: the tokens there [r], the predictions [r, k] of the next ones, their probabilities [r, k], and
+whether they count [r]."""
+
+At = tuple[int, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -49,12 +58,13 @@ class TextsPart:
     Attributes:
         whole: the arrays of `WarmTexts`, of the finished batches.
         steps: of the batch that is being written; the first `at[0]` are valid.
-        at: how many steps are valid, the tokens [r, 1] that come next, the random generator's state after them.
+        at: how many steps are valid, the tokens [r, 1] that come next, the random generator's state after them, and
+            the texts' `TurnState`.
     """
 
     whole: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    at: tuple[int, torch.Tensor | None, torch.Tensor | None] = (0, None, None)
+    at: At = (0, None, None, None)
 
     @property
     def tokens(self) -> int:
@@ -63,117 +73,151 @@ class TextsPart:
 
     def next_batch(self, batch: tuple[torch.Tensor, ...]) -> None:
         """Add a finished batch; the next one begins with the generator's state."""
-        self.whole, self.at = [*self.whole, batch], (0, None, self.at[2])
+        self.whole, self.at = [*self.whole, batch], (0, None, self.at[2], None)
         self.steps = []
+
+    def texts(self, top: int) -> WarmTexts:
+        """The finished batches."""
+        if not self.whole:
+            return no_texts(top)
+        return WarmTexts(*(torch.cat(parts) for parts in zip(*self.whole, strict=True)))
 
 
 def no_texts(top: int) -> WarmTexts:
     return WarmTexts(
-        torch.empty(0, 0, dtype=torch.int32), torch.empty(0, 0, top, dtype=torch.int32), torch.empty(0, 0, top)
+        torch.empty(0, 0, dtype=torch.int32),
+        torch.empty(0, 0, top, dtype=torch.int32),
+        torch.empty(0, 0, top),
+        torch.empty(0, 0, dtype=torch.bool),
     )
 
 
-def length_for(config: Any) -> int:
-    """Tokens of a text, at most the model's positions."""
-    return min(LENGTH, getattr(config, "max_position_embeddings", None) or LENGTH)
+def length_for(config: Any, head: int = 1) -> int:
+    """Tokens of a text, at most the model's positions behind the first tokens of a head of this length."""
+    most = getattr(config, "max_position_embeddings", None) or LENGTH + head
+    return max(1, min(LENGTH, most - head + 1))
 
 
 def rows_for(model: Any, length: int) -> int:
     """How many texts are written side by side: their KV cache takes at most CACHE bytes."""
     config = model.config.get_text_config(decoder=True)
     most = 2 * config.num_hidden_layers * config.hidden_size * torch.finfo(model.dtype).bits // 8  # bytes of a token
-    return max(1, CACHE // (most * length))
+    return max(1, min(SIDE_BY_SIDE, CACHE // (most * length)))
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """How texts are written: `rows` of `length` tokens, some side by side, with the `top` predictions at each place."""
+
+    top: int
+    rows: int
+    length: int
+    side_by_side: int
+    turns: Turns
+
+    @property
+    def batches(self) -> list[int]:
+        """Texts in each batch."""
+        firsts = range(0, self.rows, self.side_by_side)
+        return [min(self.side_by_side, self.rows - first) for first in firsts]
 
 
 @torch.no_grad()
 def write_texts(
-    model: Any,
-    top: int,
-    rows: int,
-    length: int,
-    side_by_side: int,
-    report: Callable[[int], object],
-    part: TextsPart | None = None,
-) -> WarmTexts:
-    """Sample `rows` texts from the model, with a private random generator.
+    model: Any, plan: TextPlan, report: Callable[[int], object], part: TextsPart, batches: int | None = None
+) -> None:
+    """Sample texts from the model, with a private random generator.
 
     A text that ends is followed by a new one in the same row. A model without a KV cache writes none.
 
     Args:
         model: in evaluation mode.
-        top: k.
-        side_by_side: texts in one forward.
         report: called after every forward, with its number of tokens.
-        part: what was written earlier, with the same arguments; it is continued, and updated in place.
+        part: what was written earlier by the same plan; it is continued, and updated in place.
+        batches: stop when so many are finished; default: all.
     """
-    part = part or TextsPart()
     generator = torch.Generator(model.device).manual_seed(SEED)
     if part.at[2] is not None:
         generator.set_state(part.at[2])
-    for size in batch_sizes(rows, side_by_side)[len(part.whole) :]:
-        batch = _write(model, top, size, length, generator, report, part)
+    for size in plan.batches[len(part.whole) : batches]:
+        batch = _write(model, plan, size, generator, report, part)
         if batch:
             part.next_batch(batch)
-    whole = [torch.cat(parts) for parts in zip(*part.whole, strict=True)]
-    return WarmTexts(*whole) if whole else no_texts(top)
-
-
-def batch_sizes(rows: int, side_by_side: int) -> list[int]:
-    return [min(side_by_side, rows - first) for first in range(0, rows, side_by_side)]
 
 
 def _write(
-    model: Any,
-    top: int,
-    rows: int,
-    length: int,
-    generator: torch.Generator,
-    report: Callable[[int], object],
-    part: TextsPart,
+    model: Any, plan: TextPlan, rows: int, generator: torch.Generator, report: Callable[[int], object], part: TextsPart
 ) -> tuple[torch.Tensor, ...]:
     """The arrays of `WarmTexts` for one batch; empty if the model has no KV cache."""
-    start, ends = _special_tokens(model)
-    first, ids, _ = part.at
+    first, following, _, state = part.at
     steps = part.steps = part.steps[:first]
-    mask = torch.ones(rows, length, dtype=torch.long, device=model.device)
-    cache = _prefill(model, torch.stack([step[0] for step in steps], dim=1), mask) if steps else None
-    ids = torch.full((rows, 1), start, device=model.device) if ids is None else ids.to(model.device)
-    for step in range(first, length):
-        outputs = model(
-            input_ids=ids, attention_mask=mask[:, : step + 1], past_key_values=cache, use_cache=True, return_dict=True
-        )
-        cache = getattr(outputs, "past_key_values", None)
-        if cache is None:
+    turns = TurnState(plan.turns, rows, model.device, state)
+    scale = 1 / temperatures(rows, TEMPERATURES, model.device) if plan.turns.middle else 1.0
+    reader = _Reader(model, plan, rows)
+    ids = reader.start(steps, following)
+    for _ in range(first, plan.length):
+        logits = reader.read(ids)
+        if logits is None:
             return ()
-        logits = outputs.logits[:, -1, : readable(model)].float()
-        tokens, probabilities = exactly_likeliest(logits, min(max(top, CHOICES), logits.shape[-1]))
-        steps.append((ids[:, 0].int().cpu(), tokens[:, :top].int().cpu(), probabilities[:, :top].cpu()))
-        ids = tokens.gather(1, torch.multinomial(probabilities[:, :CHOICES], 1, generator=generator))
-        ids = torch.where((ids == ends).any(1, keepdim=True), start, ids)
-        part.at = (len(steps), ids, generator.get_state())
+        tokens, probabilities = likeliest_by_block(logits, min(max(plan.top, CHOICES), logits.shape[1]))
+        said, likely = tokens[:, : plan.top].int().cpu(), probabilities[:, : plan.top].cpu()
+        steps.append((ids[:, -1].int().cpu(), said, likely, turns.chooses.cpu()))
+        ids = turns.follow(_sampled(tokens, probabilities, scale, turns.state[1:2].T, generator))[:, None]
+        part.at = (len(steps), ids, generator.get_state(), turns.state)
         report(rows)
     return tuple(torch.stack(part, dim=1) for part in zip(*steps, strict=True))
 
 
-def _prefill(model: Any, texts: torch.Tensor, mask: torch.Tensor) -> Any:
-    """The KV cache of texts [r, s] that were written earlier, filled chunk by chunk."""
-    places = max(1, LOGITS // (len(texts) * writable(model)))
-    cache = None
-    for ids in torch.split(texts.long().to(model.device), places, dim=1):
-        length = ids.shape[1] + (0 if cache is None else cache.get_seq_length())
-        outputs = model(
-            input_ids=ids, attention_mask=mask[:, :length], past_key_values=cache, use_cache=True, return_dict=True
+def _sampled(
+    tokens: torch.Tensor, probabilities: torch.Tensor, scale: Any, answers: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """[r] one of the CHOICES likeliest tokens of each row.
+
+    Args:
+        scale: [r, 1] inverse temperatures of answers, or 1.
+        answers: [r, 1] whether an answer is being written.
+    """
+    likely = probabilities[:, :CHOICES]
+    likely = torch.where(answers > 0, (likely / likely[:, :1]) ** scale, likely)
+    return tokens.gather(1, torch.multinomial(likely, 1, generator=generator))[:, 0]
+
+
+class _Reader:
+    """Forwards of texts side by side, one after the other."""
+
+    def __init__(self, model: Any, plan: TextPlan, rows: int) -> None:
+        self.model, self.rows, self.seen = model, rows, 0
+        self.head = torch.tensor([plan.turns.head], device=model.device)  # [1, h]
+        self.cache: Any = text_cache(model, rows, self.head.shape[1] - 1 + plan.length)
+        self.own = self.cache is not None
+
+    def start(self, steps: list[Step], following: torch.Tensor | None) -> torch.Tensor:
+        """Read what is known already; the [r, n] tokens to be read next."""
+        ids = self.head.expand(self.rows, -1)
+        if self.own and ids.shape[1] > 1:
+            self.read(self.head[:, :-1])
+            self.cache.share()
+            ids = ids[:, -1:]
+        if not steps or following is None:
+            return ids
+        written = torch.stack([step[0] for step in steps], dim=1).long().to(ids.device)
+        places = max(1, LOGITS // (self.rows * writable(self.model)))
+        for part in torch.split(torch.cat([ids[:, :-1], written], dim=1), places, dim=1):
+            self.read(part)
+        return following.to(ids.device)
+
+    def read(self, ids: torch.Tensor) -> torch.Tensor | None:
+        """[r, V] logits after the last of [r, n] tokens; `None` if the model has no KV cache."""
+        self.seen += ids.shape[1]
+        outputs = self.model(
+            input_ids=ids,
+            attention_mask=ids.new_ones(len(ids), self.seen),
+            past_key_values=self.cache,
+            use_cache=True,
+            return_dict=True,
         )
-        cache = outputs.past_key_values
-    return cache
-
-
-def _special_tokens(model: Any) -> tuple[int, torch.Tensor]:
-    """The token that begins a text, 0 if the model has none, and those that end one."""
-    configs = [getattr(model, "generation_config", None), model.config.get_text_config(decoder=True)]
-    begins, ends = (
-        next((value for config in configs if (value := getattr(config, name, None)) is not None), None)
-        for name in ("bos_token_id", "eos_token_id")
-    )
-    ends = [] if ends is None else ends if isinstance(ends, list) else [ends]
-    return begins if begins is not None else next(iter(ends), 0), torch.tensor(ends, device=model.device)
+        self.cache = getattr(outputs, "past_key_values", None)
+        if self.cache is None or (self.own and self.cache.get_seq_length() != self.seen):
+            return None
+        logits: torch.Tensor = outputs.logits[:, -1, : readable(self.model)]
+        return logits

@@ -20,7 +20,10 @@ from lade.facts.fingerprint import weights_state
 from lade.memory.warm.file import find, load, store, table_file
 from lade.memory.warm.part import PartFile
 from lade.memory.warm.progress import progress_bar
-from lade.memory.warm.table import Plan, Progress, WarmTable, check, compute, new_part, plan_of
+from lade.memory.warm.table import Progress, WarmPart, WarmTable, check, compute, new_part, plan_of
+from lade.memory.warm.turns import local_tokenizer
+
+PATIENCE = 10.0  # seconds that a computation takes before an incomplete table is stored
 
 __all__ = ["WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
 
@@ -47,7 +50,8 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     Args:
         model: a causal language model of transformers, or a wrapper (PEFT) around it; it is not changed.
         top: how many tokens to keep per entry, and per place of the texts, at least.
-        tokenizer: if given, a table that was made with another vocabulary is computed anew.
+        tokenizer: texts begin as its chat template does; a table that was made with another vocabulary is computed
+            anew. `None`: the tokenizer that lies beside the model's weights, if there is one.
         progress: called with how many tokens went through the model, and of how many; `None`: a bar on a terminal.
 
     Raises:
@@ -62,8 +66,8 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     model = unwrapped(model)
     with _computing:
         table = cached(model, tokenizer=tokenizer)
-        if table is None or table.kept < top:
-            table = _loaded_or_computed(model, top, _vocabulary_hash(tokenizer), progress)
+        if table is None or table.kept < top or not table.complete:
+            table = _loaded_or_computed(model, top, tokenizer, progress)
     return table
 
 
@@ -76,10 +80,14 @@ def cached(model: Any, *, tokenizer: Any = None) -> WarmTable | None:
     vocabulary = _vocabulary_hash(tokenizer)
     with _lock:
         known = _known.get(model)
-    if known is not None and _compatible(known.tokenizer, vocabulary) and known.state == weights_state(model):
+    if known is not None and not (_compatible(known.tokenizer, vocabulary) and known.state == weights_state(model)):
+        known = None
+    if known is not None and known.table.complete:
         return known.table
     filed = _filed(model)
-    return _remembered(model, filed) if filed is not None and _compatible(filed.tokenizer, vocabulary) else None
+    if filed is not None and _compatible(filed.tokenizer, vocabulary):
+        return _remembered(model, filed)
+    return None if known is None else known.table
 
 
 def _filed(model: Any) -> _Known | None:
@@ -92,46 +100,67 @@ def _filed(model: Any) -> _Known | None:
     return None if loaded is None else _Known(state, loaded[1], loaded[0])
 
 
-def _loaded_or_computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
-    """The file's table if it has enough tokens, else a new one with at least as many as the file's."""
+def _loaded_or_computed(model: Any, top: int, tokenizer: Any, progress: Progress | None) -> WarmTable:
+    """The file's table if it is complete and has enough tokens, else a new one with at least as many as the file's."""
     filed = _filed(model)
-    if filed is not None and filed.table.kept >= top and _compatible(filed.tokenizer, tokenizer):
+    fits = filed is not None and _compatible(filed.tokenizer, _vocabulary_hash(tokenizer))
+    if filed is not None and fits and filed.table.complete and filed.table.kept >= top:
         return _remembered(model, filed)
     return _computed(model, top if filed is None else max(top, filed.table.kept), tokenizer, progress)
 
 
-def _computed(model: Any, top: int, tokenizer: str, progress: Progress | None) -> WarmTable:
+def _computed(model: Any, top: int, tokenizer: Any, progress: Progress | None) -> WarmTable:
     """A new table, stored in memory and on disk."""
-    path, plan = table_file(model), plan_of(model, top)
-    part_file = PartFile(model, plan)
+    tokenizer = tokenizer if tokenizer is not None else local_tokenizer(model)
+    path, vocabulary = table_file(model), _vocabulary_hash(tokenizer)
     with contextlib.nullcontext(progress) if progress is not None else progress_bar("warm table") as report:
-        table = _resumed(model, plan, part_file, report)
+        table = _resumed(model, top, tokenizer, report)
     state = weights_state(model)
     if table_file(model) != path:
         raise RuntimeError("model: its weights changed while the warm table was computed, so it was not kept")
     filed = _filed(model)  # another process may have been faster
-    if filed is not None and filed.table.kept > table.kept and _compatible(filed.tokenizer, tokenizer):
+    if filed is not None and filed.table.kept > table.kept and _compatible(filed.tokenizer, vocabulary):
         return _remembered(model, filed)
-    store(path, table, tokenizer, str(getattr(model.config, "name_or_path", "")))
-    return _remembered(model, _Known(state, tokenizer, table))
+    store(path, table, vocabulary, _name(model))
+    return _remembered(model, _Known(state, vocabulary, table))
 
 
-def _resumed(model: Any, plan: Plan, part_file: PartFile, report: Progress) -> WarmTable:
+def _resumed(model: Any, top: int, tokenizer: Any, report: Progress) -> WarmTable:
     """The table, computed from where an interrupted computation ended; an interrupt of this one saves its part."""
+    plan = plan_of(model, top, tokenizer=tokenizer)
+    part_file = PartFile(model, plan)
     part, state = part_file.load() or new_part(plan), weights_state(model)
 
     def progress(done: int, total: int) -> None:
         part_file.save_periodically(part, done, total)
         report(done, total)
 
+    def usable(part: WarmPart) -> None:
+        if part.cost >= PATIENCE and weights_state(model) == state:
+            _store_incomplete(model, part, _vocabulary_hash(tokenizer))
+
     try:
-        table = compute(model, plan.top, progress=progress, part=part)
+        table = compute(model, top, progress=progress, part=part, tokenizer=tokenizer, usable=usable)
     except BaseException:
         if weights_state(model) == state:
             part_file.save(part)
         raise
     part_file.remove()
     return table
+
+
+def _store_incomplete(model: Any, part: WarmPart, vocabulary: str) -> None:
+    """Let calls and processes use what is computed so far, unless they have a complete table."""
+    filed = _filed(model)
+    if filed is None or not filed.table.complete:
+        table, state = part.table(complete=False), weights_state(model)
+        store(table_file(model), table, vocabulary, _name(model))
+        _remembered(model, _Known(state, vocabulary, table))
+
+
+def _name(model: Any) -> str:
+    """Where the model was loaded from; empty if it was not."""
+    return str(getattr(model.config, "name_or_path", ""))
 
 
 def _vocabulary_hash(tokenizer: Any) -> str:

@@ -27,14 +27,16 @@ def predictions(noise: np.random.Generator, *shape: int, top: int = VOCABULARY) 
 def made(seed: int, rows: int, length: int, top: int = VOCABULARY) -> tuple[WarmTexts, Table]:
     noise = np.random.default_rng(seed)
     written = torch.tensor(noise.integers(0, 3, (rows, length)), dtype=torch.int32)
-    return WarmTexts(written, *predictions(noise, rows, length, top=top)), predictions(noise, VOCABULARY, top=top)
+    counted = torch.tensor(noise.random((rows, length)) < 0.8)
+    texts = WarmTexts(written, *predictions(noise, rows, length, top=top), counted)
+    return texts, predictions(noise, VOCABULARY, top=top)
 
 
 def endings_of(texts: WarmTexts) -> dict[tuple[int, ...], list[tuple[int, int]]]:
-    """Every ending of up to CONTEXT tokens, and the places that have it."""
+    """Every ending of up to CONTEXT tokens, and the places that have it and count."""
     found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for row, text in enumerate(texts.written.tolist()):
-        for at in range(len(text)):
+        for at in texts.counted[row].nonzero()[:, 0].tolist():
             for length in range(1, min(CONTEXT, at + 1) + 1):
                 found.setdefault(tuple(text[at + 1 - length : at + 1]), []).append((row, at))
     return found
@@ -102,6 +104,6 @@ def test_large_tokens_stay_apart() -> None:
     said = torch.tensor([[[size - 1, size - 2], [size - 3, 0]]], dtype=torch.int32)
     likely = torch.tensor([[0.5, 0.25]]).expand(1, 2, 2).contiguous()
     table = torch.zeros(size, 2, dtype=torch.int32), torch.zeros(size, 2)
-    found = rows_of(smoothed(WarmTexts(written, said, likely), *table))
+    found = rows_of(smoothed(WarmTexts(written, said, likely, torch.ones(1, 2, dtype=torch.bool)), *table))
     assert found[size - 1,][0] == [size - 3, size - 1] or found[size - 1,][0] == [size - 1, size - 3]
     assert found[size - 1, size - 1][0][0] == size - 3

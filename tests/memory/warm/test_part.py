@@ -80,7 +80,7 @@ def test_an_interrupted_computation_goes_on(name: str, at: int, table_folder: Pa
     table, after = gone_on(fresh(name)) if at < TOTAL else (warm_up(fresh(name)), [TOTAL + 1])
     assert after[0] > before[-1]  # nothing is done twice
     same(table, compute(fresh(name)))
-    assert names(table_folder) == ["warm2"]
+    assert names(table_folder) == ["warm3"]
 
 
 def test_interrupts_in_a_row_lose_nothing(table_folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_cost_of_both_is_told(table_folder: Path) -> None:
     assert 1000 < table.seconds < 1900
 
 
-@pytest.mark.parametrize(("place", "name", "last"), [(torch, "multinomial", 12), (warmtexts, "_special_tokens", 2)])
+@pytest.mark.parametrize(("place", "name", "last"), [(torch, "multinomial", 12), (warmtexts, "TurnState", 2)])
 def test_an_interrupt_anywhere_leaves_a_sound_part(
     place: Any, name: str, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +185,7 @@ def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> N
     table, told = gone_on(model)
     assert told[0] == 40
     same(table, compute(model))
-    assert names(table_folder) == ["warm2"]
+    assert names(table_folder) == ["warm3"]
 
 
 def test_another_top_begins_anew() -> None:
@@ -240,7 +240,7 @@ def test_a_folder_that_takes_nothing_costs_a_warning(table_folder: Path) -> None
 
 
 def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, steps = warmtexts._special_tokens, []
+    real, steps = warmtexts.TurnState, []
 
     def cut(*arguments: Any) -> Any:
         steps.append(1)
@@ -249,7 +249,7 @@ def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pyte
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(warmtexts, "_special_tokens", cut)
+        patch.setattr(warmtexts, "TurnState", cut)
         stopped = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu"])
     assert stopped.exit_code == 130
     assert "interrupted; the part computed so far is kept; the same command continues" in stopped.stderr
@@ -258,4 +258,4 @@ def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pyte
     assert len(lade.files.safefile.read(path)[0]["whole.0"]) > 0
     finished = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu"])
     assert finished.exit_code == 0, finished.output
-    assert names(table_folder) == ["warm2"]
+    assert names(table_folder) == ["warm3"]

@@ -11,13 +11,28 @@ from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm.table import compute
-from lade.memory.warm.texts import CHOICES, LENGTH, ROWS, WarmTexts, length_for, rows_for, write_texts
+from lade.memory.warm.texts import (
+    CHOICES,
+    LENGTH,
+    SIDE_BY_SIDE,
+    TextPlan,
+    TextsPart,
+    WarmTexts,
+    length_for,
+    rows_for,
+    write_texts,
+)
+from lade.memory.warm.turns import Turns, turns_of
 
 TEXTS, TOKENS, TOP = 3, 12, 5
 
 
-def written(model: PreTrainedModel, rows: int = TEXTS, length: int = TOKENS, top: int = TOP) -> WarmTexts:
-    return write_texts(model, top, rows, length, rows, lambda tokens: None)
+def written(
+    model: PreTrainedModel, rows: int = TEXTS, length: int = TOKENS, top: int = TOP, turns: Turns | None = None
+) -> WarmTexts:
+    plan = TextPlan(top, rows, length, rows, turns or turns_of(model))
+    write_texts(model, plan, lambda tokens: None, part := TextsPart())
+    return part.texts(top)
 
 
 def marked(begins: int | None, ends: Any) -> PreTrainedModel:
@@ -68,6 +83,7 @@ def test_texts_are_no_longer_than_the_model_has_positions() -> None:
     config = copy.deepcopy(tiny_model(BY_NAME["gpt2"]).config)
     config.n_positions = 17
     assert length_for(config) == 17
+    assert length_for(config, 5) == 13
     config.n_positions = 10 * LENGTH
     assert length_for(config) == LENGTH
     del config.n_positions
@@ -84,7 +100,11 @@ def test_a_model_without_a_memory_writes_none_and_still_has_a_table() -> None:
 
 def test_texts_are_written_a_few_at_a_time() -> None:
     told: list[int] = []
-    texts = write_texts(marked(1, None), TOP, 7, 4, 3, told.append)
+    plan, part = TextPlan(TOP, 7, 4, 3, Turns((1,))), TextsPart()
+    write_texts(marked(1, None), plan, told.append, part, batches=1)
+    assert part.texts(TOP).written.shape == (3, 4)
+    write_texts(marked(1, None), plan, told.append, part)
+    texts = part.texts(TOP)
     assert texts.written.shape == (7, 4)
     assert texts.tokens.shape == texts.probabilities.shape == (7, 4, TOP)
     assert told == [3] * 4 + [3] * 4 + [1] * 4
@@ -99,4 +119,4 @@ def test_as_many_side_by_side_as_the_cache_may_hold(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(warmtexts, "CACHE", 10 * token)
     assert (rows_for(model, 2), rows_for(model, 3), rows_for(model, 100)) == (5, 3, 1)
     monkeypatch.undo()
-    assert rows_for(model, LENGTH) >= ROWS
+    assert rows_for(model, LENGTH) == SIDE_BY_SIDE

@@ -22,6 +22,7 @@ from lade.files.cachefolder import CacheWarning
 from lade.memory.warm import file as warmfile
 from lade.memory.warm import table as warmtable
 from lade.memory.warm import texts as warmtexts
+from lade.memory.warm.predictions import AfterPrefix
 from lade.memory.warm.warming import cached, compute, table_file, warm_up
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
@@ -38,13 +39,13 @@ def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that are computed inside the test."""
     seen: list[int] = []
-    best = warmtable._predictions
 
-    def counts(model: Any, ids: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
-        seen.append(len(ids))
-        return best(model, ids, top)
+    class Counts(AfterPrefix):
+        def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+            seen.append(len(tokens))
+            return super().logits(tokens)
 
-    monkeypatch.setattr(warmtable, "_predictions", counts)
+    monkeypatch.setattr(warmtable, "AfterPrefix", Counts)
     return seen
 
 
@@ -54,8 +55,8 @@ def fresh(family: Family = LLAMA) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def naive(model: PreTrainedModel, token: int) -> torch.Tensor:
-    return model(input_ids=torch.tensor([[token]])).logits[0, -1].softmax(-1)
+def naive(model: PreTrainedModel, *tokens: int) -> torch.Tensor:
+    return model(input_ids=torch.tensor([tokens])).logits[0, -1].softmax(-1)
 
 
 class Vocabulary:
@@ -69,13 +70,17 @@ class Vocabulary:
 
 
 @pytest.mark.compat
+@pytest.mark.parametrize("prefix", [(), (3, 5)])
 @pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
-def test_the_table_is_the_models_own_top_k(family: Family) -> None:
+def test_the_table_is_the_models_own_top_k_after_the_prefix(
+    family: Family, prefix: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmtable, "likeliest_prefix", lambda *_: prefix)
     model = tiny_model(family)
     table = compute(model, top=5, batch_tokens=24)
     assert table.tokens.shape == table.probabilities.shape == (VOCAB, 5)
     for token in range(0, VOCAB, 7):
-        expected = naive(model, token)
+        expected = naive(model, *prefix, token)
         tokens, probabilities = table.entry(token)
         torch.testing.assert_close(torch.tensor(probabilities), expected.topk(5).values)
         torch.testing.assert_close(expected[tokens], expected.topk(5).values)
@@ -94,10 +99,10 @@ def test_entries_are_lists_and_nothing_outside_the_vocabulary() -> None:
 def test_batches_and_progress(forwards: list[int]) -> None:
     told: list[tuple[int, int]] = []
     compute(fresh(), batch_tokens=40, progress=lambda done, total: told.append((done, total)))
-    assert forwards == [40, 24]
+    assert forwards == [8, 40, 16]  # the most frequent entries first
     total = 64 + warmtexts.ROWS * 8
-    steps = [*[40] * 8 * 3, *[8] * 8]  # 128 texts of 8 tokens
-    assert told == [(sum([40, 24, *steps][:done]), total) for done in range(1, len(steps) + 3)]
+    steps = [*[40] * 8, 8, *[40] * 8 * 5, *[16] * 8, 40, 16]  # the first texts, those entries, the other texts
+    assert told == [(sum(steps[:done]), total) for done in range(1, len(steps) + 1)]
     assert told[-1] == (total, total)
 
 
@@ -106,14 +111,14 @@ def test_logits_of_a_batch_stay_small(forwards: list[int], monkeypatch: pytest.M
     sizes: list[int] = []
     write = warmtexts._write
 
-    def counts(model: Any, top: int, rows: int, *rest: Any) -> tuple[torch.Tensor, ...]:
+    def counts(model: Any, plan: Any, rows: int, *rest: Any) -> tuple[torch.Tensor, ...]:
         sizes.append(rows)
-        return write(model, top, rows, *rest)
+        return write(model, plan, rows, *rest)
 
     monkeypatch.setattr(warmtexts, "_write", counts)
     compute(fresh())
-    assert forwards == [20, 20, 20, 4]
-    assert sizes == [20] * 6 + [8]
+    assert forwards == [8, 20, 20, 16]
+    assert sizes == [20] * 12 + [16]
 
 
 def test_the_model_and_the_random_generators_are_left_as_they_were() -> None:
@@ -164,10 +169,10 @@ def test_a_table_is_computed_once_and_found_by_the_next_process(forwards: list[i
     assert cached(model) is None
     assert not table_folder.exists()
     table = warm_up(model)
-    assert forwards == [64]
+    assert forwards == [8, 56]
     assert cached(model) is warm_up(model) is table
     found = warm_up(other)
-    assert forwards == [64]
+    assert forwards == [8, 56]
     assert torch.equal(found.tokens, table.tokens)
     assert torch.equal(found.probabilities, table.probabilities)
     for part in ("endings", "tokens", "probabilities"):
@@ -181,7 +186,7 @@ def test_a_table_with_fewer_tokens_is_replaced(forwards: list[int]) -> None:
     warm_up(model, top=4)
     assert warm_up(model, top=3).tokens.shape[1] == 4
     assert warm_up(model, top=8).tokens.shape[1] == 8
-    assert forwards == [64, 64]
+    assert forwards == [8, 56, 8, 56]
     assert cached(fresh()).tokens.shape[1] == 8
 
 
@@ -192,9 +197,9 @@ def test_a_table_with_more_tokens_is_never_replaced_by_a_smaller_one(
     model, other = fresh(), fresh()
     assert warm_up(model, top=2).kept == 2
     warm_up(other, top=16, tokenizer=Vocabulary("a"))  # as another process would
-    assert forwards == [64, 64]
+    assert forwards == [8, 56, 8, 56]
     assert warm_up(model, top=4).kept == 16
-    assert forwards == [64, 64]
+    assert forwards == [8, 56, 8, 56]
     assert warm_up(fresh(), top=4, tokenizer=Vocabulary("b")).kept == 16
     assert cached(fresh()).kept == 16
 
@@ -254,7 +259,7 @@ def test_another_vocabulary_needs_another_table_where_it_is_known(forwards: list
     assert cached(fresh(), tokenizer=words) is not None
     assert cached(model, tokenizer=others) is cached(fresh(), tokenizer=others) is None
     warm_up(model, tokenizer=others)
-    assert forwards == [64, 64]
+    assert forwards == [8, 56, 8, 56]
 
 
 def rewritten(path: Path, **changes: Any) -> None:
@@ -355,7 +360,7 @@ def test_a_broken_or_foreign_file_is_ignored_with_one_warning_and_replaced(damag
     if damage == "a folder":
         path.rmdir()
     assert torch.equal(warm_up(fresh()).tokens, table.tokens)
-    assert forwards == [64]
+    assert forwards == [8, 56]
     assert torch.equal(cached(fresh()).probabilities, table.probabilities)
 
 
@@ -366,7 +371,7 @@ def test_a_folder_that_takes_no_file_costs_a_warning(table_folder: Path, forward
     with pytest.warns(CacheWarning, match="keeps the warm table in memory only"):
         table = warm_up(model)
     assert warm_up(model) is table
-    assert forwards == [64]
+    assert forwards == [8, 56]
 
 
 def test_a_writer_that_fails_leaves_nothing_behind(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
