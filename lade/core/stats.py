@@ -36,6 +36,7 @@ class GenerationStats:
         by_row: the same counts per row of a batch; empty for one row.
         widths: nodes per row in a forward, padding included -> number of forwards.
         decisions: reason for the size of a tree -> how often (`lade.pace.controller`); empty where sizes are fixed.
+        warm_table: a digest of the warm table that was a source of drafts (`lade.warm_up`); `None`: there was none.
         prefill_seconds: the prompt's forward.
         model_seconds: forwards after the prefill. On an accelerator this is the time to launch them.
         host_seconds: everything else after the prefill.
@@ -56,6 +57,7 @@ class GenerationStats:
     by_row: tuple[Acceptance, ...] = ()
     widths: dict[int, int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)
+    warm_table: str | None = None
     prefill_seconds: float = 0.0
     model_seconds: float = 0.0
     host_seconds: float = 0.0
@@ -91,9 +93,11 @@ class GenerationStats:
         if self.fallback:
             return f"lade: {self.new_tokens} tokens, plain decoding ({self.fallback})"
         seconds = self.prefill_seconds + self.model_seconds + self.host_seconds
+        table = f", warm table {self.warm_table}" if self.warm_table else ""
         return (
             f"lade: {self.new_tokens} tokens in {self.steps} steps, {self.tokens_per_step:.2f} tokens per step, "
             f"{self.mean_forward_tokens:.1f} tokens per forward, {self.new_tokens / max(seconds, 1e-9):.1f} tokens/s"
+            f"{table}"
         )
 
 
@@ -151,7 +155,13 @@ class Clock:
     def drafting(self) -> Timed:
         return Timed(self, "draft_seconds")
 
-    def stop(self, tallies: Sequence[Tally], new_tokens: int, decisions: Mapping[str, int]) -> GenerationStats:
+    def stop(
+        self,
+        tallies: Sequence[Tally],
+        new_tokens: int,
+        decisions: Mapping[str, int],
+        warm_table: str | None = None,
+    ) -> GenerationStats:
         """End the call.
 
         Args:
@@ -172,6 +182,7 @@ class Clock:
             by_row=tuple(tally.acceptance() for tally in tallies) if rows > 1 else (),
             widths=dict(sorted(self.widths.items())),
             decisions=dict(decisions),
+            warm_table=warm_table,
             prefill_seconds=self.prefill_seconds,
             model_seconds=self.model_seconds,
             host_seconds=max(0.0, time.perf_counter() - self._begin - self.model_seconds),

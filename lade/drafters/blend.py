@@ -76,6 +76,7 @@ class BlendDrafter:
         pool: gives a request of a tenant, or of none, what drafting learned so far.
         pace: chooses how much of the budget every step takes (`lade.pace.pace.Pace`); `None`: all of it.
         policy: how trees grow.
+        warm_table: which table `warm` reads, for the statistics.
     """
 
     def __init__(
@@ -86,8 +87,10 @@ class BlendDrafter:
         pool: Callable[[str | None], Pool] = lambda tenant: fresh_pool(),
         pace: WholeBudget | None = None,
         policy: TreePolicy = TREE,
+        warm_table: str | None = None,
     ) -> None:
         self.settings, self.budget, self.warm, self.pool = settings, budget, warm, pool
+        self.warm_table = warm_table
         self.pace, self.policy = pace or WholeBudget(budget), policy
         # With a warm table a window finds hardly anything new.
         windows = "window" in settings.sources and warm is None

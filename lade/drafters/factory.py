@@ -39,9 +39,11 @@ def lookahead(model: Any, settings: Settings, companion: Any, packed: bool) -> D
 
 def auto(model: Any, settings: Settings, companion: Any, packed: bool) -> Drafter:
     pace = pace_for(model, settings, companion, packed)
-    table = warm.cached(model) if "warm" in settings.sources else None
-    predictions = None if table is None else partial(backoff, table)
-    return BlendDrafter(settings, pace.limit, predictions, partial(_pool_of, model, settings), pace)
+    table = warm.cached(model) if "warm" in settings.sources and pace.limit > 1 else None
+    pool = partial(_pool_of, model, settings)
+    if table is None:
+        return BlendDrafter(settings, pace.limit, None, pool, pace)
+    return BlendDrafter(settings, pace.limit, partial(backoff, table), pool, pace, warm_table=table.digest)
 
 
 def _pool_of(model: Any, settings: Settings, tenant: str | None) -> Pool:

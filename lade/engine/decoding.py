@@ -124,7 +124,8 @@ class Decoding:
 
     def _record_stats(self) -> None:
         emitted = sum(request.emitted for request in self.requests)
-        stats = self.clock.stop([request.tally for request in self.requests], emitted, self.drafter.end())
+        tallies, table = [request.tally for request in self.requests], getattr(self.drafter, "warm_table", None)
+        stats = self.clock.stop(tallies, emitted, self.drafter.end(), table)
         record(stats, self.settings.debug)
 
 

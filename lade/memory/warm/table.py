@@ -6,10 +6,12 @@ Knows no file and caches no table.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,17 +22,17 @@ from lade.facts.vocabulary import readable
 from lade.memory.warm.contexts import WarmContexts, smoothed
 from lade.memory.warm.predictions import AfterPrefix, likeliest_by_block
 from lade.memory.warm.prefix import Prefix, candidates, likeliest_prefix, token_masses
-from lade.memory.warm.texts import ROWS, TextPlan, TextsPart, length_for, rows_for, write_texts
+from lade.memory.warm.texts import TextPlan, TextsPart, rows_for, shape_for, write_texts
 from lade.memory.warm.turns import turns_of
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
-FIRST = 8  # one entry in this many, the most frequent ones, is computed before the other texts
+FIRST = 16  # one entry in this many, the most frequent ones, is computed before the other texts
 Progress = Callable[[int, int], None]
 """Called with how many tokens went through the model, and of how many."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class WarmTable:
     """The model's most likely next tokens after each token alone, and after longer contexts from texts of its own.
 
@@ -48,6 +50,16 @@ class WarmTable:
     seconds: float
     complete: bool = True
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """12 hexadecimal digits that differ between tables."""
+        digest = hashlib.blake2b(digest_size=6)
+        contexts = self.contexts
+        parts = (contexts.endings, contexts.tokens, contexts.probabilities)
+        for part in (self.tokens, self.probabilities, *parts):
+            digest.update(part.numpy().tobytes())
+        return digest.hexdigest()
 
     @property
     def kept(self) -> int:
@@ -82,9 +94,9 @@ class Plan:
 def plan_of(model: Any, top: int, batch_tokens: int | None = None, tokenizer: Any = None) -> Plan:
     size, turns = readable(model), turns_of(model, tokenizer)
     entries = max(1, min(LOGITS // size, MOST_ROWS)) if batch_tokens is None else batch_tokens
-    length = length_for(model.config.get_text_config(decoder=True), len(turns.head))
+    rows, length = shape_for(model.config.get_text_config(decoder=True), turns)
     side_by_side = min(entries, rows_for(model, length + len(turns.head)))
-    return Plan(size, top, entries, TextPlan(top, ROWS, length, side_by_side, turns))
+    return Plan(size, top, entries, TextPlan(top, rows, length, side_by_side, turns))
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,8 @@ from lade.memory.warm.predictions import likeliest_by_block
 from lade.memory.warm.textcache import text_cache
 from lade.memory.warm.turns import Turns, TurnState, temperatures
 
-ROWS, LENGTH = 256, 128  # of the texts: about as many tokens in all as a vocabulary has
+ROWS, LENGTH = 128, 256  # of the texts: about as many tokens in all as a vocabulary has
+CHATS = 2  # a chat model writes so many times more texts, as many times shorter: they have more topics
 SIDE_BY_SIDE = 128  # texts in one forward, at most: the first of them are finished early
 CHOICES = 16  # top-k of the sampling: rarer tokens lead to texts that hardly occur
 TEMPERATURES = (0.5, 1.0)  # of the answers of a chat model; messages, and texts of other models, have 1
@@ -92,10 +93,11 @@ def no_texts(top: int) -> WarmTexts:
     )
 
 
-def length_for(config: Any, head: int = 1) -> int:
-    """Tokens of a text, at most the model's positions behind the first tokens of a head of this length."""
-    most = getattr(config, "max_position_embeddings", None) or LENGTH + head
-    return max(1, min(LENGTH, most - head + 1))
+def shape_for(config: Any, turns: Turns) -> tuple[int, int]:
+    """How many texts, and the tokens of each: with its head at most as many as the model has positions."""
+    times = CHATS if turns.middle else 1
+    most = (getattr(config, "max_position_embeddings", None) or LENGTH + len(turns.head)) - len(turns.head) + 1
+    return ROWS * times, max(1, min(LENGTH // times, most))
 
 
 def rows_for(model: Any, length: int) -> int:

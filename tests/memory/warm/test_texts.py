@@ -12,19 +12,22 @@ from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm.table import compute
 from lade.memory.warm.texts import (
+    CHATS,
     CHOICES,
     LENGTH,
+    ROWS,
     SIDE_BY_SIDE,
     TextPlan,
     TextsPart,
     WarmTexts,
-    length_for,
     rows_for,
+    shape_for,
     write_texts,
 )
 from lade.memory.warm.turns import Turns, turns_of
 
 TEXTS, TOKENS, TOP = 3, 12, 5
+TEXT = Turns((1,))
 
 
 def written(
@@ -82,12 +85,13 @@ def test_a_text_that_ends_makes_room_for_a_new_one() -> None:
 def test_texts_are_no_longer_than_the_model_has_positions() -> None:
     config = copy.deepcopy(tiny_model(BY_NAME["gpt2"]).config)
     config.n_positions = 17
-    assert length_for(config) == 17
-    assert length_for(config, 5) == 13
+    assert shape_for(config, TEXT) == (ROWS, 17)
+    assert shape_for(config, Turns((1, 2, 3, 4, 5), (6,))) == (ROWS * CHATS, 13)
     config.n_positions = 10 * LENGTH
-    assert length_for(config) == LENGTH
+    assert shape_for(config, TEXT) == (ROWS, LENGTH)
     del config.n_positions
-    assert length_for(config) == LENGTH
+    assert shape_for(config, TEXT) == (ROWS, LENGTH)
+    assert shape_for(config, Turns((1,), (6,))) == (ROWS * CHATS, LENGTH // CHATS)
 
 
 def test_a_model_without_a_memory_writes_none_and_still_has_a_table() -> None:
