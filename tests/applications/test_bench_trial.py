@@ -1,6 +1,7 @@
 """Trials on the model that ships: what is counted, in which order, after which turns, and what texts are compared."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.applications.bench.conversation import SEPARATOR
-from lade.applications.bench.methods import PLAIN
+from lade.applications.bench.methods import METHODS, PLAIN
 from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.records import Record
 from lade.applications.bench.references import REFERENCES
@@ -21,6 +22,7 @@ from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import trials_of
 from lade.applications.bench.wrong import WrongTable
 from lade.drafters import factory
+from lade.memory.warm import warming as warm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -329,3 +331,17 @@ def test_wrong_tokens_are_those_that_the_text_does_not_have() -> None:
 def test_what_is_wrong_must_be_known(reference: str | None) -> None:
     with pytest.raises(ValueError, match="reference"):
         asked("wrong", reference=reference)
+
+
+def test_a_cold_row_loads_no_warm_table(shipped: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the cache folder holds one."""
+
+    def run(row: str) -> list[Record]:
+        return list(run_task(shipped[0], asked(row), task_of(shipped, QUICK), QUICK))
+
+    monkeypatch.setattr(warm, "cached", Mock(side_effect=LookupError("a table was looked for")))
+    rows = [name for name, method in METHODS.items() if method.has_stats and not method.needs]
+    assert {"auto", "recycled", "lookahead"} <= set(rows)
+    assert all(record.warm_seconds is None for row in rows for record in run(row))
+    with pytest.raises(LookupError, match="a table was looked for"):
+        run("auto:warm=1")

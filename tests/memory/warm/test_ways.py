@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -79,6 +80,22 @@ def test_a_scope_begins_with_the_table(computed: Mock) -> None:
         assert warm_drafts() > 0
     with lade.lookahead(fresh(), AUTO, warm=True):
         assert computed.call_count == 1
+
+
+def test_statistics_tell_which_table_was_used() -> None:
+    model, prompt = fresh(), words(9)
+    lade.generate(model, **prompt, config=AUTO, **GREEDY)
+    assert lade.last_stats().warm_table is None
+    table = warm.warm_up(model)
+    other = warm.compute(fresh(), top=3)
+    lade.generate(model, **prompt, config=AUTO, **GREEDY)
+    assert lade.last_stats().warm_table == table.digest == warm.warm_up(fresh()).digest != other.digest
+    assert f"warm table {table.digest}" in str(lade.last_stats())
+    assert lade.last_stats().as_dict()["warm_table"] == table.digest
+    for cold in (replace(AUTO, sources=("suffix", "recycled")), replace(AUTO, budget=1), PAPER):
+        lade.generate(model, **prompt, config=cold, **GREEDY)
+        assert lade.last_stats().warm_table is None
+        assert "warm" not in str(lade.last_stats())
 
 
 @pytest.mark.parametrize("writable", [True, False])
