@@ -44,8 +44,11 @@ class Backoff:
             row = self._rows.get(context[CONTEXT - length :])
             if row is not None:
                 return length, self._after[row].tolist(), self._after_likely[row].tolist()
-        token = context[-1]
-        if not 0 <= token < len(self._alone):
+        return self._alone_entry(context[-1])
+
+    def _alone_entry(self, token: int) -> tuple[int, list[int], list[float]]:
+        """The same for a token alone; nothing where the table has none or has not computed it."""
+        if not 0 <= token < len(self._alone) or not self._alone_likely[token, 0]:
             return 0, [], []
         return 0, self._alone[token].tolist(), self._alone_likely[token].tolist()
 
