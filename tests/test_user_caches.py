@@ -1,7 +1,7 @@
 """Caches that come in and go out, and prompts that come with positions of their own."""
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -10,7 +10,8 @@ from families import BY_NAME
 from sidebyside import CONFIG, NEW_TOKENS, PROMPT, PROMPTS, assert_looked_ahead, assert_same, both, encode, story
 from tiny import tiny_model, words
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, MllamaForCausalLM
+from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 
 import lade
 
@@ -90,6 +91,37 @@ def test_cache_without_layers() -> None:
     assert_looked_ahead()
     lade.generate(story()[0], **encode(), past_key_values=cache, do_sample=False, max_new_tokens=NEW_TOKENS)
     assert cache.get_seq_length() == ours.shape[1] - 1
+
+
+def test_a_model_that_looks_into_the_layers_of_its_cache() -> None:
+    """Mllama asks them for their keys, in the turn that continues a cache too."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = MllamaTextConfig(
+        vocab_size=80, **sizes, num_key_value_heads=2, cross_attention_layers=[], bos_token_id=1, eos_token_id=2,
+        pad_token_id=0,
+    )  # fmt: skip
+    model, caches, turns = MllamaForCausalLM(config).eval(), [DynamicCache(), DynamicCache()], []
+    for generate, own in zip((model.generate, partial(lade.generate, model, config=CONFIG)), caches, strict=True):
+        text = words(5)["input_ids"]
+        for _ in range(2):
+            text = generate(
+                input_ids=text, attention_mask=ones(text), past_key_values=own, do_sample=False, max_new_tokens=6
+            )
+        turns.append(text.tolist())
+    assert turns[0] == turns[1]
+    assert lade.last_stats().fallback is None
+
+
+def test_a_cache_of_fewer_rows_is_refused_as_by_plain_decoding() -> None:
+    model, text = tiny_model(BY_NAME["llama"]), words(9)["input_ids"]
+    for generate in (model.generate, partial(lade.generate, model)):
+        cache = DynamicCache(config=model.config)
+        model(input_ids=text[:, :4], past_key_values=cache)
+        with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+            generate(
+                input_ids=text.repeat(2, 1), attention_mask=ones(text.repeat(2, 1)), past_key_values=cache,
+                do_sample=False, max_new_tokens=3,
+            )  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])

@@ -57,8 +57,8 @@ def cost_file(model: Any) -> Path:
 def load(model: Any) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
     description = describe(model)
-    path = _path(description)
     try:
+        path = _path(description)
         found = StepCost(_parsed(*read(path, LARGEST_FILE), description))
         mark_used(path)
         return found

@@ -88,6 +88,7 @@ class TreeCache(Cache):
 
     def end_prefill(self, slots: Sequence[int], most: int | None = None) -> None:
         """Move the rows of the prefill into new slots. `most` is as in `open`."""
+        self._forget_adopted()
         for group in self.groups.values():
             held = max(layer.prefix.held if layer.prefix is not None else 0 for layer in group.layers)
             group.open(slots, held, most)
@@ -104,8 +105,15 @@ class TreeCache(Cache):
 
     def leave_prefill(self) -> None:
         """Without a prefill: slots are opened empty, and what the template holds is dropped."""
+        self._forget_adopted()
         for layer in self.own_layers():
             layer.prefix = None
+
+    def _forget_adopted(self) -> None:
+        """Before the first slot, the keys of a layer are those that it adopted."""
+        if not self.lengths:
+            for layer in self.own_layers():
+                layer.keys = layer.values = None
 
     # Steps
 
@@ -149,6 +157,7 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
     own = TreeLayer(layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None)
     own.prefix = _prefix(layer, own.window)
     own.is_initialized = own.prefix.keys is not None
+    own.keys, own.values = own.prefix.keys, own.prefix.values  # some models look whether there are any
     return own
 
 

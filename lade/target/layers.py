@@ -25,7 +25,8 @@ class TreeLayer(CacheLayerMixin):
 
     Attributes:
         prefix: what a prefill has appended, until its rows go into slots; `None` between prefills.
-        keys, values: [1, H, total, D], the slots of the group behind one another; `None` before the first of them.
+        keys, values: [1, H, total, D], the slots of the group behind one another; before the first of them those of the
+            cache that it was made from, or `None`.
     """
 
     is_croppable = False
@@ -123,10 +124,8 @@ def _appended(buffer: torch.Tensor | None, held: int, states: torch.Tensor) -> t
     needed = held + states.shape[2]
     capacity = 0 if buffer is None else buffer.shape[2]
     if needed > capacity:
-        grown = states.new_zeros(*states.shape[:2], max(needed, 2 * capacity), states.shape[3])
-        if buffer is not None:
-            grown[:, :, :held] = buffer[:, :, :held]
-        buffer = grown
+        spare = states.new_zeros(*states.shape[:2], max(needed, 2 * capacity) - held, states.shape[3])
+        buffer = spare if buffer is None else torch.cat([buffer[:, :, :held], spare], dim=2)  # of as many rows
     assert buffer is not None
     buffer[:, :, held:needed] = states
     return buffer

@@ -172,3 +172,11 @@ def test_two_writers_leave_a_whole_file(model: PreTrainedModel) -> None:
     assert [writer.result() for writer in done] == [None, None]
     assert costfile.load(model).logs() in kept  # a broken file would warn, and warnings are errors
     assert list(costfile.cost_file(model).parent.iterdir()) == [costfile.cost_file(model)]
+
+
+def test_without_a_cache_folder_costs_start_from_the_prior(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LADE_CACHE", "~nobody-of-this-name/lade")
+    with pytest.warns(CacheWarning, match="home directory"):
+        assert costfile.load(model).logs() == {}
