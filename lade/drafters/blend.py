@@ -92,8 +92,7 @@ class BlendDrafter:
         self.settings, self.budget, self.warm, self.pool = settings, budget, warm, pool
         self.warm_table = warm_table
         self.pace, self.policy = pace or WholeBudget(budget), policy
-        # With a warm table a window finds hardly anything new.
-        windows = "window" in settings.sources and warm is None
+        windows = "window" in settings.sources
         self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
         self._names = [stage.name for stage in stages()]
         self._drafts_now = True  # whether the current step drafts and learns
@@ -103,9 +102,12 @@ class BlendDrafter:
         warm = None if self.warm is None else self.warm(request.inverse_temperature)
         ngrams = NgramPool(settings.ngram, settings.guesses) if self.columns else None
         start = Start(settings, tokens, request.prompt_length, pool.table, request.reference, ngrams, warm)
-        prompt = tokens[: request.prompt_length]
-        window = Window(prompt, self.columns, settings.ngram, settings.seed) if self.columns else None
-        mixture = Mixture(pool, opened(start))
+        sources, window = opened(start), None
+        if any(source.suffices for source in sources):
+            sources, ngrams = [source for source in sources if source.setting != "window"], None
+        if ngrams is not None:
+            window = Window(tokens[: request.prompt_length], self.columns, settings.ngram, settings.seed)
+        mixture = Mixture(pool, sources)
         belief = self.pace.belief()
         request.state = _State(mixture, window, ngrams, belief, cut=0.5 / self.budget, read=len(tokens))
 

@@ -103,6 +103,11 @@ class Source:
         """Whether it knows that the end of the text occurred earlier in the text."""
         return False
 
+    @property
+    def suffices(self) -> bool:
+        """Whether a window beside it, when the request starts, would find hardly anything new."""
+        return False
+
     def expect(self, part: Part, depth: int) -> Iterable[Share]:
         """What may come next at a place, most specific stage first.
 

@@ -1,0 +1,124 @@
+"""A warm table that knows nothing of the model costs next to nothing: predictions that do not come true lose weight."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+import lade
+from lade.memory.recycle import CONTEXT
+from lade.memory.sources import COVERAGE, FromWarmTable
+from lade.memory.warm import warming as warm
+from lade.memory.warm.contexts import WarmContexts
+from lade.memory.warm.table import WarmTable
+from lade.models import load
+
+COST = 0.02  # of tokens per step, at most
+PROMPTS = {
+    "lade-code-8M": (
+        'def largest(numbers: list[int]) -> int:\n    """The largest of some numbers, 0 if there are none."""\n',
+        "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+        'import json\n\ndef read_json(path: str) -> dict:\n    """Read a JSON file and return its content."""\n',
+        "def is_palindrome(text):\n    # Compare the text with its reverse, without spaces and case.\n",
+        'def fibonacci(n: int) -> int:\n    """The n-th Fibonacci number, where the first two are 0 and 1."""\n',
+        "def count_words(text):\n    counts = {}\n    for word in text.split():\n",
+    ),
+    "stories260K": (
+        "Once upon a time there was a little girl named Lily who had a red ball. One day",
+        "Tom and his dog went to the park to play. They saw a big tree and",
+        "The cat was very hungry. She looked for food in the kitchen, but",
+        "Mom said to Ben, do not touch the hot stove. But Ben",
+    ),
+}
+
+
+def uniform(vocabulary: int, rows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.randint(vocabulary, (rows, 16), generator=generator, dtype=torch.int32)
+    found = torch.rand(rows, 16, generator=generator)
+    return tokens, (found / found.sum(1, keepdim=True)).sort(descending=True).values
+
+
+def certain(vocabulary: int, rows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.randint(vocabulary, (rows, 16), generator=generator, dtype=torch.int32)
+    return tokens, torch.tensor([0.9] + [0.1 / 15] * 15).expand(rows, 16).contiguous()
+
+
+def noise(vocabulary: int, make: Callable[[int, int, torch.Generator], tuple[torch.Tensor, torch.Tensor]]) -> WarmTable:
+    """Random tokens after every entry and after random contexts."""
+    generator = torch.Generator().manual_seed(0)
+    endings = torch.randint(vocabulary, (4096, CONTEXT), generator=generator, dtype=torch.int32).unique(dim=0)
+    contexts = WarmContexts(endings, *make(vocabulary, len(endings), generator))
+    return WarmTable(*make(vocabulary, vocabulary, generator), contexts, 1.0)
+
+
+@pytest.fixture(scope="module", params=PROMPTS)
+def subject(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Sequence[str]]:
+    return *load(request.param, dtype="float32"), PROMPTS[request.param]
+
+
+def tokens_per_step(subject: Any, table: WarmTable | None, budget: int, monkeypatch: pytest.MonkeyPatch) -> float:
+    model, tokenizer, prompts = subject
+    monkeypatch.setattr(warm, "cached", lambda *_, **__: table)
+    tokens = steps = 0
+    for prompt in prompts:
+        config = lade.LookaheadConfig(budget=budget, adapt=False)
+        inputs = tokenizer(prompt, return_tensors="pt")
+        lade.generate(model, **inputs, config=config, do_sample=False, max_new_tokens=96)
+        stats = lade.last_stats()
+        assert stats is not None
+        assert (stats.warm_table is None) == (table is None)
+        tokens, steps = tokens + stats.new_tokens, steps + stats.steps
+    return tokens / steps
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("budget", [16, 64])
+def test_a_table_of_noise_costs_next_to_nothing(subject: Any, budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = subject[0].config.vocab_size
+    cold = tokens_per_step(subject, None, budget, monkeypatch)
+    for make in (uniform, certain):
+        assert tokens_per_step(subject, noise(vocabulary, make), budget, monkeypatch) >= (1 - COST) * cold
+
+
+class Fixed:
+    """The same predictions after every context."""
+
+    def entry(self, context: tuple[int, ...]) -> tuple[int, list[int], list[float]]:
+        return 1, [5, 6], [0.6, 0.3]
+
+
+def test_predictions_that_do_not_come_true_count_less_and_less() -> None:
+    source = FromWarmTable(0, Fixed())
+    shares = []
+    for _ in range(8):
+        source.extend([7])
+        shares.append(source.share)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 0.1
+    source.extend([7] * 100)
+    assert source.expect((0, 0, 0, 7), 0) == ()
+    source.extend([6] * 1000)
+    assert source.share == 1
+    assert source.expect((0, 0, 0, 7), 0)[0][2:] == ([5, 6], [0.6, 0.3])
+
+
+def test_as_many_tokens_as_claimed_leave_the_predictions_as_they_are() -> None:
+    source = FromWarmTable(0, Fixed())
+    for token in [5, 6, 5, 7, 5, 6, 7, 5] * 20:
+        source.extend([token])
+        assert source.share == 1
+        assert source.suffices
+
+
+def test_below_enough_the_square_of_the_ratio_counts() -> None:
+    source = FromWarmTable(0, Fixed())
+    source.extend([7] * 4)
+    ratio = COVERAGE.prior / (COVERAGE.prior + 4 * 0.9)
+    assert ratio < COVERAGE.enough
+    assert source.share == pytest.approx((ratio / COVERAGE.enough) ** 2)
+    (share,) = source.expect((0, 0, 0, 7), 0)
+    assert share[3] == pytest.approx([source.share * 0.6, source.share * 0.3])
+    assert not source.suffices
