@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from lade.memory.warm import turns as warmturns
 from lade.memory.warm.texts import TextPlan, TextsPart, WarmTexts, write_texts
-from lade.memory.warm.turns import Turns, TurnState, turns_of
+from lade.memory.warm.turns import Turns, TurnState, local_tokenizer, turns_of
 
 CHAT = Turns((1, 20, 21), (9, 30), (9,))
 
@@ -117,3 +117,23 @@ def test_predictions_are_those_after_the_head_and_the_text() -> None:
     whole = torch.cat([torch.tensor([head[:-1]]).expand(len(texts.written), -1), texts.written.long()], dim=1)
     expected = model(input_ids=whole).logits[:, len(head) - 1 :].softmax(-1)
     torch.testing.assert_close(texts.probabilities, expected.topk(texts.tokens.shape[2]).values)
+
+
+def test_the_tokenizer_beside_the_weights_is_found(shipped: tuple[PreTrainedModel, Any]) -> None:
+    model, tokenizer = shipped
+    found = local_tokenizer(model)
+    assert found is not None
+    assert found.get_vocab() == tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize("name", ["", None, "./nowhere", 7])
+def test_where_there_is_no_tokenizer_none_is_found(name: Any) -> None:
+    model = marked(1, 2)
+    model.name_or_path = name
+    assert local_tokenizer(model) is None
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_not_its_own(shipped: tuple[PreTrainedModel, Any]) -> None:
+    model = marked(1, 2)
+    model.name_or_path = shipped[0].name_or_path
+    assert local_tokenizer(model) is None
