@@ -202,7 +202,7 @@ class CoveragePolicy:
     prompt: float = 0.5
     places: int = 48
     enough: float = 0.4
-    least: float = 0.05
+    least: float = 0.25
 
 
 COVERAGE = CoveragePolicy()
