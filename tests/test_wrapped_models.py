@@ -13,7 +13,13 @@ from transformers import pipeline
 import lade
 
 
-@pytest.mark.usefixtures("augmented")
+@pytest.fixture
+def drafting(default_settings: None, augmented: None) -> None:
+    """Drafts in every step, whatever steps cost here."""
+    lade.config_lade(ADAPT=0, BUDGET=16)
+
+
+@pytest.mark.usefixtures("drafting")
 def test_pipeline() -> None:
     pipe = pipeline("text-generation", model=story()[0], tokenizer=story()[1])
     kwargs = {"do_sample": False, "max_new_tokens": NEW_TOKENS, "return_full_text": False}
@@ -23,7 +29,7 @@ def test_pipeline() -> None:
     assert ours == pipe(PROMPT, **kwargs)
 
 
-@pytest.mark.usefixtures("augmented")
+@pytest.mark.usefixtures("drafting")
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
 def test_peft(name: str) -> None:
     settings = peft.LoraConfig(task_type="CAUSAL_LM", r=4, init_lora_weights=False, target_modules=["q_proj", "v_proj"])

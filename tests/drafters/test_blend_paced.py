@@ -21,6 +21,7 @@ from lade.drafters.blend import BlendDrafter
 from lade.drafters.growth import Growth
 from lade.memory.recycle import Context
 from lade.memory.source import Warm
+from lade.memory.sources import FromWarmTable
 from lade.pace.belief import Belief
 from lade.pace.pace import Pace
 from lade.pace.policy import PACE
@@ -403,7 +404,9 @@ def test_the_probabilities_of_all_grown_nodes_decide() -> None:
     requests = requests_of(drafter, 9)
     drafter.draft(requests, [1])
     entry = WrongTable(0.5).entry((0, 0, 0, 0))[2]
-    masses = [0.9 * probability for probability in entry]  # 0.9 is the prior of a table
+    table = next(source for source in requests[0].state.mixture.sources if isinstance(source, FromWarmTable))
+    assert 0.25 < table.share < 1
+    masses = [0.9 * table.share * probability for probability in entry]  # 0.9 is the prior of a table
     assert pace.rows[0][0] == pytest.approx([1.0, *masses])
     assert list(requests[0].state.root_children.values()) == pytest.approx(masses)
 

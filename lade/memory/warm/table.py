@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -42,6 +41,7 @@ class WarmTable:
         contexts: its predictions after endings of texts that it wrote.
         seconds: the time that computing it took.
         complete: whether it is computed in full; if not, the most frequent entries and some texts are there.
+        digest: 12 hexadecimal digits that differ between tables.
     """
 
     tokens: torch.Tensor
@@ -49,17 +49,15 @@ class WarmTable:
     contexts: WarmContexts
     seconds: float
     complete: bool = True
+    digest: str = field(init=False)
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
 
-    @cached_property
-    def digest(self) -> str:
-        """12 hexadecimal digits that differ between tables."""
-        digest = hashlib.blake2b(digest_size=6)
-        contexts = self.contexts
-        parts = (contexts.endings, contexts.tokens, contexts.probabilities)
-        for part in (self.tokens, self.probabilities, *parts):
+    def __post_init__(self) -> None:
+        digest, contexts = hashlib.blake2b(digest_size=6), self.contexts
+        predicted = (self.tokens, self.probabilities, contexts.endings, contexts.tokens, contexts.probabilities)
+        for part in predicted:
             digest.update(part.numpy().tobytes())
-        return digest.hexdigest()
+        object.__setattr__(self, "digest", digest.hexdigest())
 
     @property
     def kept(self) -> int:
