@@ -193,11 +193,10 @@ def _attended(
         group: G
     """
     if mask is None and query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # one node: as in plain decoding
-        return scaled_dot_product_attention(
-            query, key, value, None, dropout, scale=scaling, enable_gqa=group > 1
-        ).transpose(1, 2)
+        output = scaled_dot_product_attention(query, key, value, None, dropout, scale=scaling, enable_gqa=group > 1)
+        return output.transpose(1, 2)
     output = scaled_dot_product_attention(_fold(query, group), key, value, mask, dropout, scale=scaling)
-    return _unfold(output, group)
+    return _unfold(output, group).contiguous()  # some models take views of it
 
 
 def _index(mask: torch.Tensor | None, nodes: int, kinds: int) -> int:

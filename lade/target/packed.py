@@ -16,7 +16,7 @@ from lade.target.masks import Mask, MaskKind, Sight
 from lade.target.pieces import Piece
 from lade.target.store import LayerGroup
 from lade.target.transfer import transfer
-from lade.target.uniform import RowKeys, uniform
+from lade.target.uniform import RowKeys, Uniform, uniform
 from lade.target.upload import Upload
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ class PackedRows:
 
     def _attended(self, kinds: Sequence[MaskKind], sights: Sequence[Sight]) -> list[PackedKind]:
         """What layers of each kind attend to. Kinds that see alike share a row's mask."""
-        masks, found = self.target.masks, []
+        masks, nodes = self.target.masks, [len(sight.visible) for sight in sights]
+        found: list[tuple[LayerGroup, list[RowKeys], Uniform | None]] = []
         shared: dict[tuple[object, ...], Mask] = {}
         for kind in kinds:
             group, rows = masks.group(kind), list[RowKeys]()
@@ -131,11 +132,11 @@ class PackedRows:
                     shared[alike] = masks.row(kind, sight, lowest)
                 capacity = group.slabs.capacities[sight.slot]
                 rows.append(RowKeys(offset, capacity, offset + lowest, end, shared[alike]))
-            found.append(self._kind(group, rows, [len(sight.visible) for sight in sights]))
-        return found
-
-    def _kind(self, group: LayerGroup, rows: Sequence[RowKeys], nodes: Sequence[int]) -> PackedKind:
-        together = uniform(rows, nodes, self.target.masks.lowest) if self.target.device.type == "cpu" else None
-        if together is not None:
-            group.reach(together.end)
-        return PackedKind(group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], together)
+            together = uniform(rows, nodes, masks.lowest) if self.target.device.type == "cpu" else None
+            if together is not None:
+                group.reach(together.end)
+            found.append((group, rows, together))
+        return [  # once all kinds of a group have said how far they reach
+            PackedKind(group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], together)
+            for group, rows, together in found
+        ]

@@ -296,6 +296,19 @@ def test_what_one_node_cannot_follow_is_an_error(change: dict[str, Any], words: 
         forward.attend(**(given | change))
 
 
+@pytest.mark.parametrize("heads", [2, 4])
+def test_what_it_returns_can_be_viewed_as_any_shape(heads: int) -> None:
+    """As that of transformers, of which some models take views; with and without groups of query heads."""
+    mask = torch.zeros(3, 5)
+    for forward, nodes in (
+        (PackedForward([(0, 3)], [PackedKind(5, [(0, 5)], [mask])]), 3),
+        (PackedForward([(0, 1)], [PackedKind(5, [(2, 5)], [None])]), 1),
+        (RootForward([(2, 5)]), 1),
+    ):
+        given = _arguments(nodes) | {"query": torch.zeros(1, heads, nodes, 4)}
+        assert forward.attend(**given)[0].view(nodes, -1).shape == (nodes, 4 * heads)
+
+
 def _arguments(nodes: int) -> dict[str, Any]:
     return {
         "query": torch.zeros(1, 4, nodes, 4),

@@ -130,6 +130,28 @@ def test_a_root_alone_sees_its_text(name: str, packed: bool) -> None:
                 texts[slot] += [50, 53, 54]
 
 
+@torch.no_grad()
+def test_layers_without_windows_of_their_own_share_a_length_of_keys() -> None:
+    """A bare cache stores all layers alike. Those of one kind may look further than those of a kind before it."""
+    model, width = tiny_model(BY_NAME["gemma3"], "sdpa", torch.float64), 4 * WINDOW
+    assert model.config.layer_types[0] == "sliding_attention"
+    cache = TreeCache(DynamicCache(), model.config)
+    target = HFTarget(model, cache, layer_kinds(model.config), None, Clock(), packed=True)
+    batch = words(width, width)
+    target.prefill(
+        batch["input_ids"], GenerationConfig(), {"attention_mask": batch["attention_mask"], "use_cache": True}
+    )
+    texts = batch["input_ids"].tolist()
+    for paths in ([[0, 1, 2], [0]], [[0], [0]]):
+        drafts = [chain([5, 6, 7], asked=True)] * 2
+        outputs = target.forward([0, 1], drafts)
+        for row, text in enumerate(texts):
+            assert torch.allclose(outputs.at(row, 2)[0], alone(model, [*text, 5, 6, 7]), atol=TOLERANCE, rtol=0)
+        target.keep([0, 1], paths)
+        for text, path in zip(texts, paths, strict=True):
+            text += [5, 6, 7][: len(path)]
+
+
 class Reading:
     """Slots that open, read their texts in chunks, decode drafts and close, in any order and mixture."""
 
