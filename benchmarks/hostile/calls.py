@@ -108,7 +108,7 @@ def _grow(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
         asked |= {name: value for name, value in given.arguments.items() if name == "suppress_tokens"}
         try:
             text = model.generate(ids, **seen, past_key_values=given.cache, **asked)
-        except ValueError:  # a model without a cache rejects the case's call too
+        except (ValueError, RuntimeError):  # a model that takes no such cache rejects the case's call too
             return
     draws = case.draws("continued")
     more = torch.tensor([words(draws, 3, vocabulary_of(model)) for _ in range(len(ids))], dtype=ids.dtype)
@@ -197,7 +197,8 @@ def method_of(case: Case, model: PreTrainedModel) -> Any:
     if not case.method:
         return None
     if case.method == "self":
-        return lade.SelfSpeculative(((0,), (0,)), tokens=3, likeliest=True)
+        shared = getattr(model.config.get_text_config(decoder=True), "num_kv_shared_layers", 0)
+        return lade.SelfSpeculative(((), (0,)) if shared else ((0,), (0,)), tokens=3, likeliest=True)
     draft = subject("llama", "sdpa", "float32") if case.model not in TRAINED else model
     if case.method == "multi":
         return lade.MultiCandidate(draft, widths=(3, 2), likeliest=True)

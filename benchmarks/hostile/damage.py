@@ -184,5 +184,7 @@ def _other_tensor(tensor: torch.Tensor, draws: random.Random) -> torch.Tensor:
     if how == "empty":
         return tensor[:0].contiguous()
     if tensor.is_floating_point():
-        return torch.full_like(tensor, draws.choice((float("nan"), float("inf"), -1.0, 0.0, 1e300)))
+        return torch.full_like(
+            tensor, draws.choice((float("nan"), float("inf"), -1.0, 0.0, torch.finfo(tensor.dtype).max))
+        )
     return torch.full_like(tensor, draws.choice((-5, 0, 1, 2**31 - 1)))
