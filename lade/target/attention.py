@@ -172,9 +172,8 @@ class RootForward:
             raise NotImplementedError(OTHER_SHAPE)
         if position_bias is not None or softcap is not None:
             raise NotImplementedError(OTHER_SCORES)
-        if begin:
-            key, value = key.narrow(2, begin, end - begin), value.narrow(2, begin, end - begin)
-        return _attended(query, key, value, None, heads // key.shape[1], dropout, scaling), None
+        group = heads // key.shape[1]
+        return _attended(query, _part(key, begin, end), _part(value, begin, end), None, group, dropout, scaling), None
 
 
 def _attended(
