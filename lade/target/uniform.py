@@ -1,9 +1,10 @@
-"""Attention of packed rows with equal trees, whose slabs lie at equal distances: one call for all rows of a layer.
+"""Attention of packed rows whose slabs lie at equal distances: one call for all rows of a layer.
 
-A call per row costs more than it saves where no row would be padded. Knows tensors only.
+Rows of few nodes take the time of the calls, so trees of unlike sizes are padded unless that makes too many nodes.
+Knows tensors only.
 
-n rows of t nodes each, S slabs from the first row's to the last one's, K keys of a slab that are looked at; H heads of
-keys and values, each for G query heads; D head size.
+n rows, T nodes of all of them, at most t each; S slabs from the first row's to the last one's, K keys of a slab that
+are looked at; H heads of keys and values, each for G query heads; D head size.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-LEAST_USE = 0.5  # share of the keys looked at that belong to a row
+LEAST_USE = 0.5  # share of the keys looked at that belong to a row, and of the padded nodes that are nodes
 
 Mask = torch.Tensor | None
 
@@ -37,15 +38,13 @@ class Uniform:
     Attributes:
         base: offset of the first slab.
         step: tokens from one slab to the next.
-        rows: the slab of each row, counted from the first one.
-        nodes: t
+        places: [T] of each node among the S * t of all slabs; `None` if these are the nodes, in their order.
         mask: [S, 1, t, K]
     """
 
     base: int
     step: int
-    rows: list[int]
-    nodes: int
+    places: torch.Tensor | None
     mask: torch.Tensor
     _folded: dict[int, torch.Tensor] = field(default_factory=dict, init=False)  # by G
 
@@ -58,22 +57,25 @@ class Uniform:
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float | None
     ) -> torch.Tensor:
-        """[1, n * t, G * H, D] from [1, G * H, n * t, D] queries and [1, H, at least `end`, D] keys and values."""
-        number, shared, slabs = len(self.rows), key.shape[1], self.mask.shape[0]
+        """[1, T, G * H, D] from [1, G * H, T, D] queries and [1, H, at least `end`, D] keys and values."""
+        slabs, _, nodes, _ = self.mask.shape
+        shared = key.shape[1]
         group, size = query.shape[1] // shared, query.shape[3]
-        rows = query.transpose(1, 2).reshape(number, self.nodes, shared, group, size)
-        rows = rows.permute(0, 2, 3, 1, 4).reshape(number, shared, group * self.nodes, size)
-        scattered = self.rows != list(range(slabs))
-        if scattered:
-            all_slabs = rows.new_zeros(slabs, *rows.shape[1:])
-            all_slabs[self.rows] = rows
-            rows = all_slabs
+        rows = query[0].transpose(0, 1)
+        if self.places is not None:
+            rows = rows.new_zeros(slabs * nodes, shared * group, size).index_copy_(0, self.places, rows)
+        rows = rows.reshape(slabs, nodes, shared, group, size).permute(0, 2, 3, 1, 4)
         output = scaled_dot_product_attention(
-            rows, self._slabs(key), self._slabs(value), self._mask(group, query), dropout, scale=scaling
+            rows.reshape(slabs, shared, group * nodes, size),
+            self._slabs(key),
+            self._slabs(value),
+            self._mask(group, query),
+            dropout,
+            scale=scaling,
         )
-        output = output[self.rows] if scattered else output
-        output = output.reshape(number, shared, group, self.nodes, -1).permute(0, 3, 1, 2, 4)
-        return output.reshape(1, number * self.nodes, shared * group, -1)
+        output = output.reshape(slabs, shared, group, nodes, -1).permute(0, 3, 1, 2, 4)
+        output = output.reshape(slabs * nodes, shared * group, -1)
+        return (output if self.places is None else output.index_select(0, self.places)).unsqueeze(0)
 
     def _slabs(self, flat: torch.Tensor) -> torch.Tensor:
         """[S, H, K, D] of [1, H, tokens, D], without a copy."""
@@ -94,20 +96,23 @@ def uniform(rows: Sequence[RowKeys], nodes: Sequence[int], lowest: torch.Tensor)
         nodes: of each row.
         lowest: what hides a key, in the masks' type.
     """
-    step, base = rows[0].capacity, min(row.offset for row in rows)
-    same = len(set(nodes)) == 1 and all(row.capacity == step and (row.offset - base) % step == 0 for row in rows)
-    if len(rows) < 2 or not same:
+    step, base, most = rows[0].capacity, min(row.offset for row in rows), max(nodes)
+    if len(rows) < 2 or sum(nodes) < LEAST_USE * most * len(rows):
+        return None
+    if any(row.capacity != step or (row.offset - base) % step for row in rows):
         return None
     slabs = [(row.offset - base) // step for row in rows]
     keys = max(row.end - row.offset for row in rows)
     used = sum(row.end - row.begin for row in rows)
     if used < LEAST_USE * keys * (max(slabs) + 1):
         return None
-    mask = lowest.repeat(max(slabs) + 1, 1, nodes[0], keys)
-    for slab, row in zip(slabs, rows, strict=True):
-        own = mask[slab, 0, :, row.begin - row.offset : row.end - row.offset]
+    mask = lowest.repeat(max(slabs) + 1, 1, most, keys)
+    for slab, row, count in zip(slabs, rows, nodes, strict=True):
+        own = mask[slab, 0, :count, row.begin - row.offset : row.end - row.offset]
         if row.mask is None:
             own.zero_()
         else:
             own.copy_(row.mask)
-    return Uniform(base, step, slabs, nodes[0], mask)
+    places = [slab * most + node for slab, count in zip(slabs, nodes, strict=True) for node in range(count)]
+    whole = places == list(range((max(slabs) + 1) * most))
+    return Uniform(base, step, None if whole else torch.tensor(places), mask)
