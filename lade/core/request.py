@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from lade.core.logprobs import Logprobs
 from lade.core.tally import Tally
 from lade.core.tree import Draft
 
@@ -44,10 +45,12 @@ class Request:
         slot: of the target's KV cache; its row if not given.
         emission: chooses its tokens.
         prefilled: prompt tokens that are in the KV cache.
+        cached: prompt tokens that were there at its admission: those of a kept prefix.
         max_nodes: the most nodes of its next draft, the root included.
-        drafts: whether it gets drafts; not after one made its logits NaN.
+        drafts: whether it gets drafts; not after one made its logits NaN, nor where its caller wants none.
         state: the drafter's, set by `Drafter.start`.
         tally: counts its draft tokens.
+        logprobs: takes the log probabilities of its tokens; `None` where its caller wants none.
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
@@ -65,10 +68,12 @@ class Request:
     slot: int = -1
     emission: Emission | None = None
     prefilled: int = 0
+    cached: int = 0
     max_nodes: int = 1 << 30
     drafts: bool = True
     state: Any = None
     tally: Tally = field(default_factory=Tally)
+    logprobs: Logprobs | None = None
     inverse_temperature: float = 1.0
     reference: Sequence[int] | None = None
     tenant: str | None = None

@@ -6,6 +6,7 @@ and no device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +27,7 @@ class Draft:
         queries: nodes whose logits are computed, ascending; the root is one of them, but for a chain of known tokens.
         sources: T names of the source that proposed a node first; "root" for the root.
         proposals: the distributions that tokens were drawn from; `None` for a draft without randomness.
+        scored: further nodes of a chain of known tokens whose logits are computed, all before the queries.
     """
 
     tokens: list[int]
@@ -35,6 +37,7 @@ class Draft:
     queries: list[int]
     sources: list[str]
     proposals: Proposals | None = None
+    scored: Sequence[int] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -55,11 +58,18 @@ class Draft:
         return replace(self, tokens=tokens, children=children)
 
 
-def chain(tokens: list[int], asked: bool) -> Draft:
-    """Known tokens of a text; `asked`: the logits after the last one are computed."""
+def chain(tokens: list[int], asked: bool, scored: bool = False) -> Draft:
+    """Known tokens of a text.
+
+    Args:
+        asked: whether a token is chosen after the last one.
+        scored: whether the logits after each token are computed.
+    """
     nodes = len(tokens)
     queries = [nodes - 1] if asked else []
-    return Draft(tokens, list(range(-1, nodes - 1)), list(range(nodes)), {}, queries, ["prompt"] * nodes)
+    parents, sources = list(range(-1, nodes - 1)), ["prompt"] * nodes
+    known = range(nodes - len(queries)) if scored else ()
+    return Draft(tokens, parents, list(range(nodes)), {}, queries, sources, scored=known)
 
 
 @dataclass(slots=True)

@@ -62,8 +62,9 @@ class Admission:
             slot = request.slot
             self._opened.add(slot)
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
-            if prefixes := request.prefixes or self.prefixes:
-                request.prefilled = prefixes.restore(slot, request.tokens, request.tenant)
+            prefixes = request.prefixes or self.prefixes
+            if prefixes and not scores_prompt(request):
+                request.prefilled = request.cached = prefixes.restore(slot, request.tokens, request.tenant)
             admitted.append(request)
         return admitted
 
@@ -128,6 +129,11 @@ def end(request: Request) -> None:
 def reads(request: Request) -> bool:
     """Whether a part of its prompt is not in the KV cache yet."""
     return request.prefilled < request.prompt_length
+
+
+def scores_prompt(request: Request) -> bool:
+    """Whether the logits after all its prompt tokens are wanted, so that none may be left out."""
+    return request.logprobs is not None and request.logprobs.reads_prompt
 
 
 def computed(request: Request) -> list[int]:

@@ -124,7 +124,11 @@ class TokenByToken:
 
     def choose(self, row: int, node: int) -> int:
         request, _ = self.rows[row]
-        return self._pick(row, node, self._scored(request.row, self.outputs.at(row, node)))
+        logits = self.outputs.at(row, node)
+        token = self._pick(row, node, self._scored(request.row, logits))
+        if request.logprobs is not None:
+            request.logprobs.emit(logits, token)
+        return token
 
     def pad(self, token: int, row: int, logits: torch.Tensor) -> None:
         """Record scores and logits behind a row's end, where plain decoding emits padding.

@@ -32,7 +32,8 @@ def emission_for(
     unread = all(type(processor) in TEXT_BLIND for processor in call.processors) and all(
         type(criterion) in HOST_CRITERIA for criterion in call.criteria
     )
-    if unread and not record.wanted and (proposals or _pays_at_once(call, noise)):
+    noted = record.wanted or any(request.logprobs is not None for request in requests)
+    if unread and not noted and (proposals or _pays_at_once(call, noise)):
         at_once = ProposedAtOnce if proposals else AtOnce
         return at_once(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), noise)
     one_by_one = ProposedTokenByToken if proposals else TokenByToken

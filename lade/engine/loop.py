@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from lade.base.locks import fork_safe_lock
 from lade.core.drafter import Drafter, roots
+from lade.core.logprobs import Logprobs
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
 from lade.engine.admission import Admission, end, reads, retired
@@ -124,7 +125,7 @@ class DecodeLoop:
         if decoding:
             self._learn(decoding, drafts, verdicts, outputs)
         if reading:
-            self._read(reading)
+            self._read(reading, outputs, first=len(decoding))
 
     def _advance_alone(self, request: Request) -> None:
         """A forward without a draft, which may raise; that ends this request alone."""
@@ -189,13 +190,15 @@ class DecodeLoop:
             request.tally.add(draft, verdict)
         self.drafter.observe(decoding, drafts[:number], verdicts[:number], outputs)
 
-    def _read(self, chunks: Sequence[Chunk]) -> None:
-        """Chunks of prompts are computed. Such a step is not timed.
+    def _read(self, chunks: Sequence[Chunk], outputs: Outputs, first: int) -> None:
+        """Chunks of prompts are computed, as the rows from `first` on. Such a step is not timed.
 
         It costs less than a step of as many draft nodes: prompt tokens have no logits, and other contexts.
         """
-        for chunk in chunks:
+        for row, chunk in enumerate(chunks, first):
             request = chunk.request
+            if request.logprobs is not None and request.logprobs.reads_prompt:
+                _score(request.logprobs, chunk, outputs, row)
             request.prefilled = chunk.end
             if not reads(request) and not request.finished:
                 self.drafter.start(request)
@@ -211,3 +214,11 @@ class DecodeLoop:
             self.admission.release(request)
             end(request)
         self.active = retired(self.active)
+
+
+def _score(logprobs: Logprobs, chunk: Chunk, outputs: Outputs, row: int) -> None:
+    """Note the log probabilities of the prompt tokens that follow those of a chunk."""
+    begin, text = chunk.request.prefilled, chunk.request.tokens[: chunk.request.prompt_length]
+    following = text[begin + 1 : chunk.end + 1]
+    if following:
+        logprobs.read(outputs.of([outputs.lines[row][node] for node in range(len(following))]), following)

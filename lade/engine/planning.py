@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lade.core.request import Request
 from lade.core.tree import Draft, chain
-from lade.engine.admission import Admission, reads
+from lade.engine.admission import Admission, reads, scores_prompt
 from lade.engine.protocols import Target
 
 STEP_TOKENS = 256  # of a step that reads prompts
@@ -29,9 +29,10 @@ class Chunk:
         return self.end - self.request.prefilled
 
     def draft(self) -> Draft:
-        """A forced chain. Logits are asked for after a prompt's last token only."""
+        """A forced chain. Logits are asked for after a prompt's last token, and after all if these are scored."""
         request, end = self.request, self.end
-        return chain(request.tokens[request.prefilled : end], asked=end == request.prompt_length)
+        tokens = request.tokens[request.prefilled : end]
+        return chain(tokens, asked=end == request.prompt_length, scored=scores_prompt(request))
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,11 @@ class Engine:
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
         self._loop = DecodeLoop(target, self._drafter, slots, prefixes=self._prefixes, budget=self._budget)
 
+    @property
+    def kv_tokens(self) -> int | None:
+        """The most tokens of prompt and answer whose keys and values fit into `kv_bytes`; `None` for no bound."""
+        return None if self._budget is None else self._budget.tokens
+
     def _reason(self, call: Call) -> str | None:
         """Why a call cannot be decoded here, or `None`."""
         reason = reason_for_plain(call, rows=self.slots)
@@ -125,6 +130,9 @@ class Engine:
         tokenizer: PreTrainedTokenizerBase | None = None,
         reference: Any = None,
         tenant: str | None = None,
+        drafts: bool = True,
+        logprobs: int | None = None,
+        prompt_logprobs: bool = False,
         **generate_kwargs: Any,
     ) -> Request:
         """Decode a prompt as soon as a slot is free.
@@ -138,6 +146,11 @@ class Engine:
             reference: a text that the output may repeat, as token ids; for mode "auto".
             tenant: shares what drafting learned, and keys and values of texts (`prefix_bytes`), with the requests of
                 this tenant; `None` for the settings' one.
+            drafts: whether to draft for this request; without drafts it takes one forward per token, beside the drafts
+                of others.
+            logprobs: note the log probability of each token in `request.logprobs`, and of this many most likely ones
+                beside it; those of the model, before processors and temperature. `None` notes nothing.
+            prompt_logprobs: note those of the prompt's tokens too. No kept prefix is used then.
             generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
                 `past_key_values` holds the beginning of the prompt, and is extended in place when the request ends
                 without an error; it is neither read nor kept for the tenant.
@@ -151,7 +164,8 @@ class Engine:
             Exception: what the streamer raises for the prompt; nothing is decoded.
         """
         tenant = self._tenant if tenant is None else tenant
-        submission = Submission(self.model, self._config, seed, streamer, tokenizer, reference, tenant)
+        own = reference, tenant, drafts, logprobs, prompt_logprobs
+        submission = Submission(self.model, self._config, seed, streamer, tokenizer, *own)
         call = submission.call(input_ids, generate_kwargs)
         reason = self._reason(call)
         if reason is not None:

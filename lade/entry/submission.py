@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedTokenizerBase
 
-from lade.base.arguments import Streamer, check_integer, check_streamer, check_tokenizer
+from lade.base.arguments import Streamer, check_integer, check_streamer, check_switch, check_tokenizer
 from lade.base.shown import invalid
 from lade.config.settings import LookaheadConfig
+from lade.core.logprobs import Logprobs
 from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.engine.decoding import inverse_temperature_of, requests_of
@@ -54,6 +55,9 @@ class Submission:
     tokenizer: PreTrainedTokenizerBase | None
     reference: Any
     tenant: str | None
+    drafts: bool = True
+    logprobs: int | None = None
+    prompt_logprobs: bool = False
 
     def __post_init__(self) -> None:
         if self.seed is not None:
@@ -63,6 +67,12 @@ class Submission:
         if self.tenant is not None:
             check_tenant(self.tenant)
         check_reference(references_of(self.reference), self.config, self.model)
+        check_switch("drafts", self.drafts)
+        check_switch("prompt_logprobs", self.prompt_logprobs)
+        if self.logprobs is not None:
+            check_integer("logprobs", self.logprobs, "None or an integer of at least 0", lambda top: top >= 0)
+        elif self.prompt_logprobs:
+            raise invalid("logprobs", "an integer of at least 0 where prompt_logprobs is given", None)
 
     def call(self, input_ids: torch.Tensor, generate_kwargs: dict[str, Any]) -> Call:
         """The call of transformers' decoding method that plain decoding would make.
@@ -88,6 +98,9 @@ class Submission:
         stream = Stream(self.streamer, [request], call.pad_token)
         noise = Noise(1, call.input_ids.device, self._generator(call.input_ids.device)) if sampling else None
         record = Record.asked_by(call.generation_config)
+        request.drafts = bool(self.drafts)
+        if self.logprobs is not None:
+            request.logprobs = Logprobs(self.logprobs, bool(self.prompt_logprobs))
         request.emission = emission_for(call, [request], stream, noise, record, proposals=False)
         request.inverse_temperature = inverse_temperature_of(call)
         given = references_for(

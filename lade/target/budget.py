@@ -5,12 +5,13 @@ Knows how the KV cache of a target grows (`lade.target.store`), no request.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lade.core.tree import Draft
 from lade.target import layers as sizes
-from lade.target.model import HFTarget
+from lade.target.model import UNLIMITED, HFTarget
 from lade.target.pieces import Piece
 from lade.target.store import LayerGroup
 
@@ -62,6 +63,11 @@ class KVBudget:
     def bytes(self, tokens: int) -> int:
         """What a slot of so many tokens of prompt and answer may come to need."""
         return sum(layers.bytes(tokens) for layers in self._layers)
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens of prompt and answer that a slot may have, alone."""
+        return bisect_right(range(UNLIMITED), self.limit, key=self.bytes) - 1
 
     @property
     def reserved(self) -> int:

@@ -40,7 +40,8 @@ class Piece:
     @classmethod
     def whole(cls, draft: Draft) -> Piece:
         """All nodes of a draft. Its root pads, as its keys and values are in use: those of another token may be NaN."""
-        return cls(draft.tokens, draft.parents, draft.depths, 0, draft.queries, draft.tokens[0])
+        queries = [*draft.scored, *draft.queries] if draft.scored else draft.queries
+        return cls(draft.tokens, draft.parents, draft.depths, 0, queries, draft.tokens[0])
 
     @property
     def columns(self) -> int:

@@ -124,3 +124,17 @@ def test_measuring_leaves_nothing() -> None:
         assert isinstance(engine._budget, KVBudget)
         assert engine._target.cache.lengths == {}
         assert stored(engine) == 0
+
+
+@pytest.mark.parametrize(("name", "attention"), MODELS)
+def test_the_longest_text_that_fits(name: str, attention: str) -> None:
+    with (
+        lade.Engine(model_of(name, attention), AUTO) as free,
+        lade.Engine(model_of(name, attention), AUTO, kv_bytes=300_000) as engine,
+    ):
+        assert free.kv_tokens is None
+        longest = engine.kv_tokens
+        assert longest is not None
+        engine.cancel(engine.submit(**arguments([5, 6], longest - 2)))
+        with pytest.raises(ValueError, match="must need at most kv_bytes, 300000 bytes"):
+            engine.submit(**arguments([5, 6], longest - 1))
