@@ -20,6 +20,7 @@ COMMANDS = {  # name: (module that holds it as `command`, what it does)
         "Compare texts and cost of a model, a draft model and both.",
     ),
     "pull": ("lade.applications.pull", "Fetch a real model and convert it, once."),
+    "serve": ("lade.applications.serve.command", "Serve a model over HTTP in OpenAI's format."),
     "skip-search": ("lade.applications.skip_search", "Find the sub-layers to skip for self-speculative drafts."),
     "tune": ("lade.applications.tune", "Find the fastest fixed settings for a model and prompts."),
     "warm": ("lade.applications.warm", "Compute a model's warm table and store it."),

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.resources import files
 from inspect import signature
 from pathlib import Path
@@ -29,19 +30,26 @@ def test_every_folder_with_code_is_packaged() -> None:
     assert sorted(settings["packages"]) == sorted(found)
 
 
+def needs(paths: Iterable[Path]) -> set[str]:
+    """The packages that files import as they are imported themselves."""
+    statements = [statement for path in paths for statement in ast.parse(path.read_text()).body]
+    names = {name.split(".")[0] for statement in statements for name in imported(statement)}
+    return names - sys.stdlib_module_names - {"lade"}
+
+
+def declared(requirements: Iterable[str]) -> set[str]:
+    """Their names, as they are imported."""
+    return {re.split("[<>=!~; [(]", requirement)[0].replace("-", "_") for requirement in requirements}
+
+
 def test_what_every_import_of_the_package_needs_is_declared() -> None:
-    """Imports inside functions are left to the extras."""
-    needed = {
-        name.split(".")[0]
-        for folder in ("lade", "models", "applications")
-        for path in (ROOT / folder).rglob("*.py")
-        for statement in ast.parse(path.read_text()).body
-        for name in imported(statement)
-    }
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {re.split("[<>=!~; [(]", requirement)[0] for requirement in declared}
-    assert {"torch", "transformers"} <= needed - sys.stdlib_module_names
-    assert needed - sys.stdlib_module_names - {"lade"} <= names
+    """Imports inside functions are left to the extras; the server's modules, but its command, are those of one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    paths = [path for folder in ("lade", "models", "applications") for path in (ROOT / folder).rglob("*.py")]
+    server = [path for path in paths if path.parent.name == "serve" and path.name != "command.py"]
+    assert {"torch", "transformers"} <= needs(set(paths) - set(server)) <= declared(project["dependencies"])
+    extra = declared(project["optional-dependencies"]["serve"])
+    assert {"fastapi"} <= needs(server) - declared(project["dependencies"]) <= extra
 
 
 def test_every_extra_has_code_that_needs_it() -> None:
@@ -50,7 +58,7 @@ def test_every_extra_has_code_that_needs_it() -> None:
     users = {name: packages for name, packages in extras.items() if name not in ("all", "dev")}
     for name, packages in users.items():
         for package in packages:
-            assert re.split("[<>=]", package)[0] in code, name
+            assert re.split("[<>=]", package)[0].replace("-", "_") in code, name
     assert extras["all"] == [f"lade[{','.join(sorted(users))}]"]
 
 

@@ -1,0 +1,154 @@
+"""One HTTP request's texts while they are decoded: the news of the engine's thread become deltas of text.
+
+Lives in the event loop. Knows requests of the engine and tokens; no endpoint's format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import lade
+from lade.applications.serve.text import Detokenizer, StopSearch
+from lade.applications.serve.worker import News
+from lade.core.logprobs import TokenLogprob
+
+STOP, LENGTH = "stop", "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new of one text.
+
+    Attributes:
+        index: of the text among those of its HTTP request.
+        text: characters that no later token changes.
+        tokens: log probabilities of the tokens that begin in it, where they are asked for.
+        count: tokens that the step emitted.
+        finish: why the text ended; `None` while it goes on.
+    """
+
+    index: int
+    text: str
+    tokens: list[TokenLogprob]
+    count: int
+    finish: str | None
+
+
+@dataclass(eq=False)
+class Choice:
+    """One text.
+
+    Attributes:
+        request: of the engine.
+        text: all that was told of it.
+        logprobs: of the tokens that were told.
+        finish: why it ended.
+    """
+
+    index: int
+    request: lade.Request
+    detokenizer: Detokenizer
+    search: StopSearch
+    ends: frozenset[int]
+    most: int
+    finish: str | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    _told: int = 0  # characters
+    _held: list[tuple[int, TokenLogprob]] = field(default_factory=list)  # where a token's text begins
+
+    @property
+    def text(self) -> str:
+        return self.search.text[: self._told]
+
+    def take(self, news: News) -> Delta:
+        for place, token in enumerate(news.tokens[: self._room(news)]):
+            last = news.ended and place == len(news.tokens) - 1
+            if last and token in self.ends:
+                break  # its text is no part of the answer
+            self._add(token, news.logprobs[place] if news.logprobs else None)
+        if news.ended:
+            self.search.add(self.detokenizer.end())
+            self.finish = STOP if self.search.found or self._at_end() else LENGTH
+        text, tokens = self._release()
+        return Delta(self.index, text, tokens, len(news.tokens), self.finish)
+
+    def _room(self, news: News) -> int:
+        """Tokens that are told: none where only the prompt is asked for."""
+        return len(news.tokens) if self.most else 0
+
+    def _add(self, token: int, noted: TokenLogprob | None) -> None:
+        begin = len(self.search.text)
+        self.search.add(self.detokenizer.add(token))
+        if noted is not None and (not self.search.found or begin < len(self.search.text)):
+            self._held.append((begin, noted))
+
+    def _at_end(self) -> bool:
+        return self.most > 0 and self.request.emitted > 0 and self.request.tokens[-1] in self.ends
+
+    def _release(self) -> tuple[str, list[TokenLogprob]]:
+        """The text that is certain, and the tokens that begin in it or before its end."""
+        begin = self._told
+        self._told = len(self.search.text) if self.finish is not None else self.search.certain
+        out = [noted for place, noted in self._held if place < self._told or self.finish is not None]
+        self._held = self._held[len(out) :]
+        self.logprobs += out
+        return self.search.text[begin : self._told], out
+
+
+class Answer:
+    """The texts of one HTTP request.
+
+    Args:
+        choices: in order of their indices.
+        per_prompt: texts of one prompt, which follow one another.
+    """
+
+    def __init__(self, choices: Sequence[Choice], per_prompt: int = 1) -> None:
+        self.choices, self.per_prompt = list(choices), per_prompt
+        self._inbox: asyncio.Queue[tuple[Choice, News]] = asyncio.Queue()
+        self._left = len(self.choices)
+
+    def put(self, choice: Choice, news: News) -> None:
+        """Take the news of a text; called in the event loop."""
+        self._inbox.put_nowait((choice, news))
+
+    async def deltas(self, alive_seconds: float | None) -> AsyncIterator[list[Delta]]:
+        """What is new, as soon as there is something; an empty list after this many seconds without.
+
+        Raises:
+            Exception: what ended one of the texts.
+        """
+        while self._left:
+            try:
+                async with asyncio.timeout(alive_seconds):  # wait_for may swallow a cancellation
+                    found = [await self._inbox.get()]
+            except TimeoutError:
+                yield []
+                continue
+            while not self._inbox.empty():  # a slow reader gets several steps at once
+                found.append(self._inbox.get_nowait())
+            yield [self._taken(choice, news) for choice, news in found]
+
+    async def finished(self) -> None:
+        """Wait until all texts have ended.
+
+        Raises:
+            Exception: what ended one of them.
+        """
+        async for _ in self.deltas(None):
+            pass
+
+    def _taken(self, choice: Choice, news: News) -> Delta:
+        if news.ended:
+            self._left -= 1
+            if choice.request.error is not None:
+                raise choice.request.error
+            if choice.request.cancelled:
+                raise CutOffError
+        return choice.take(news)
+
+
+class CutOffError(Exception):
+    """The server ended a text: it shuts down, or the engine failed."""

@@ -1,0 +1,167 @@
+"""The HTTP application: its endpoints, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+
+from lade.applications.serve.errors import NOT_FOUND, APIError, internal, of_validation, unavailable
+from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format
+from lade.applications.serve.guard import KEY, Guard
+from lade.applications.serve.logprobs import TokenTexts
+from lade.applications.serve.metrics import CONTENT_TYPE
+from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling
+from lade.applications.serve.service import Service
+from lade.applications.serve.stream import EVENTS, SentAsEvents, SentWhole
+from lade.base.version import VERSION
+
+ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+TOLD = {
+    400: "A field is wrong.",
+    401: "No valid API key.",
+    403: "The Host or Origin is not allowed.",
+    404: "There is no such model or path.",
+    408: "The body takes too long.",
+    413: "The body is too large.",
+    429: "Too many requests wait.",
+    500: "The server failed.",
+    503: "The server shuts down.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": told, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
+    for status, told in TOLD.items()
+}
+ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The answer, or a stream of it.", "content": {EVENTS: {}, "application/json": {}}}
+}
+
+
+def create_app(service: Service) -> Any:
+    """The application, as ASGI servers take it."""
+    app = FastAPI(title="lade", version=VERSION, lifespan=_lifespan(service), docs_url=None, redoc_url=None)
+    _add_errors(app)
+    _add_models(app, service)
+    _add_state(app, service)
+    _add_answers(app, service)
+    paths = frozenset(getattr(route, "path", "") for route in app.routes)
+    app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
+    return app
+
+
+def _lifespan(service: Service) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.stop()
+
+    return lifespan
+
+
+def _answered(error: APIError) -> Response:
+    return JSONResponse(error.body(), error.status, error.headers)
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(APIError)
+    async def api(request: Request, error: APIError) -> Response:
+        return _answered(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _answered(of_validation(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def http(request: Request, error: HTTPException) -> Response:
+        return _answered(APIError(error.status_code, str(error.detail), headers=error.headers))
+
+    @app.exception_handler(Exception)
+    async def other(request: Request, error: Exception) -> Response:
+        return _answered(internal())
+
+
+def _add_models(app: FastAPI, service: Service) -> None:
+    created = int(time.time())
+
+    def card() -> dict[str, Any]:
+        positions = service.planner.prompts.positions
+        most = int(positions) if positions < 1 << 30 else None
+        name = service.settings.model
+        return {"id": name, "object": "model", "created": created, "owned_by": "lade", "max_model_len": most}
+
+    @app.get("/v1/models", responses=ERRORS)
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [card()]}
+
+    @app.get("/v1/models/{model:path}", responses=ERRORS)
+    async def model(model: str) -> dict[str, Any]:
+        _check_model(service, model)
+        return card()
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    @app.get("/health", responses=ERRORS)
+    async def health() -> dict[str, Any]:
+        if not service.healthy:
+            raise unavailable("the server does not decode")
+        return {"status": "ok"}
+
+    @app.get("/metrics", responses=ERRORS, response_class=Response)
+    async def metrics() -> Response:
+        return Response(service.metrics.page(), media_type=CONTENT_TYPE)
+
+
+def _add_answers(app: FastAPI, service: Service) -> None:
+    tokens, name = TokenTexts(service.planner.prompts.tokenizer), service.settings.model
+
+    @app.post("/v1/chat/completions", responses=ANSWER | ERRORS, response_class=Response)
+    async def chat(body: ChatRequest, request: Request) -> Response:
+        _check_model(service, body.model)
+        choices = body.n or 1
+        answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
+        return _sent(service, body, ChatFormat(name, answer, tokens, body.wants_usage))
+
+    @app.post("/v1/completions", responses=ANSWER | ERRORS, response_class=Response)
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        _check_model(service, body.model)
+        choices, tenant = body.n or 1, _tenant(service, request)
+        texts = choices * len(body.prompts)
+        answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
+        return _sent(service, body, CompletionFormat(name, answer, tokens, body.wants_usage, bool(body.echo)))
+
+
+def _sent(service: Service, body: Sampling, form: Format) -> Response:
+    return (SentAsEvents if body.stream else SentWhole)(service, form.answer, form)
+
+
+def _tenant(service: Service, request: Request) -> str | None:
+    return service.settings.tenant(request.scope.get(KEY))
+
+
+def _check_model(service: Service, name: str | None) -> None:
+    served = service.settings.model
+    if name is not None and name != served:
+        raise APIError(NOT_FOUND, f"model must be {served!r}, got another name", "model", "model_not_found")

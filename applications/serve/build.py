@@ -1,0 +1,44 @@
+"""From a loaded model to a service that answers for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lade
+from lade.applications.serve.metrics import Metrics
+from lade.applications.serve.plan import Planner
+from lade.applications.serve.prompts import Prompts, positions_of
+from lade.applications.serve.service import Service, ends_of
+from lade.applications.serve.settings import ServeSettings
+from lade.facts.vocabulary import readable
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def build_service(
+    settings: ServeSettings,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    config: lade.LookaheadConfig | None = None,
+    method: Any = None,
+    kv_bytes: int | None = None,
+) -> Service:
+    """A service that is not started yet.
+
+    Args:
+        config, method, kv_bytes: as of `lade.Engine`.
+
+    Raises:
+        ValueError: the model cannot decode draft trees, or an argument is wrong.
+    """
+    engine = lade.Engine(model, config, method=method, slots=settings.slots, kv_bytes=kv_bytes)
+    within = engine.kv_tokens
+    positions = positions_of(model) if within is None else min(positions_of(model), within)
+    prompts = Prompts(tokenizer, positions, readable(model))
+    auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
+    metrics = Metrics()
+    service = Service(settings, engine, Planner(prompts, model.device, auto), ends_of(model), metrics)
+    metrics.watch("lade_texts", "Texts that decode or wait.", lambda: service.texts)
+    return service

@@ -1,0 +1,139 @@
+"""`lade serve`: its options, and what must be there before it starts. Loads the extra `serve` when it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lade.applications.exits import Command, failing, interruptible, usage
+from lade.applications.options import MODEL, QUANT, load_model, machine_options
+from lade.config.settings import MODES
+from lade.models.pulled import PULLABLE, is_pulled
+from lade.models.shipped import TARGET
+
+if TYPE_CHECKING:
+    from lade.applications.serve.settings import ServeSettings
+
+EXTRA = ("fastapi", "prometheus_client", "pydantic", "uvicorn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How the model is loaded and drafted for."""
+
+    dtype: str | None
+    device: str
+    threads: int
+    quant: str | None
+    draft: str | None
+    mode: str | None
+    kv_bytes: int | None
+    warm: bool
+
+
+@click.command("serve", cls=Command)
+@click.argument("model", callback=MODEL, required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0 for all.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--api-key-file", type=click.Path(path_type=Path), help="A file with one API key per line.")
+@click.option("--allow-origin", multiple=True, help="An origin whose web pages may use the server; * for all.")
+@click.option("--allow-host", multiple=True, help="A name of this machine that clients use.")
+@click.option(
+    "--tenant-pools/--no-tenant-pools",
+    default=None,
+    help="Requests of one key share drafts and prefixes.  [default: on with --api-key-file]",
+)
+@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 4096), help="Texts at once.")
+@click.option("--max-waiting", default=64, show_default=True, type=click.IntRange(min=0), help="Texts that wait.")
+@click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
+@click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds at shutdown.")
+@click.option("--warm", is_flag=True, help="Compute the model's warm table first, or load it.")
+@machine_options
+@click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
+@click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
+@click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
+def command(
+    *,
+    model: str | None,
+    host: str,
+    port: int,
+    api_key_file: Path | None,
+    allow_origin: Sequence[str],
+    allow_host: Sequence[str],
+    tenant_pools: bool | None,
+    max_batch: int,
+    max_waiting: int,
+    grace: float,
+    **loading: Any,
+) -> None:
+    """Serve MODEL over HTTP in OpenAI's format: /v1/chat/completions, /v1/completions, /v1/models.
+
+    MODEL is a model that ships or was pulled, a folder or a hub name; smollm2-135m where it was pulled, else the small
+    code model that ships. Needs the extra: pip install 'lade[serve]'.
+    """
+    check_extra()
+    from lade.applications.serve.keys import Keys
+    from lade.applications.serve.settings import ServeSettings
+
+    with usage("--api-key-file"):
+        keys = None if api_key_file is None else Keys.of_file(api_key_file)
+    path = model or default_model()
+    settings = ServeSettings(
+        model=Path(path).name if Path(path).is_dir() else path,
+        host=host,
+        port=port,
+        keys=keys,
+        tenant_pools=keys is not None if tenant_pools is None else tenant_pools,
+        slots=max_batch,
+        waiting=max_waiting,
+        allow_origins=tuple(allow_origin),
+        allow_hosts=tuple(allow_host),
+        grace=grace,
+    )
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    serve(settings, path, Loading(**loading))
+
+
+def check_extra() -> None:
+    """An error that says what to install, where a package is missing."""
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"lade serve needs {', '.join(missing)}; pip install 'lade[serve]'")
+
+
+def default_model() -> str:
+    """The pulled model, or the one that ships."""
+    return next(filter(is_pulled, PULLABLE), TARGET)
+
+
+def serve(settings: ServeSettings, path: str, loading: Loading) -> None:
+    """Load the model and answer requests until a signal comes."""
+    import torch
+
+    import lade
+    from lade.applications.serve.build import build_service
+    from lade.applications.serve.prompts import NOTICE
+    from lade.applications.serve.server import Server
+
+    torch.set_num_threads(loading.threads)
+    model, tokenizer = load_model(path, dtype=loading.dtype, device=loading.device, quant=loading.quant or None)
+    if not tokenizer.chat_template:
+        click.echo(NOTICE, err=True)
+    if settings.keys is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
+        click.echo("everyone who reaches this address may use the server; --api-key-file asks for keys", err=True)
+    with failing(OSError, ValueError, RuntimeError):
+        if loading.warm:
+            lade.warm_up(model, tokenizer=tokenizer)
+        method = None
+        if loading.draft is not None:
+            method = lade.DraftModel(load_model(loading.draft, dtype=loading.dtype, device=loading.device)[0])
+        config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode)
+        service = build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)
+    with interruptible(lambda: "the server has ended"):
+        Server(service).run()

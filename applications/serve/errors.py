@@ -1,0 +1,103 @@
+"""Errors in OpenAI's format: a status, a message that names the field, and nothing of the server's inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lade.base.shown import shown
+
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE = 400, 401, 403, 404, 408, 413
+TOO_MANY, INTERNAL, UNAVAILABLE = 429, 500, 503
+TYPES = {
+    UNAUTHORIZED: "authentication_error",
+    FORBIDDEN: "permission_error",
+    NOT_FOUND: "not_found_error",
+    TOO_MANY: "rate_limit_error",
+    INTERNAL: "server_error",
+    UNAVAILABLE: "server_error",
+}
+BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|\w+Part|\w+Message)$")  # of a union
+
+
+class APIError(Exception):
+    """An answer with an error.
+
+    Attributes:
+        status: of HTTP.
+        param: the field of the request that is wrong, if one is.
+        code: for programs; `None` where the type says it.
+        headers: further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code, self.headers = status, param, code, dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        kind = TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+def bad(param: str, allowed: str, value: Any, code: str | None = None) -> APIError:
+    """The error about a field: its name, what it must be and what was given."""
+    return APIError(BAD_REQUEST, f"{param} must be {allowed}, got {shown(value)}", param, code)
+
+
+def busy() -> APIError:
+    message = "the server has as many requests as it may hold; try again later"
+    return APIError(TOO_MANY, message, code="queue_full", headers={"Retry-After": "1"})
+
+
+def unavailable(message: str = "the server shuts down") -> APIError:
+    return APIError(UNAVAILABLE, message, headers={"Retry-After": "5"})
+
+
+def internal() -> APIError:
+    return APIError(INTERNAL, "the server could not answer; its log says why")
+
+
+def of_validation(errors: Sequence[Mapping[str, Any]]) -> APIError:
+    """The error of a body that does not validate, from pydantic's errors: the deepest one, which says most."""
+    places = [(_path(error["loc"]), error) for error in errors]
+    path, error = max(places, key=lambda place: len(place[0]))
+    if error["type"] == "json_invalid":
+        return APIError(BAD_REQUEST, f"the body must be JSON, got another text ({error['ctx']['error']})")
+    if isinstance(error.get("input"), bytes):
+        return APIError(BAD_REQUEST, "the body must be JSON, with the header Content-Type: application/json")
+    param = ".".join(path) or None
+    return APIError(
+        BAD_REQUEST, _sentence(param or "the body", [each for place, each in places if place == path]), param
+    )
+
+
+def _path(location: Sequence[Any]) -> list[str]:
+    """The names and indices of a field, without the branches of unions that pydantic tried."""
+    found: list[str] = []
+    for part in location[1:]:
+        if isinstance(part, str) and BRANCH.search(part):
+            continue
+        found.append(str(part))
+    return found
+
+
+def _sentence(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
+    """What a field must be. Several errors are the branches of a union."""
+    error = errors[0]
+    kind, message = error["type"], str(error["msg"])
+    if kind == "missing":
+        return f"{name} must be given, got none"
+    if kind == "extra_forbidden":
+        return f"{name} must be left out, since the server does not know it"
+    if kind == "value_error":
+        return f"{name} {message.removeprefix('Value error, ')}"
+    allowed = dict.fromkeys(re.sub(r"^\w+ should ", "", str(each["msg"])) for each in errors)
+    return f"{name} must {' or '.join(allowed)}, got {shown(error.get('input'))}"

@@ -1,0 +1,139 @@
+"""Answers in OpenAI's format: whole ones and the chunks of streams, of chats and of completions.
+
+A format is one class with the same methods for both endpoints. Knows deltas and choices; no engine and no HTTP.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from lade.applications.serve.answer import Answer, Choice, Delta
+from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
+from lade.applications.serve.usage import speculation_of, usage_of
+
+Json = dict[str, Any]
+
+
+class Format:
+    """What the formats share.
+
+    Args:
+        model: its name.
+        answer: whose texts are told.
+        tokens: gives the text and bytes of single tokens.
+        wants_usage: whether a stream ends with the usage.
+    """
+
+    kind, whole, chunk = "", "", ""
+
+    def __init__(self, model: str, answer: Answer, tokens: TokenTexts, wants_usage: bool = False) -> None:
+        self.answer, self.tokens, self.wants_usage = answer, tokens, wants_usage
+        self._head = {"id": f"{self.kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+    def body(self) -> Json:
+        """The whole answer, once all texts have ended."""
+        choices = [self._choice(choice) for choice in self.answer.choices]
+        return self._object(self.whole, choices) | {"usage": usage_of(self.answer)} | speculation_of(self.answer)
+
+    def first(self) -> list[Json]:
+        """The chunks before any text."""
+        return []
+
+    def of(self, delta: Delta) -> list[Json]:
+        """The chunks of a delta; none for one that tells nothing."""
+        if not (delta.text or delta.tokens or delta.finish):
+            return []
+        return [self._chunk([self._delta(delta)])]
+
+    def last(self) -> list[Json]:
+        """The chunk behind all texts: the usage, where it is asked for."""
+        if not self.wants_usage:
+            return []
+        return [self._object(self.chunk, []) | {"usage": usage_of(self.answer)} | speculation_of(self.answer)]
+
+    def _chunk(self, choices: Sequence[Json]) -> Json:
+        return self._object(self.chunk, choices) | ({"usage": None} if self.wants_usage else {})
+
+    def _object(self, kind: str, choices: Sequence[Json]) -> Json:
+        return self._head | {"object": kind, "choices": list(choices)}
+
+    def _choice(self, choice: Choice) -> Json:
+        raise NotImplementedError
+
+    def _delta(self, delta: Delta) -> Json:
+        raise NotImplementedError
+
+
+class ChatFormat(Format):
+    """/v1/chat/completions; `logprobs`: whether log probabilities are told."""
+
+    kind, whole, chunk = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def first(self) -> list[Json]:
+        start = {"role": "assistant", "content": "", "refusal": None}
+        return [
+            self._chunk([{"index": choice.index, "delta": start, "logprobs": None, "finish_reason": None}])
+            for choice in self.answer.choices
+        ]
+
+    def _choice(self, choice: Choice) -> Json:
+        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        told = self._logprobs(choice, choice.logprobs)
+        return {"index": choice.index, "message": message, "logprobs": told, "finish_reason": choice.finish}
+
+    def _delta(self, delta: Delta) -> Json:
+        told = self._logprobs(self.answer.choices[delta.index], delta.tokens) if delta.tokens else None
+        content = {"content": delta.text} if delta.text else {}
+        return {"index": delta.index, "delta": content, "logprobs": told, "finish_reason": delta.finish}
+
+    def _logprobs(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
+        noted = choice.request.logprobs
+        return None if noted is None else ChatLogprobs(self.tokens).told(tokens)
+
+
+class CompletionFormat(Format):
+    """/v1/completions; `echo`: the text of each prompt, by choice; `None` where it is not told."""
+
+    kind, whole, chunk = "cmpl", "text_completion", "text_completion"
+
+    def __init__(
+        self, model: str, answer: Answer, tokens: TokenTexts, wants_usage: bool = False, echo: bool = False
+    ) -> None:
+        super().__init__(model, answer, tokens, wants_usage)
+        self._echo = [tokens.of_prompt(choice.request) if echo else None for choice in answer.choices]
+        self._logprobs = [CompletionLogprobs(tokens) for _ in answer.choices]
+        self._begun: set[int] = set()  # indices of choices whose prompts are told
+
+    def of(self, delta: Delta) -> list[Json]:
+        """The prompt comes before the first delta: its log probabilities are known by then."""
+        if delta.index in self._begun or self._echo[delta.index] is None:
+            return super().of(delta)
+        self._begun.add(delta.index)
+        choice = self.answer.choices[delta.index]
+        prompt = self._told(delta.index, self._echo[delta.index] or "", self._of_prompt(choice), None)
+        return [self._chunk([prompt]), *super().of(delta)]
+
+    def _choice(self, choice: Choice) -> Json:
+        text, before = self._echo[choice.index] or "", self._of_prompt(choice)
+        own = self._of_answer(choice, choice.logprobs)
+        both = before if own is None else own if before is None else {name: before[name] + own[name] for name in own}
+        return self._told(choice.index, text + choice.text, both, choice.finish)
+
+    def _delta(self, delta: Delta) -> Json:
+        told = self._of_answer(self.answer.choices[delta.index], delta.tokens) if delta.tokens else None
+        return self._told(delta.index, delta.text, told, delta.finish)
+
+    def _of_prompt(self, choice: Choice) -> Json | None:
+        noted = choice.request.logprobs
+        if self._echo[choice.index] is None or noted is None:
+            return None
+        return self._logprobs[choice.index].of_prompt(choice.request.tokens[0], noted.of_prompt)
+
+    def _of_answer(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
+        return None if choice.request.logprobs is None else self._logprobs[choice.index].told(tokens)
+
+    def _told(self, index: int, text: str, logprobs: Json | None, finish: str | None) -> Json:
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}

@@ -1,0 +1,85 @@
+"""From the body of a request to the texts that the engine decodes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lade.applications.serve.prompts import Prompts
+from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
+from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling, joined
+
+DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One text to decode.
+
+    Attributes:
+        prompt: its token ids.
+        most: tokens of the answer; 0 where only the prompt's log probabilities are wanted.
+        stops: texts that end it.
+        generate: arguments of `model.generate`, which say what the text is.
+        own: arguments of `lade.Engine.submit` that do not change it.
+    """
+
+    prompt: list[int]
+    most: int
+    stops: tuple[str, ...]
+    generate: dict[str, Any]
+    own: dict[str, Any]
+
+
+class Planner:
+    """Plans requests; for any thread.
+
+    Args:
+        auto: whether drafting reads references.
+    """
+
+    def __init__(self, prompts: Prompts, device: torch.device, auto: bool = True) -> None:
+        self.prompts, self.device, self.auto = prompts, device, auto
+
+    def chat(self, request: ChatRequest) -> list[Text]:
+        messages = [_as_template(message.role, message.text, message.name) for message in request.messages]
+        prompt = self.prompts.of_messages(messages)
+        stops = (*request.stops, *self.prompts.chat_stops)
+        own: dict[str, Any] = {"logprobs": request.top}
+        if request.prediction is not None and self.auto:
+            own["reference"] = self.prompts.of_prediction(joined(request.prediction.content)) or None
+        return list(self._choices(request, [prompt], request.asked_tokens, stops, own))
+
+    def completion(self, request: CompletionRequest) -> list[Text]:
+        prompts = [self.prompts.of_prompt(prompt) for prompt in request.prompts]
+        most = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+        own = {"logprobs": request.logprobs, "prompt_logprobs": bool(request.echo and request.logprobs is not None)}
+        return list(self._choices(request, prompts, most, request.stops, own))
+
+    def _choices(
+        self,
+        request: Sampling,
+        prompts: Sequence[list[int]],
+        asked: int | None,
+        stops: tuple[str, ...],
+        own: dict[str, Any],
+    ) -> Iterator[Text]:
+        for prompt in prompts:
+            room = int(min(self.prompts.positions - len(prompt), UNLIMITED))
+            most = room if asked is None else min(asked, room)
+            for choice in range(request.n or 1):
+                generate = generate_arguments(
+                    request, self.prompts.tokenizer, prompt, max(1, most), stops, self.prompts.vocabulary
+                )
+                drafts = {"drafts": request.lade.speculation, "seed": seed_of(request, choice)}
+                yield Text(prompt, most, stops, generate | as_ids(prompt, self.device), own | drafts)
+
+
+def _as_template(role: str, text: str, name: str | None) -> dict[str, Any]:
+    """A message as chat templates read it, which know no developers."""
+    found = {"role": "system" if role == "developer" else role, "content": text}
+    return found if name is None else found | {"name": name}

@@ -1,0 +1,101 @@
+"""From messages and texts to token ids: the tokenizer's chat template, or lines that begin with a role.
+
+Knows the tokenizer and the model's number of positions; no request.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from lade.applications.chatbot import PLAIN
+from lade.applications.serve.errors import APIError, bad
+
+TOO_LONG = "context_length_exceeded"
+NOTICE = "the model has no chat template: messages are sent as lines that begin with a role"
+ERROR_LENGTH = 200
+
+
+class Prompts:
+    """Encodes prompts. For any thread.
+
+    Args:
+        tokenizer: of the model.
+        positions: tokens of prompt and answer that the model takes; infinity if nothing bounds them.
+        vocabulary: ids below it are tokens of the model.
+    """
+
+    def __init__(self, tokenizer: Any, positions: float, vocabulary: int) -> None:
+        self.tokenizer, self.positions, self.vocabulary = tokenizer, positions, vocabulary
+        self._longest = max(map(len, tokenizer.get_vocab()), default=1)  # characters of a token
+        self._lock = threading.Lock()
+
+    @property
+    def has_template(self) -> bool:
+        return bool(self.tokenizer.chat_template)
+
+    @property
+    def chat_stops(self) -> tuple[str, ...]:
+        """Texts that end an answer where roles are lines."""
+        return () if self.has_template or PLAIN.stop is None else (PLAIN.stop,)
+
+    def of_messages(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """The prompt of a conversation, up to where the answer begins."""
+        self._check_size("messages", sum(len(message["content"]) for message in messages))
+        template = None if self.has_template else PLAIN.template
+        try:
+            with self._lock:
+                text = self.tokenizer.apply_chat_template(
+                    list(messages), chat_template=template, tokenize=False, add_generation_prompt=True
+                )
+        except Exception as error:  # a template is a program that comes with the model
+            line = str(error).split("\n")[0][:ERROR_LENGTH]
+            raise bad("messages", f"ones that the model's chat template takes ({line})", _roles(messages)) from error
+        return self._checked("messages", self._encode(text, special=False))
+
+    def of_prompt(self, prompt: str | list[int]) -> list[int]:
+        """The prompt of a completion, from a text or from token ids."""
+        if isinstance(prompt, str):
+            self._check_size("prompt", len(prompt))
+            ids = self._encode(prompt, special=True)
+            if not ids:
+                raise bad("prompt", "a text of at least one token", prompt)
+            return self._checked("prompt", ids)
+        if max(prompt) >= self.vocabulary:
+            raise bad("prompt", f"token ids from 0 to {self.vocabulary - 1}", max(prompt))
+        return self._checked("prompt", prompt)
+
+    def of_prediction(self, text: str) -> list[int]:
+        """A predicted answer; an empty one where it is longer than any answer."""
+        return [] if len(text) / self._longest > self.positions else self._encode(text, special=False)
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        with self._lock:
+            found: list[int] = self.tokenizer(text, add_special_tokens=special)["input_ids"]
+        return found
+
+    def _check_size(self, param: str, characters: int) -> None:
+        """An error before the work where a text is too long whatever its tokens are."""
+        if characters / self._longest > self.positions:
+            raise self._too_long(param, f"a text of {characters} characters")
+
+    def _checked(self, param: str, ids: list[int]) -> list[int]:
+        if len(ids) >= self.positions:
+            raise self._too_long(param, f"{len(ids)} tokens")
+        return ids
+
+    def _too_long(self, param: str, given: str) -> APIError:
+        most = f"at most {int(self.positions) - 1} tokens, which leaves room for one more"
+        return APIError(400, f"{param} must have {most}, got {given}", param, TOO_LONG)
+
+
+def positions_of(model: Any) -> float:
+    """Tokens that a model takes; infinity if its configuration names no bound."""
+    named = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return named if isinstance(named, int) and named > 0 else inf
+
+
+def _roles(messages: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(str(message["role"]) for message in messages)

@@ -1,0 +1,215 @@
+"""What requests may hold: the fields of OpenAI's API that the server takes, with their bounds.
+
+Fields that change nothing here are taken and ignored; fields that would change the answer and are not built are
+refused by name, as is every unknown one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP = 128, 16, 20, 500
+SEEDS = 1 << 63
+
+
+def _text(value: str) -> str:
+    """JSON can hold half a character, which no tokenizer takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("must be text in Unicode, got a surrogate without its other half") from error
+    return value
+
+
+def _nothing(value: Any) -> Any:
+    if value:
+        raise ValueError("must be left out, since the server does not have it")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_text)]
+StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP), AfterValidator(_text)]
+Stops = StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)]
+NotBuilt = Annotated[Any, AfterValidator(_nothing)]
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class Fields(BaseModel):
+    """An object of a request: types are not converted, and no other fields are taken."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class LadeOptions(Fields):
+    """What is lade's own. `speculation`: whether drafts are used; the text is the same."""
+
+    speculation: bool = True
+
+
+class StreamOptions(Fields):
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class Sampling(Fields):
+    """The fields that both endpoints share."""
+
+    model: Text | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1, le=1 << 30)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS)
+    stop: Stops | None = None
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    lade: LadeOptions = LadeOptions()
+    # They change nothing here.
+    user: Any = None
+    metadata: Any = None
+    store: Any = None
+    service_tier: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+
+    @model_validator(mode="after")
+    def _streams(self) -> Sampling:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("must have stream_options only where stream is true")
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with the usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+
+class TextPart(Fields):
+    """A part of a message; images and sound are not taken."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: Text
+    annotations: Any = None
+
+
+Content = Text | Annotated[list[TextPart], Field(min_length=1)]
+
+
+class Message(Fields):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: Text | None = None
+    tool_call_id: Text | None = None
+    refusal: NotBuilt = None
+    audio: NotBuilt = None
+    function_call: NotBuilt = None
+    tool_calls: NotBuilt = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Message:
+        if self.content is None:
+            raise ValueError("must have content, got none")
+        return self
+
+    @property
+    def text(self) -> str:
+        return joined(self.content)
+
+
+class Prediction(Fields):
+    """A text that the answer may repeat, such as the file that it changes."""
+
+    type: Literal["content"]
+    content: Content
+
+
+class TextFormat(Fields):
+    type: Literal["text"]
+
+
+class ChatRequest(Sampling):
+    """The body of /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
+    prediction: Prediction | None = None
+    response_format: TextFormat | None = None
+    tools: NotBuilt = None
+    tool_choice: Literal["none", "auto"] | None = None
+    functions: NotBuilt = None
+    audio: NotBuilt = None
+    modalities: list[Literal["text"]] | None = None
+    web_search_options: NotBuilt = None
+    # They change nothing here.
+    parallel_tool_calls: Any = None
+    reasoning_effort: Any = None
+    verbosity: Any = None
+
+    @model_validator(mode="after")
+    def _top(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("must have top_logprobs only where logprobs is true")
+        return self
+
+    @property
+    def asked_tokens(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def top(self) -> int | None:
+        """The most likely tokens that are told at each place; `None` where no log probabilities are asked for."""
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+Prompt = (
+    Text
+    | Annotated[list[TokenId], Field(min_length=1)]
+    | Annotated[list[Text], Field(min_length=1, max_length=MOST_CHOICES)]
+    | Annotated[list[Annotated[list[TokenId], Field(min_length=1)]], Field(min_length=1, max_length=MOST_CHOICES)]
+)
+
+
+class CompletionRequest(Sampling):
+    """The body of /v1/completions."""
+
+    prompt: Prompt
+    max_tokens: int | None = Field(None, ge=0)
+    logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
+    echo: bool | None = None
+    best_of: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    suffix: NotBuilt = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> CompletionRequest:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise ValueError("must have best_of equal to n, since the server does not choose among answers")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("must have max_tokens of at least 1 where echo is not true")
+        return self
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        prompt = self.prompt
+        if isinstance(prompt, str) or isinstance(prompt[0], int):
+            return [prompt]
+        return list(prompt)
+
+
+def joined(content: Content | None) -> str:
+    """The text of a message's content."""
+    return content if isinstance(content, str) else "".join(part.text for part in content or [])

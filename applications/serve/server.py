@@ -1,0 +1,61 @@
+"""Runs the application with uvicorn until a signal ends it: running requests get time to finish first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+import uvicorn
+
+from lade.applications.serve.app import create_app
+from lade.applications.serve.service import Service
+
+HEADER_BYTES = 1 << 16
+MARGIN = 5  # seconds for the last events of what is cut off
+log = logging.getLogger("lade.serve")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, whose service takes no requests once it shuts down, and is stopped after its grace."""
+
+    def __init__(self, service: Service) -> None:
+        settings = service.settings
+        super().__init__(
+            uvicorn.Config(
+                create_app(service),
+                host=settings.host,
+                port=settings.port,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                h11_max_incomplete_event_size=HEADER_BYTES,
+                timeout_graceful_shutdown=int(settings.grace) + MARGIN,
+            )
+        )
+        self.service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            names = [each.getsockname() for server in self.servers for each in server.sockets]
+            log.info("%s is served at %s", self.service.settings.model, ", ".join(map(_address, names)))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.service.drain()
+        if self.service.texts:
+            log.info("%d texts get %g seconds to finish", self.service.texts, self.service.settings.grace)
+        cutting = asyncio.create_task(self._cut_off())
+        await super().shutdown(sockets)
+        cutting.cancel()
+
+    async def _cut_off(self) -> None:
+        await asyncio.sleep(self.service.settings.grace)
+        await self.service.stop()
+
+
+def _address(name: Any) -> str:
+    host, port = name[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,138 @@
+"""One model that answers requests: plans them, submits their texts to the engine, and brings the news back.
+
+Lives in the event loop. Knows no endpoint and no format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lade
+from lade.applications.serve.answer import Answer, Choice
+from lade.applications.serve.errors import APIError, bad, busy, unavailable
+from lade.applications.serve.metrics import Metrics
+from lade.applications.serve.plan import Planner, Text
+from lade.applications.serve.settings import ServeSettings
+from lade.applications.serve.text import Detokenizer, StopSearch
+from lade.applications.serve.worker import EngineWorker, News
+
+log = logging.getLogger("lade.serve")
+
+
+class Service:
+    """Answers requests.
+
+    Args:
+        ends: tokens that end a text.
+    """
+
+    def __init__(
+        self, settings: ServeSettings, engine: lade.Engine, planner: Planner, ends: frozenset[int], metrics: Metrics
+    ) -> None:
+        self.settings, self.engine, self.planner, self.ends, self.metrics = settings, engine, planner, ends, metrics
+        self.worker = EngineWorker(engine, self._deliver)
+        self.texts = 0  # that decode or wait
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+
+    def start(self) -> None:
+        """Begin to decode; called in the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.worker.start()
+
+    async def stop(self) -> None:
+        """End what runs, and say so in the log. A second call does nothing."""
+        self._closing = True
+        if self.texts:
+            log.warning("%d texts were cut off by the shutdown", self.texts)
+        await asyncio.to_thread(self.worker.stop)
+
+    def drain(self) -> None:
+        """Take no further requests."""
+        self._closing = True
+
+    @property
+    def healthy(self) -> bool:
+        return self.worker.healthy and not self._closing
+
+    async def answer(self, plan: Callable[[], list[Text]], texts: int, per_prompt: int, tenant: str | None) -> Answer:
+        """Begin to answer a request.
+
+        Args:
+            plan: its texts; called in another thread.
+            texts: how many these are.
+            per_prompt: how many of them each prompt has.
+
+        Raises:
+            APIError: a field is wrong, too many requests wait, or the server shuts down.
+        """
+        self._reserve(texts)
+        try:
+            found, requests = await asyncio.to_thread(self._submit, plan, tenant)
+        except ValueError as error:
+            self.texts -= texts
+            raise APIError(400, str(error)) from error
+        except RuntimeError as error:  # the engine is closed
+            self.texts -= texts
+            raise unavailable() from error
+        except BaseException:
+            self.texts -= texts
+            raise
+        pairs = enumerate(zip(found, requests, strict=True))
+        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt)
+        for choice in answer.choices:
+            self.worker.add(choice.request, (answer, choice))
+        return answer
+
+    def cancel(self, answer: Answer) -> None:
+        """End the texts that still run."""
+        for choice in answer.choices:
+            if choice.finish is None:
+                self.worker.cancel(choice.request)
+
+    def _reserve(self, texts: int) -> None:
+        if not self.healthy:
+            raise unavailable()
+        if texts > self.settings.most_texts:
+            raise bad("n", f"such that n times the prompts is at most {self.settings.most_texts}", texts)
+        if self.texts + texts > self.settings.most_texts:
+            self.metrics.refused()
+            raise busy()
+        self.texts += texts
+
+    def _submit(self, plan: Callable[[], list[Text]], tenant: str | None) -> tuple[list[Text], list[lade.Request]]:
+        texts, requests = plan(), list[lade.Request]()
+        try:
+            for text in texts:
+                requests.append(self.engine.submit(tenant=tenant, **text.generate, **text.own))
+        except BaseException:
+            for request in requests:
+                self.engine.cancel(request)
+            raise
+        return texts, requests
+
+    def _choice(self, index: int, text: Text, request: lade.Request) -> Choice:
+        detokenizer = Detokenizer(self.planner.prompts.tokenizer, text.prompt)
+        return Choice(index, request, detokenizer, StopSearch(text.stops), self.ends, text.most)
+
+    def _deliver(self, news: list[News]) -> None:
+        """Called by the engine's thread: one hand-over for all requests of a step."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._put, news)
+
+    def _put(self, news: Sequence[News]) -> None:
+        for each in news:
+            answer, choice = each.inbox
+            answer.put(choice, each)
+            if each.ended:
+                self.texts -= 1
+                self.metrics.ended(choice.request)
+
+
+def ends_of(model: Any) -> frozenset[int]:
+    """The tokens that end a text of a model."""
+    ends = model.generation_config.eos_token_id
+    return frozenset() if ends is None else frozenset(ends if isinstance(ends, list) else [ends])

@@ -1,0 +1,58 @@
+"""The settings of a server, checked when they are made. Knows no model and no HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lade.applications.serve.keys import Keys
+
+LOOPBACK = "127.0.0.1"
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """How a server behaves.
+
+    Attributes:
+        model: the name under which the model is served.
+        host, port: where it listens.
+        keys: who may use it; `None` for everyone who reaches it.
+        tenant_pools: whether the requests of a key share what drafting learned and the keys and values of their texts;
+            without keys all requests are those of one tenant.
+        slots: the most texts that decode at once.
+        waiting: the most texts that wait for a slot; further requests get status 429.
+        allow_origins: origins of web pages that may use the server; `*` for all.
+        allow_hosts: names of this server in the Host header, beside its addresses, `localhost` and `host`.
+        body_bytes: the most bytes of a request's body.
+        body_seconds: the most seconds that a body may take to arrive.
+        send_seconds: the most seconds that a client may take to read an event.
+        alive_seconds: after so many seconds without a token a stream gets a comment.
+        grace: seconds that running requests get to finish at shutdown.
+    """
+
+    model: str
+    host: str = LOOPBACK
+    port: int = 8000
+    keys: Keys | None = None
+    tenant_pools: bool = False
+    slots: int = 8
+    waiting: int = 64
+    allow_origins: tuple[str, ...] = ()
+    allow_hosts: tuple[str, ...] = ()
+    body_bytes: int = 8 * MEBIBYTE
+    body_seconds: float = 30.0
+    send_seconds: float = 60.0
+    alive_seconds: float = 15.0
+    grace: float = 30.0
+
+    @property
+    def most_texts(self) -> int:
+        """The most texts that decode or wait."""
+        return self.slots + self.waiting
+
+    def tenant(self, key: str | None) -> str | None:
+        """The tenant of a request, from the name of its key."""
+        if not self.tenant_pools:
+            return None
+        return "everyone" if key is None else f"key {key}"

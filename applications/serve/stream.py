@@ -1,0 +1,120 @@
+"""The two ways to send an answer: whole, or as server-sent events while it is decoded.
+
+In both the client's going away ends the texts at the engine's next step. Knows ASGI messages; no format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+
+from lade.applications.serve.answer import Answer, CutOffError
+from lade.applications.serve.errors import APIError, internal, unavailable
+from lade.applications.serve.formats import Format, Json
+from lade.applications.serve.service import Service
+
+log = logging.getLogger("lade.serve")
+DONE, ALIVE = b"data: [DONE]\n\n", b": keep-alive\n\n"
+EVENTS = "text/event-stream"
+
+
+class SentWhole(Response):
+    """Sends the whole answer once it has ended."""
+
+    def __init__(self, service: Service, answer: Answer, form: Format) -> None:
+        super().__init__()
+        self._service, self._answer, self._form = service, answer, form
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            if await while_there(receive, self._answer.finished()):
+                await JSONResponse(self._form.body())(scope, receive, send)
+        except APIError:
+            raise
+        except Exception as error:  # whatever ended a text
+            raise error_of(error) from error
+        finally:
+            self._service.cancel(self._answer)
+
+
+class SentAsEvents(Response):
+    """Sends chunks as they come.
+
+    An error behind the first chunk is an event of its own, since the status is sent by then.
+    """
+
+    def __init__(self, service: Service, answer: Answer, form: Format) -> None:
+        super().__init__()
+        self._service, self._answer, self._form = service, answer, form
+        self._start = time.perf_counter()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await while_there(receive, self._send(send))
+        except (OSError, TimeoutError):  # the client went away, or does not read
+            pass
+        finally:
+            self._service.cancel(self._answer)
+
+    async def _send(self, send: Callable[[Any], Awaitable[None]]) -> None:
+        head = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        async for part in self._events():
+            message = {"type": "http.response.body", "body": part, "more_body": True}
+            async with asyncio.timeout(self._service.settings.send_seconds):
+                await send(message)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        form, began = self._form, False
+        try:
+            yield b"".join(map(_event, form.first())) or ALIVE
+            async for deltas in self._answer.deltas(self._service.settings.alive_seconds):
+                if deltas and not began:
+                    began = True
+                    self._service.metrics.began(time.perf_counter() - self._start)
+                yield b"".join(_event(chunk) for delta in deltas for chunk in form.of(delta)) or ALIVE
+            yield b"".join(map(_event, form.last())) + DONE
+        except Exception as error:  # noqa: BLE001 - whatever ended a text; the stream must end in order
+            yield _event(error_of(error).body())
+
+
+def error_of(error: Exception) -> APIError:
+    """The error that a client sees; what is not its own goes to the log alone."""
+    if isinstance(error, APIError):
+        return error
+    if isinstance(error, CutOffError):
+        return unavailable()
+    log.error("a request failed", exc_info=error)
+    return internal()
+
+
+async def while_there(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, None]) -> bool:
+    """Do something until the client goes away. Returns whether it was done."""
+    doing = asyncio.create_task(work)
+    leaving = asyncio.create_task(_left(receive))
+    try:
+        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            return False
+        doing.result()
+        return True
+    finally:
+        for task in (doing, leaving):
+            task.cancel()
+        await asyncio.gather(doing, leaving, return_exceptions=True)
+
+
+async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(chunk: Json) -> bytes:
+    return b"data: " + json.dumps(chunk, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n\n"

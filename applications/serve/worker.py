@@ -1,0 +1,147 @@
+"""The thread that steps the engine while there is work. Knows the engine; no HTTP and no text.
+
+After each step it hands what is new of all requests over to its user in one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import lade
+from lade.core.logprobs import TokenLogprob
+
+log = logging.getLogger("lade.serve")
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request of the engine, and where its news go.
+
+    Attributes:
+        inbox: what the user of the worker wants back with the news.
+        told: tokens that were handed over, the prompt's included.
+    """
+
+    request: lade.Request
+    inbox: Any
+    told: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.told = self.request.prompt_length
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a step did for one request.
+
+    Attributes:
+        inbox: of its job.
+        tokens: new ones.
+        logprobs: of these, where they are noted.
+        ended: whether these are the last ones.
+    """
+
+    inbox: Any
+    tokens: list[int]
+    logprobs: Sequence[TokenLogprob]
+    ended: bool
+
+
+class EngineWorker:
+    """Steps an engine. `add`, `cancel` and `stop` are for any thread.
+
+    Args:
+        engine: closed by the worker.
+        deliver: takes the news of all requests after a step; called by the worker's thread, must not block.
+    """
+
+    def __init__(self, engine: lade.Engine, deliver: Callable[[list[News]], None]) -> None:
+        self.engine, self._deliver = engine, deliver
+        self._jobs: list[Job] = []
+        self._entering: list[Job] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="lade-engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether requests are decoded."""
+        return self.error is None and not self._stopping and self._thread.is_alive()
+
+    def add(self, request: lade.Request, inbox: Any) -> None:
+        """Hand over what becomes of a request that was submitted to the engine."""
+        with self._lock:
+            self._entering.append(Job(request, inbox))
+        self._wake.set()
+
+    def cancel(self, request: lade.Request) -> None:
+        self.engine.cancel(request)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End all requests, close the engine and wait for the thread. A second call does nothing."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.wait()
+                self._wake.clear()
+                while not self._stopping and self._step():
+                    pass
+        except Exception as error:
+            log.exception("the engine failed")
+            self.error = error
+        self._close()
+
+    def _step(self) -> bool:
+        """One step and its news. Returns whether there is more to do."""
+        left = self.engine.step()
+        self._tell()
+        return left or bool(self._jobs)
+
+    def _tell(self) -> None:
+        with self._lock:
+            self._jobs += self._entering
+            self._entering.clear()
+        news = [found for job in self._jobs if (found := _news(job)) is not None]
+        self._jobs = [job for job in self._jobs if not (job.request.finished and job.told == len(job.request.tokens))]
+        if news:
+            self._deliver(news)
+
+    def _close(self) -> None:
+        self._stopping = True
+        try:
+            self.engine.close()
+        except Exception:
+            log.exception("the engine could not be closed")
+        with self._lock:
+            jobs, self._entering = [*self._jobs, *self._entering], []
+        for job in jobs:
+            job.request.finished = True
+        self._jobs = jobs
+        self._tell()
+
+
+def _news(job: Job) -> News | None:
+    """What was not handed over yet of a job; `None` if there is nothing."""
+    request, begin = job.request, job.told
+    ended, tokens = request.finished, request.tokens[begin:]
+    if not tokens and not ended:
+        return None
+    job.told += len(tokens)
+    first = begin - request.prompt_length
+    noted = [] if request.logprobs is None else request.logprobs.emitted[first : first + len(tokens)]
+    return News(job.inbox, tokens, noted, ended)

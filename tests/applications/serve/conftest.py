@@ -1,0 +1,30 @@
+"""What tests of the server share: the model, and one server on it without keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lade
+
+if TYPE_CHECKING:
+    from served import Served
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@pytest.fixture(scope="session")
+def pair() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model in float32 and its tokenizer. Nobody changes them."""
+    from served import NAME
+
+    return lade.models.load(NAME, dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def served(pair: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> Iterator[Served]:
+    from served import serving
+
+    with serving(pair) as found:
+        yield found

@@ -1,0 +1,210 @@
+"""Answers of the endpoints: their texts, their fields, and streams that tell the same."""
+
+import math
+from typing import Any
+
+import pytest
+from served import NAME, PROMPT, Served, events
+
+from lade.applications.chatbot import PLAIN
+
+MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
+
+
+def chat(served: Served, **fields: Any) -> Any:
+    asked = {"model": NAME, "messages": MESSAGES, "temperature": 0, "max_tokens": 20}
+    answer = served.client.post("/v1/chat/completions", json=asked | fields)
+    assert answer.status_code == 200, answer.text
+    return events(answer.text) if fields.get("stream") else answer.json()
+
+
+def test_a_completion(served: Served) -> None:
+    answer = served.complete(max_tokens=12)
+    plain = served.plain(max_new_tokens=12)
+    assert answer["choices"] == [
+        {"index": 0, "text": served.decode(PROMPT, plain), "logprobs": None, "finish_reason": "length"}
+    ]
+    assert (answer["object"], answer["model"]) == ("text_completion", NAME)
+    prompt = len(served.tokenizer(PROMPT)["input_ids"])
+    assert answer["usage"]["prompt_tokens"] == prompt
+    assert answer["usage"]["completion_tokens"] == 12
+    assert answer["usage"]["total_tokens"] == prompt + 12
+
+
+def test_a_chat(served: Served) -> None:
+    prompt = served.tokenizer.apply_chat_template(
+        MESSAGES, chat_template=PLAIN.template, tokenize=False, add_generation_prompt=True
+    )
+    ids = served.tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    (choice,) = chat(served)["choices"]
+    assert choice["message"]["content"] == served.decode(ids, served.plain(ids, max_new_tokens=20)).split("\nUser:")[0]
+    assert choice["message"]["role"] == "assistant"
+
+
+def test_parts_of_a_message_are_one_text(served: Served) -> None:
+    parts = [{"type": "text", "text": "Add two "}, {"type": "text", "text": "numbers"}]
+    messages = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": parts}]
+    assert chat(served, messages=messages)["choices"] == chat(served)["choices"]
+
+
+def test_a_stream_tells_the_same(served: Served) -> None:
+    fields = {"n": 2, "seed": 3, "temperature": 1, "logprobs": True, "top_logprobs": 2}
+    whole = chat(served, **fields)
+    told = chat(served, stream=True, stream_options={"include_usage": True}, **fields)
+    *chunks, last, done = told
+    assert done == "[DONE]"
+    assert last["choices"] == []
+    assert last["usage"] == whole["usage"]
+    assert {chunk["id"] for chunk in [*chunks, last]} == {last["id"]}
+    assert all(chunk["usage"] is None for chunk in chunks)
+    for choice in whole["choices"]:
+        own = [part for chunk in chunks for part in chunk["choices"] if part["index"] == choice["index"]]
+        assert own[0]["delta"]["role"] == "assistant"
+        assert "".join(part["delta"].get("content", "") for part in own) == choice["message"]["content"]
+        noted = [each for part in own if part["logprobs"] for each in part["logprobs"]["content"]]
+        assert noted == choice["logprobs"]["content"]
+        assert [part["finish_reason"] for part in own if part["finish_reason"]] == [choice["finish_reason"]]
+
+
+def test_a_stream_of_a_completion_tells_the_same(served: Served) -> None:
+    fields = {"prompt": [PROMPT, "x ="], "n": 2, "seed": 5, "max_tokens": 9, "logprobs": 1, "echo": True}
+    whole = served.client.post("/v1/completions", json=fields).json()
+    told = events(served.client.post("/v1/completions", json=fields | {"stream": True}).text)
+    assert told[-1] == "[DONE]"
+    assert all("usage" not in chunk for chunk in told[:-1])
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2, 3]
+    for choice in whole["choices"]:
+        own = [part for chunk in told[:-1] for part in chunk["choices"] if part["index"] == choice["index"]]
+        assert "".join(part["text"] for part in own) == choice["text"]
+        noted = [part["logprobs"] for part in own if part["logprobs"]]
+        joined = {name: [each for part in noted for each in part[name]] for name in choice["logprobs"]}
+        assert joined == choice["logprobs"]
+
+
+def test_choices_of_a_prompt_have_seeds_in_turn(served: Served) -> None:
+    together = served.complete(["x =", "y ="], n=2, seed=7, temperature=1, max_tokens=8)
+    alone = [
+        served.text(prompt, seed=seed, temperature=1, max_tokens=8) for prompt in ("x =", "y =") for seed in (7, 8)
+    ]
+    assert [choice["text"] for choice in together["choices"]] == alone
+    assert len(set(alone)) == 4
+    sizes = [len(served.tokenizer(prompt)["input_ids"]) for prompt in ("x =", "y =")]
+    assert together["usage"]["prompt_tokens"] == sum(sizes)
+    assert together["usage"]["completion_tokens"] == 32
+
+
+def test_token_ids_are_a_prompt_too(served: Served) -> None:
+    ids = served.tokenizer(PROMPT)["input_ids"]
+    assert served.text(ids) == served.text(PROMPT) == served.text([ids])
+    assert len(served.complete([ids, ids[:3]])["choices"]) == 2
+
+
+def test_echo_with_log_probabilities_scores_the_prompt(served: Served) -> None:
+    """As evaluation tools ask."""
+    import torch
+
+    ids = served.tokenizer(PROMPT)["input_ids"]
+    (choice,) = served.complete(PROMPT, echo=True, logprobs=1, max_tokens=1)["choices"]
+    with torch.no_grad():
+        logits = served.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    noted = choice["logprobs"]
+    assert len(noted["tokens"]) == len(ids) + 1
+    assert noted["token_logprobs"][0] is None
+    assert noted["top_logprobs"][0] is None
+    for place, token in enumerate(ids[1:]):
+        assert math.isclose(noted["token_logprobs"][place + 1], logits[place, token].item(), abs_tol=1e-4)
+        assert math.isclose(max(noted["top_logprobs"][place + 1].values()), logits[place].max().item(), abs_tol=1e-4)
+    assert choice["text"].startswith(PROMPT)
+    assert noted["text_offset"][:3] == [0, *(len(served.tokenizer.decode(ids[:size])) for size in (1, 2))]
+    (only,) = served.complete(PROMPT, echo=True, logprobs=1, max_tokens=0)["choices"]
+    assert only["text"] == PROMPT
+    assert only["logprobs"] == {name: values[:-1] for name, values in noted.items()}
+
+
+def test_log_probabilities_of_a_chat(served: Served) -> None:
+    (choice,) = chat(served, logprobs=True, top_logprobs=3)["choices"]
+    noted = choice["logprobs"]["content"]
+    assert "".join(each["token"] for each in noted) == choice["message"]["content"]
+    for each in noted:
+        assert bytes(each["bytes"]).decode() == each["token"]
+        assert len(each["top_logprobs"]) == 3
+        assert each["top_logprobs"][0]["logprob"] == each["logprob"]
+    assert chat(served, logprobs=True)["choices"][0]["logprobs"]["content"][0]["top_logprobs"] == []
+
+
+def test_tokens_behind_a_stop_string_are_not_told(served: Served) -> None:
+    whole = served.text(max_tokens=40)
+    stop = whole[10:13]
+    (choice,) = served.complete(stop=[stop, "no such text"], max_tokens=40, logprobs=0)["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["text"] == whole[: whole.index(stop)]
+    assert "".join(choice["logprobs"]["tokens"]).startswith(choice["text"])
+    assert len(choice["logprobs"]["tokens"]) <= len(choice["text"])
+
+
+def test_the_end_of_a_text_is_not_told(served: Served) -> None:
+    """The model chooses its own end here, through a bias."""
+    end = served.model.generation_config.eos_token_id
+    answer = served.complete(logit_bias={str(end): 100}, max_tokens=5, logprobs=0)
+    assert answer["choices"][0]["text"] == ""
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["choices"][0]["logprobs"]["tokens"] == []
+    assert answer["usage"]["completion_tokens"] == 1
+
+
+def test_an_answer_ends_where_the_model_does(served: Served) -> None:
+    most = served.model.config.max_position_embeddings
+    ids = [50] * (most - 3)
+    answer = served.complete(ids, max_tokens=400)
+    assert answer["usage"]["completion_tokens"] == 3
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_speculation_is_told_and_can_be_switched_off(served: Served) -> None:
+    on, off = (served.complete(lade={"speculation": drafts}, max_tokens=40) for drafts in (True, False))
+    assert on["choices"] == off["choices"]
+    told = on["metrics"]["speculative_decoding"]
+    assert told["num_accepted_draft_tokens"] > 0
+    assert told["num_accepted_draft_tokens"] == sum(told["accepted_by_source"].values())
+    assert sum(told["acceptance_histogram"]) == told["num_spec_steps"]
+    new, steps = on["usage"]["completion_tokens"], told["num_spec_steps"]
+    assert sum(size * count for size, count in enumerate(told["acceptance_histogram"])) == new - 1 - steps
+    assert told["mean_acceptance_length"] == 1 + told["num_accepted_draft_tokens"] / told["num_spec_steps"]
+    assert "metrics" not in off
+    assert "metrics" not in served.complete(n=2, max_tokens=4)
+
+
+def test_a_prediction_drafts_and_changes_nothing(served: Served) -> None:
+    text = chat(served, max_tokens=60)["choices"][0]["message"]["content"]
+    alone = chat(served, max_tokens=60)
+    right = chat(served, max_tokens=60, prediction={"type": "content", "content": text})
+    wrong = chat(
+        served, max_tokens=60, prediction={"type": "content", "content": [{"type": "text", "text": "no " * 30}]}
+    )
+    assert right["choices"] == wrong["choices"] == alone["choices"]
+    details = [each["usage"]["completion_tokens_details"] for each in (alone, right, wrong)]
+    assert details[0]["accepted_prediction_tokens"] == 0
+    assert details[1]["accepted_prediction_tokens"] > 20
+    assert details[1]["rejected_prediction_tokens"] < details[1]["accepted_prediction_tokens"] / 4
+    assert details[2]["accepted_prediction_tokens"] == 0
+    steps = [each["metrics"]["speculative_decoding"]["num_spec_steps"] for each in (alone, right)]
+    assert steps[1] < steps[0] / 2
+
+
+@pytest.mark.parametrize("path", ["/v1/models", f"/v1/models/{NAME}"])
+def test_models(served: Served, path: str) -> None:
+    found = served.client.get(path).json()
+    card = found["data"][0] if path.endswith("models") else found
+    assert (card["id"], card["object"], card["owned_by"]) == (NAME, "model", "lade")
+    assert card["max_model_len"] == served.model.config.max_position_embeddings
+
+
+def test_health_and_metrics(served: Served) -> None:
+    assert served.client.get("/health").json() == {"status": "ok"}
+    served.complete(max_tokens=30)
+    page = served.client.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    assert float(lines["lade_generated_tokens_total"]) >= 30
+    assert float(lines['lade_requests_total{path="/v1/completions",status="200"}']) >= 1
+    assert any(float(count) > 0 for name, count in lines.items() if name.startswith("lade_accepted_draft_tokens_total"))
+    assert PROMPT not in page

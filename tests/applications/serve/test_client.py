@@ -1,0 +1,120 @@
+"""The official `openai` package, unmodified, and a server on a real port."""
+
+import json
+import threading
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from served import CONFIG, NAME, PROMPT, Served
+
+from lade.applications.serve.build import build_service
+from lade.applications.serve.server import Server
+from lade.applications.serve.settings import ServeSettings
+
+MESSAGES: Any = [{"role": "user", "content": "Add two numbers"}]
+
+
+def client(served: Served) -> openai.AsyncOpenAI:
+    transport = httpx2.ASGITransport(served.app)
+    own = httpx2.AsyncClient(transport=transport)
+    return openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=own, max_retries=0)
+
+
+def test_the_openai_package(served: Served) -> None:
+    plain = served.text(max_tokens=5)
+
+    async def use() -> None:
+        async with client(served) as api:
+            assert [model.id async for model in api.models.list()] == [NAME]
+            settings: Any = {"model": NAME, "messages": MESSAGES, "max_completion_tokens": 12, "seed": 4, "n": 2}
+            whole = await api.chat.completions.create(**settings, logprobs=True, top_logprobs=1)
+            assert whole.usage is not None
+            assert whole.usage.completion_tokens == 24
+            assert whole.choices[0].logprobs is not None
+            told = ["", ""]
+            async for chunk in await api.chat.completions.create(
+                **settings, stream=True, stream_options={"include_usage": True}
+            ):
+                for choice in chunk.choices:
+                    told[choice.index] += choice.delta.content or ""
+            assert told == [choice.message.content for choice in whole.choices]
+            assert chunk.usage == whole.usage
+            completion = await api.completions.create(
+                model=NAME, prompt=PROMPT, max_tokens=5, temperature=0, extra_body={"top_k": 3, "lade": {}}
+            )
+            assert completion.choices[0].text == plain
+
+    served.run(use)
+
+
+def test_errors_are_those_of_the_package(served: Served) -> None:
+    async def use() -> None:
+        async with client(served) as api:
+            with pytest.raises(openai.BadRequestError, match="temperature must") as wrong:
+                await api.chat.completions.create(model=NAME, messages=MESSAGES, temperature=3)
+            assert wrong.value.param == "temperature"
+            with pytest.raises(openai.NotFoundError) as missing:
+                await api.chat.completions.create(model="gpt-9", messages=MESSAGES)
+            assert missing.value.code == "model_not_found"
+
+    served.run(use)
+
+
+class Running:
+    """A server of uvicorn in a thread of its own, on a free port."""
+
+    def __init__(self, pair: Any, grace: float) -> None:
+        settings = ServeSettings(model=NAME, port=0, grace=grace)
+        self.server = Server(build_service(settings, *pair, config=CONFIG))
+        self._thread = threading.Thread(target=self.server.run)
+
+    def __enter__(self) -> "Running":
+        self._thread.start()
+        while not self.server.started:
+            assert self._thread.is_alive()
+            threading.Event().wait(0.005)
+        self.url = f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.server.should_exit = True
+        self._thread.join()
+
+
+def read_while_it_ends(running: Running, tokens: int) -> list[Any]:
+    """The events of a stream, during which the server is told to end."""
+    fields = {"prompt": PROMPT, "max_tokens": tokens, "stream": True, "logit_bias": {"0": -100}}
+    found: list[Any] = []
+    with httpx2.stream("POST", f"{running.url}/v1/completions", json=fields, timeout=60) as answer:
+        for line in answer.iter_lines():
+            running.server.should_exit = True
+            if line.startswith("data: ") and line != "data: [DONE]":
+                found.append(json.loads(line.removeprefix("data: ")))
+    return found
+
+
+def test_a_running_text_finishes_before_the_server_ends(pair: Any) -> None:
+    with Running(pair, grace=60) as running:
+        assert httpx2.get(f"{running.url}/health").json() == {"status": "ok"}
+        found = read_while_it_ends(running, 100)
+    assert found[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_text_that_takes_too_long_is_cut_off(pair: Any) -> None:
+    with Running(pair, grace=0) as running:
+        found = read_while_it_ends(running, 1900)
+    assert "shuts down" in found[-1]["error"]["message"]
+
+
+def test_a_disconnect_on_a_real_port(pair: Any) -> None:
+    with Running(pair, grace=60) as running:
+        fields = {"prompt": PROMPT, "max_tokens": 1900, "stream": True, "logit_bias": {"0": -100}}
+        with httpx2.stream("POST", f"{running.url}/v1/completions", json=fields) as answer:
+            next(answer.iter_lines())
+        while running.server.service.texts:
+            threading.Event().wait(0.005)
+        page = httpx2.get(f"{running.url}/metrics").text
+    (new,) = (float(line.split()[1]) for line in page.splitlines() if line.startswith("lade_generated_tokens_total"))
+    assert new < 1900

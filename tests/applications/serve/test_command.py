@@ -1,0 +1,91 @@
+"""`lade serve`: its options become settings, and what is missing or wrong is told before a model loads."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lade.applications.cli import main
+from lade.applications.serve import command as module
+from lade.applications.serve.settings import ServeSettings
+from lade.models.shipped import TARGET
+
+KEY = "a-key-0123456789"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the command would serve."""
+    found: list[Any] = []
+    monkeypatch.setattr(module, "serve", lambda *arguments: found.extend(arguments))
+    return found
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["serve", *arguments])
+
+
+def test_the_defaults(asked: list[Any]) -> None:
+    assert run().exit_code == 0
+    settings, path, loading = asked
+    assert settings == ServeSettings(model=TARGET)
+    assert settings.host == "127.0.0.1"
+    assert path == TARGET
+    assert not loading.warm
+
+
+def test_the_options(asked: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(KEY)
+    options = ["--api-key-file", str(tmp_path / "keys"), "--allow-origin", "https://page.test", "--allow-host", "box"]
+    assert run("stories260K", "--port", "9", "--max-batch", "3", *options, "--kv-bytes", "99", "--warm").exit_code == 0
+    settings, path, loading = asked
+    assert (settings.model, settings.port, settings.slots) == ("stories260K", 9, 3)
+    assert settings.keys.name(KEY) is not None
+    assert settings.tenant_pools
+    assert (settings.allow_origins, settings.allow_hosts) == (("https://page.test",), ("box",))
+    assert (path, loading.kv_bytes, loading.warm) == ("stories260K", 99, True)
+
+
+def test_the_pulled_model_comes_first(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "is_pulled", lambda name: name == "smollm2-135m")
+    run()
+    assert asked[0].model == asked[1] == "smollm2-135m"
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "uvicorn" else object())
+    done = run()
+    assert done.exit_code == 1
+    assert "lade serve needs uvicorn; pip install 'lade[serve]'" in done.output
+
+
+@pytest.mark.parametrize("keys", [None, "short"])
+def test_wrong_keys(asked: list[Any], tmp_path: Path, keys: str | None) -> None:
+    if keys is not None:
+        (tmp_path / "keys").write_text(keys)
+    done = run("--api-key-file", str(tmp_path / "keys"))
+    assert done.exit_code == 2
+    assert "--api-key-file" in done.output
+    assert not asked
+
+
+def test_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that loads, up to where the port would be opened."""
+    from lade.applications.serve import server
+
+    served: list[Any] = []
+    monkeypatch.setattr(server.Server, "run", lambda self: served.append(self.service))
+    monkeypatch.setattr(module.logging, "basicConfig", lambda **settings: None)
+    done = run("stories260K", "--host", "0.0.0.0", "--draft", "stories260K", "--threads", "1")
+    assert done.exit_code == 0
+    assert "no chat template" in done.output
+    assert "--api-key-file asks for keys" in done.output
+    assert served[0].settings.model == "stories260K"
+    served[0].engine.close()
+
+
+def test_a_model_that_is_not_there() -> None:
+    done = run("no/such/model/at/all")
+    assert done.exit_code == 2
+    assert "path_or_name must be" in done.output

@@ -1,0 +1,234 @@
+"""Requests while others run: queues, clients that leave or do not read, failures, and the end of the server."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from served import PROMPT, Exchange, Served, events, serving
+
+from lade.applications.serve.penalties import Penalties
+
+LONG = {"prompt": PROMPT, "max_tokens": 1500, "logit_bias": {"0": -100}}  # its end is never chosen
+SHORT = {"prompt": PROMPT, "max_tokens": 3}
+
+
+class Gate:
+    """Lets the engine of a server take steps only when it is told to."""
+
+    def __init__(self, engine: Any) -> None:
+        self._step, self._permits, self._open = engine.step, threading.Semaphore(0), False
+        engine.step = self.step
+
+    def step(self) -> bool:
+        if not self._open:
+            self._permits.acquire()
+        return bool(self._step())
+
+    def let(self, steps: int) -> None:
+        for _ in range(steps):
+            self._permits.release()
+
+    def open(self) -> None:
+        self._open = True
+        self._permits.release(100)
+
+
+@contextmanager
+def gated(pair: Any, **settings: Any) -> Iterator[tuple[Served, Gate]]:
+    with serving(pair, **settings) as served:
+        gate = Gate(served.service.engine)
+        try:
+            yield served, gate
+        finally:
+            gate.open()
+
+
+def exchange(served: Served, fields: dict[str, Any], **others: Any) -> Exchange:
+    return Exchange(served.app, "/v1/completions", json.dumps(fields).encode(), **others)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+def together(served: Served, work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work(), 60)
+
+    served.run(bounded)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("steps", [0, 3], ids=["waiting", "decoding"])
+def test_a_client_that_leaves_ends_its_text(pair: Any, stream: bool, steps: int) -> None:
+    with gated(pair) as (served, gate):
+        leaving = exchange(served, LONG | {"stream": stream})
+
+        async def leave() -> None:
+            running = asyncio.create_task(leaving.run())
+            await until(lambda: served.service.texts == 1)
+            gate.let(steps)
+            leaving.leave()
+            await running
+            gate.open()
+
+        together(served, leave)
+        served.settled()
+        page = served.client.get("/metrics").text
+        (new,) = (
+            float(line.split()[1]) for line in page.splitlines() if line.startswith("lade_generated_tokens_total")
+        )
+    assert new < 200
+    assert leaving.status == (200 if stream else 0)
+    assert b"[DONE]" not in b"".join(leaving.parts)
+
+
+def test_too_many_requests_wait(pair: Any) -> None:
+    with gated(pair, slots=1, waiting=1) as (served, gate):
+        first, second, third = (exchange(served, SHORT) for _ in range(3))
+
+        async def arrive() -> None:
+            running = [asyncio.create_task(each.run()) for each in (first, second)]
+            await until(lambda: served.service.texts == 2)
+            await third.run()
+            gate.open()
+            await asyncio.gather(*running)
+
+        together(served, arrive)
+        refused = served.client.post("/v1/completions", json=SHORT | {"n": 3})
+        again = served.client.post("/v1/completions", json=SHORT)
+    assert [first.status, second.status, third.status, again.status_code] == [200, 200, 429, 200]
+    error = json.loads(b"".join(third.parts))["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", "queue_full")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "n"
+
+
+def test_a_refused_request_says_when_to_try_again(pair: Any) -> None:
+    with gated(pair, slots=1, waiting=0) as (served, gate):
+        first = exchange(served, SHORT)
+        answers: list[Any] = []
+
+        async def arrive() -> None:
+            running = asyncio.create_task(first.run())
+            await until(lambda: served.service.texts == 1)
+            answers.append(await asyncio.to_thread(served.client.post, "/v1/completions", json=SHORT))
+            gate.open()
+            await running
+
+        together(served, arrive)
+    assert answers[0].status_code == 429
+    assert int(answers[0].headers["retry-after"]) >= 1
+
+
+def test_a_wrong_request_takes_no_place(pair: Any) -> None:
+    with serving(pair, slots=1, waiting=0) as served:
+        for _ in range(3):
+            wrong = served.client.post("/v1/completions", json=SHORT | {"prompt": [[5], [99999]]})
+            assert wrong.status_code == 400
+            wrong = served.client.post("/v1/completions", json=SHORT | {"prompt": [99999]})
+            assert wrong.status_code == 400
+        assert served.service.texts == 0
+        assert served.client.post("/v1/completions", json=SHORT).status_code == 200
+
+
+def test_a_stream_that_waits_gets_comments(pair: Any) -> None:
+    with gated(pair, alive_seconds=0.005) as (served, gate):
+        waiting = exchange(served, SHORT | {"stream": True})
+
+        async def wait() -> None:
+            running = asyncio.create_task(waiting.run())
+            await until(lambda: len(waiting.parts) >= 3)
+            gate.open()
+            await running
+
+        together(served, wait)
+    assert waiting.parts[1] == b": keep-alive\n\n"
+    text = b"".join(waiting.parts).decode()
+    assert events(text)[-1] == "[DONE]"
+
+
+def test_a_client_that_does_not_read(pair: Any) -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    with serving(pair, send_seconds=0.02) as served:
+        slow = exchange(served, LONG | {"stream": True}, on_part=never)
+        together(served, slow.run)
+        served.settled()
+
+
+def test_an_engine_that_fails(pair: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with gated(pair) as (served, gate):
+        whole, stream = exchange(served, LONG), exchange(served, LONG | {"stream": True})
+
+        def fail() -> bool:
+            raise RuntimeError("a secret of the inside")
+
+        async def arrive() -> None:
+            running = [asyncio.create_task(each.run()) for each in (whole, stream)]
+            await until(lambda: served.service.texts == 2 and stream.status == 200)
+            gate._step = fail
+            gate.open()
+            await asyncio.gather(*running)
+
+        together(served, arrive)
+        assert served.client.get("/health").status_code == 503
+        assert served.client.post("/v1/completions", json=SHORT).status_code == 503
+        assert served.client.get("/metrics").status_code == 200
+    assert whole.status == 503
+    assert events(b"".join(stream.parts).decode())[-1]["error"]["type"] == "server_error"
+    assert b"secret" not in b"".join([*whole.parts, *stream.parts])
+    assert "a secret of the inside" in caplog.text
+
+
+def test_a_text_that_fails_ends_alone(
+    pair: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise LookupError("a secret of the inside")
+
+    monkeypatch.setattr(Penalties, "__call__", fail)
+    with gated(pair) as (served, gate):
+        good = exchange(served, SHORT)
+        bad = exchange(served, SHORT | {"presence_penalty": 1})
+        told = exchange(served, SHORT | {"presence_penalty": 1, "stream": True})
+
+        async def arrive() -> None:
+            running = [asyncio.create_task(each.run()) for each in (good, bad, told)]
+            await until(lambda: served.service.texts == 3)
+            gate.open()
+            await asyncio.gather(*running)
+
+        together(served, arrive)
+        served.settled()
+    assert [good.status, bad.status, told.status] == [200, 500, 200]
+    assert events(b"".join(told.parts).decode())[-1]["error"]["type"] == "server_error"
+    assert b"secret" not in b"".join([*bad.parts, *told.parts])
+    assert "a secret of the inside" in caplog.text
+
+
+def test_what_runs_at_the_end_is_told(pair: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with gated(pair) as (served, gate), caplog.at_level(logging.WARNING):
+        whole, stream = exchange(served, LONG), exchange(served, LONG | {"stream": True})
+
+        async def end() -> None:
+            running = [asyncio.create_task(each.run()) for each in (whole, stream)]
+            await until(lambda: served.service.texts == 2 and stream.status == 200)
+            gate.let(2)
+            stopping = asyncio.create_task(served.service.stop())
+            await asyncio.sleep(0)
+            gate.open()
+            await asyncio.gather(stopping, *running)
+
+        together(served, end)
+        assert served.client.post("/v1/completions", json=SHORT).status_code == 503
+    assert whole.status == 503
+    assert "shuts down" in events(b"".join(stream.parts).decode())[-1]["error"]["message"]
+    assert "2 texts were cut off" in caplog.text
