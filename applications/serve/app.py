@@ -11,7 +11,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from lade.applications.serve.errors import NOT_FOUND, APIError, internal, of_validation, unavailable
+from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, internal, of_validation, unavailable
 from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format
 from lade.applications.serve.guard import KEY, Guard
 from lade.applications.serve.logprobs import TokenTexts
@@ -37,6 +37,7 @@ ERROR_SCHEMA = {
         }
     },
 }
+HTTP_ERRORS = (400, 404, 405, 413, 415, 422)  # that the framework raises itself
 TOLD = {
     400: "A field is wrong.",
     401: "No valid API key.",
@@ -92,11 +93,13 @@ def _add_errors(app: FastAPI) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         return _answered(of_validation(error.errors()))
 
-    @app.exception_handler(HTTPException)
-    @app.exception_handler(404)
-    @app.exception_handler(405)
     async def http(request: Request, error: HTTPException) -> Response:
-        return _answered(APIError(error.status_code, str(error.detail), headers=error.headers))
+        unread = error.status_code == BAD_REQUEST  # a body that Python's JSON does not take
+        message = "the body must be JSON of moderate depth and numbers" if unread else str(error.detail)
+        return _answered(APIError(error.status_code, message, headers=error.headers))
+
+    for status in HTTP_ERRORS:
+        app.add_exception_handler(status, http)  # type: ignore[arg-type]  # called with this error alone
 
     @app.exception_handler(Exception)
     async def other(request: Request, error: Exception) -> Response:

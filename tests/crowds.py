@@ -1,0 +1,167 @@
+"""Requests to a server, drawn at random, and what plain decoding alone makes of each.
+
+The oracle reads the fields of a request by itself: it shares no code with the server but the tokenizer and the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from served import Exchange, Served, events
+from transformers import LogitsProcessor, LogitsProcessorList
+
+PROMPTS = (
+    "def add(a, b):\n",
+    'def area(r):\n    """Give the area of a circle.',
+    "Question: How many apples are there?\nAnswer:",
+    "naïve — 😀 text",
+    "x = [1, 2, 3]\nfor i in x:\n    print(i)\n" * 4,
+)
+STOPS = ("\n", "return", "é", "  ", " a", "):\n    ")
+END = 0  # of the shipped models
+
+
+class OpenAIPenalties(LogitsProcessor):
+    """The formula of OpenAI's documentation, over the answer's tokens, one by one."""
+
+    def __init__(self, prompt: int, frequency: float, presence: float) -> None:
+        self.prompt, self.frequency, self.presence = prompt, frequency, presence
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        for token, count in Counter(input_ids[0, self.prompt :].tolist()).items():
+            scores[0, token] = scores[0, token] - count * self.frequency - float(count > 0) * self.presence
+        return scores
+
+
+@dataclass
+class Asked:
+    """One request.
+
+    Attributes:
+        fields: of /v1/completions.
+        wait: turns of the event loop before it is sent.
+        leaves: parts of its stream after which its client goes away; `None`: never.
+    """
+
+    fields: dict[str, Any]
+    wait: int
+    leaves: int | None
+
+    @property
+    def exchange_fields(self) -> dict[str, Any]:
+        return self.fields | ({"stream": True} if self.leaves is not None else {})
+
+
+def drawn(draws: random.Random, tokens: int = 24) -> Asked:
+    """A request; some of its fields are left out."""
+    optional: dict[str, Any] = {
+        "temperature": draws.choice([0, 0.5, 1, 1.3]),
+        "top_p": draws.choice([0.6, 0.95, 1]),
+        "top_k": draws.choice([-1, 0, 3, 40]),
+        "min_p": draws.choice([0, 0.05, 0.3]),
+        "stop": draws.choice([draws.choice(STOPS), draws.sample(STOPS, 2), []]),
+        "frequency_penalty": draws.choice([-0.5, 0.4, 2]),
+        "presence_penalty": draws.choice([-1, 0.7]),
+        "repetition_penalty": draws.choice([0.9, 1.3]),
+        "logit_bias": {str(draws.randrange(1, 900)): draws.choice([-100, -3, 5, 12]) for _ in range(3)},
+        "logprobs": draws.randrange(3),
+        "lade": {"speculation": draws.random() < 0.7},
+        "stream": draws.random() < 0.5,
+        "n": draws.choice([1, 2]),
+    }
+    kept = {name: value for name, value in optional.items() if draws.random() < 0.4}
+    if draws.random() < 0.5:
+        kept["temperature"] = 0
+    own = {"prompt": draws.choice(PROMPTS), "seed": draws.randrange(1000), "max_tokens": draws.randint(1, tokens)}
+    leaves = draws.randrange(1, 4) if draws.random() < 0.15 else None
+    return Asked(kept | own, draws.choice([0, 0, 1, 5, 20]), leaves)
+
+
+def expected(served: Served, fields: dict[str, Any]) -> list[tuple[str, str]]:
+    """The text and the reason of its end, for each choice, by plain decoding alone."""
+    return [_alone(served, fields, choice) for choice in range(fields.get("n", 1))]
+
+
+def _alone(served: Served, fields: dict[str, Any], choice: int) -> tuple[str, str]:
+    prompt = fields["prompt"]
+    plain = served.plain(prompt, seed=fields["seed"] + choice, **arguments(served, fields))
+    ended = plain[-1] == END
+    text = served.decode(prompt, plain[:-1] if ended else plain)
+    stops = [fields["stop"]] if isinstance(fields.get("stop"), str) else fields.get("stop", [])
+    places = [text.index(stop) for stop in stops if stop in text]
+    if places:
+        return text[: min(places)], "stop"
+    return text, "stop" if ended else "length"
+
+
+def arguments(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `model.generate`; stop strings are searched in its whole text."""
+    found: dict[str, Any] = {"max_new_tokens": fields["max_tokens"]}
+    temperature = fields.get("temperature", 1)
+    if temperature:
+        sampling = {name: fields[name] for name in ("top_p", "min_p") if name in fields}
+        found |= {
+            "do_sample": True,
+            "temperature": float(temperature),
+            "top_k": max(0, fields.get("top_k", 0)),
+        } | sampling
+    if "repetition_penalty" in fields:
+        found["repetition_penalty"] = fields["repetition_penalty"]
+    if "logit_bias" in fields:
+        found["sequence_bias"] = {(int(token),): float(bias) for token, bias in fields["logit_bias"].items()}
+    frequency, presence = fields.get("frequency_penalty", 0), fields.get("presence_penalty", 0)
+    prompt = len(served.tokenizer(fields["prompt"])["input_ids"])
+    found["logits_processor"] = LogitsProcessorList([OpenAIPenalties(prompt, frequency, presence)])
+    return found
+
+
+async def crowd(served: Served, asked: list[Asked]) -> list[list[tuple[str, str | None]]]:
+    """Let them all arrive, each after its wait; returns texts and reasons of each one's choices."""
+
+    async def one(each: Asked) -> list[tuple[str, str | None]]:
+        for _ in range(each.wait):
+            await asyncio.sleep(0)
+        return await sent(served, each)
+
+    return list(await asyncio.gather(*(one(each) for each in asked)))
+
+
+async def sent(served: Served, asked: Asked) -> list[tuple[str, str | None]]:
+    fields = asked.exchange_fields
+    exchange = Exchange(served.app, "/v1/completions", json.dumps(fields).encode())
+
+    async def count() -> None:
+        if asked.leaves is not None and len(exchange.parts) >= asked.leaves:
+            exchange.leave()
+
+    exchange.on_part = count
+    await exchange.run()
+    assert exchange.status == 200, exchange.parts
+    body = b"".join(exchange.parts).decode()
+    if not fields.get("stream"):
+        return [(choice["text"], choice["finish_reason"]) for choice in json.loads(body)["choices"]]
+    texts: list[str] = [""] * fields.get("n", 1)
+    ends: list[str | None] = [None] * len(texts)
+    for event in events(body):
+        assert asked.leaves is not None or "error" not in event, event
+        for choice in [] if event == "[DONE]" else event["choices"]:
+            texts[choice["index"]] += choice["text"]
+            ends[choice["index"]] = choice["finish_reason"] or ends[choice["index"]]
+    return list(zip(texts, ends, strict=True))
+
+
+def differences(asked: Asked, found: list[tuple[str, str | None]], plain: list[tuple[str, str]]) -> list[str]:
+    """What is not as plain decoding has it; a client that left has the beginning of the text."""
+    lines = []
+    for index, ((text, end), (right, reason)) in enumerate(zip(found, plain, strict=True)):
+        same = (text, end) == (right, reason) if asked.leaves is None or end else right.startswith(text)
+        if not same:
+            lines.append(f"choice {index} of {asked.fields}: {text!r} ({end}), plain decoding has {right!r} ({reason})")
+    return lines
