@@ -1,0 +1,79 @@
+"""Two halves of the prompts of four suites: constants are chosen on one, figures are of the other.
+
+Suites share prompts, so a half is a property of a prompt's text, whatever suite it stands in. `halves.json` lists the
+hashes of the half to tune on; all others are in the half to report. `python benchmarks/halves.py` writes the list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import click
+
+from lade.applications.bench.prompts import Prompt
+from lade.applications.bench.suites import SUITES
+
+FILE = Path(__file__).with_suffix(".json")
+TUNE, REPORT = HALVES = "tune", "report"
+UNION = ("spec_bench", "mt_bench", "human_eval", "gsm8k")
+REPORTED = {"mt_bench": 16, "gsm8k": 16, "human_eval": 4}  # that many first prompts are in figures already
+ASKED = ("spec_bench", "human_eval", "gsm8k")  # MT-Bench is a category of Spec-Bench
+DIGITS = 12  # of a hash
+RULE = (
+    "SHA-256 of the first turn, without white space at its ends (a problem of GSM8K without the words around it); a "
+    "prompt is in the tune half if the first byte is even, unless it is one of the first "
+    + ", ".join(f"{number} of {suite}" for suite, number in REPORTED.items())
+)
+
+
+def digest(prompt: Prompt) -> str:
+    """The hash of a prompt's first turn."""
+    text = prompt.text.removeprefix("Question: ").removesuffix("\nAnswer:")
+    return sha256(text.strip().encode()).hexdigest()[:DIGITS]
+
+
+def half_of(prompt: Prompt) -> str:
+    return TUNE if digest(prompt) in _tuned() else REPORT
+
+
+def chosen(half: str, number: int) -> dict[str, list[Prompt]]:
+    """By category of Spec-Bench and suite: the first `number` prompts of a half in the order of their hashes.
+
+    Raises:
+        SuiteError: a suite has no prompts here.
+    """
+    groups: dict[str, dict[str, Prompt]] = defaultdict(dict)
+    for suite in ASKED:
+        for prompt in SUITES[suite].load():
+            if half_of(prompt) == half:
+                groups[prompt.category or suite][digest(prompt)] = prompt
+    return {name: [found[key] for key in sorted(found)[:number]] for name, found in groups.items()}
+
+
+def tuned() -> list[str]:
+    """The hashes of the tune half by the rule, from the suites."""
+    suites = {name: SUITES[name].load() for name in UNION}
+    reported = {digest(prompt) for name, number in REPORTED.items() for prompt in suites[name][:number]}
+    every = {digest(prompt) for prompts in suites.values() for prompt in prompts}
+    return sorted(found for found in every - reported if int(found[:2], 16) % 2 == 0)
+
+
+@cache
+def _tuned() -> frozenset[str]:
+    return frozenset(json.loads(FILE.read_text())[TUNE])
+
+
+@click.command()
+def main() -> None:
+    """Write the list of hashes; needs the prompts of all suites."""
+    content = {"suites": UNION, "rule": RULE, "digits": DIGITS, TUNE: tuned()}
+    FILE.write_text(json.dumps(content, indent=1) + "\n")
+    click.echo(f"{FILE}: {len(content[TUNE])} prompts to tune on")
+
+
+if __name__ == "__main__":
+    main()

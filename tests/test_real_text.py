@@ -1,0 +1,100 @@
+"""The halves of the prompts, and the script that measures tokens per step on one of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import halves
+import pytest
+import real_text
+from click.testing import CliRunner
+from stories import local
+
+from lade.applications.bench.prompts import Prompt
+from lade.applications.bench.suites import SUITES
+
+ARGUMENTS = ["--model", "stories260K", "--dtype", "float32", "--tokens", "12", "--budgets", "4,8", "--threads", "1"]
+
+
+@pytest.mark.parametrize(("suite", "number"), halves.REPORTED.items())
+def test_prompts_of_published_figures_tune_nothing(suite: str, number: int) -> None:
+    prompts = SUITES[suite].load()
+    assert {halves.half_of(prompt) for prompt in prompts[:number]} == {halves.REPORT}
+    assert {halves.half_of(prompt) for prompt in prompts} == set(halves.HALVES)
+
+
+def test_a_prompt_is_in_one_half_whatever_suite_it_stands_in() -> None:
+    local("data", "spec_bench", "question.jsonl")
+    assert json.loads(halves.FILE.read_text())[halves.TUNE] == halves.tuned()
+    bench = {halves.digest(prompt) for prompt in SUITES["spec_bench"].load()}
+    for suite, shared in (("mt_bench", 80), ("gsm8k", 80)):
+        assert len(bench & {halves.digest(prompt) for prompt in SUITES[suite].load()}) == shared
+
+
+def test_chosen_prompts_are_of_one_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves, "ASKED", ("human_eval", "gsm8k"))
+    for half in halves.HALVES:
+        groups = halves.chosen(half, 5)
+        assert {name: len(found) for name, found in groups.items()} == {"human_eval": 5, "gsm8k": 5}
+        assert {halves.half_of(prompt) for found in groups.values() for prompt in found} == {half}
+
+
+@pytest.fixture
+def prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    stories = Prompt(0, ("Once upon a time",)), Prompt(1, ("Tom had a big red ball.",))
+    monkeypatch.setattr(real_text, "chosen", lambda half, number: {"stories": stories[:number], half: stories[:1]})
+
+
+@pytest.mark.usefixtures("prompts")
+def test_variants_at_budgets(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    arguments = [str(out), *ARGUMENTS, "--n", "1", "--variants", ",".join(real_text.VARIANTS)]
+    result = CliRunner().invoke(real_text.main, arguments, catch_exceptions=False)
+    head, *lines = out.read_text().splitlines()
+    rows = [real_text.Row(**json.loads(line)) for line in lines]
+    assert set(json.loads(head)["machine"]) >= {"versions", "date"}
+    assert {(row.group, row.variant, row.budget) for row in rows} == {
+        (group, variant, budget)
+        for group in ("stories", "report")
+        for variant in real_text.VARIANTS
+        for budget in (4, 8)
+    }
+    assert all(row.new_tokens == 12 and 0 < row.steps <= row.forward_tokens <= row.steps * row.budget for row in rows)
+    assert {row.variant for row in rows if row.warm_table is not None} == {"warm", "only-warm"}
+    assert len(result.stdout.splitlines()) >= 1 + 2 * len(real_text.VARIANTS)
+
+
+@pytest.mark.usefixtures("prompts")
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, decode, runs = tmp_path / "rows.jsonl", real_text.run, []
+
+    def counted(*arguments: Any) -> Any:
+        runs.append(arguments)
+        return decode(*arguments)
+
+    monkeypatch.setattr(real_text, "run", counted)
+    arguments = [str(out), *ARGUMENTS, "--n", "2", "--variants", "cold"]
+    first = CliRunner().invoke(real_text.main, arguments, catch_exceptions=False)
+    whole = out.read_text()
+    assert len(runs) == 6
+    out.write_text(whole[:-20])
+    again = CliRunner().invoke(real_text.main, arguments, catch_exceptions=False)
+    assert len(runs) == 7
+    assert out.read_text() == whole
+    assert first.stdout.splitlines()[-2:] == again.stdout.splitlines()[-2:]
+
+
+@pytest.mark.usefixtures("prompts")
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    CliRunner().invoke(real_text.main, [str(out), *ARGUMENTS, "--n", "1"], catch_exceptions=False)
+    result = CliRunner().invoke(real_text.main, [str(out), *ARGUMENTS, "--n", "1", "--half", "tune"])
+    assert result.exit_code == 1
+    assert "holds a run of other settings" in result.output
+
+
+@pytest.mark.parametrize("option", [("--variants", "hot"), ("--budgets", "1"), ("--budgets", "a")])
+def test_wrong_options(option: tuple[str, str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(real_text.main, [str(tmp_path / "rows.jsonl"), *option])
+    assert result.exit_code == 2
+    assert "must be" in result.output
