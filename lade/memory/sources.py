@@ -7,16 +7,16 @@ Priors were chosen on the first 16 story prompts with stories3M, those of the wa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from lade.config.settings import FAMILIES
 from lade.memory.calibration import Calibration
 from lade.memory.ngrams import NgramPool
 from lade.memory.recent import RecentPredictions
-from lade.memory.recycle import CONTEXT, LENGTHS, NOTHING, TOP, Context, Entry, PredictionTable
-from lade.memory.source import Share, Source, Stage, Start, Warm, by_depth
+from lade.memory.recycle import LENGTHS, TOP, Context, Entry, PredictionTable
+from lade.memory.source import Share, Source, Stage, Start, by_depth
 from lade.memory.suffix import MATCHING, OwnText, ReferenceText
+from lade.memory.warmsource import FromWarmTable
 
 GRAMS = 3  # buckets of n-grams: matched by one token, two, more
 MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
@@ -36,11 +36,6 @@ def match_bucket(depth: int, length: int) -> int:
 def gram_bucket(depth: int, length: int) -> int:
     """Bucket of an n-gram by how many tokens it matched: `GRAMS` per depth bucket."""
     return depth * GRAMS + min(length, GRAMS) - 1
-
-
-def warm_bucket(depth: int, length: int) -> int:
-    """Bucket of a warm entry by how many tokens of the context it knows: `CONTEXT` + 1 per depth bucket."""
-    return depth * (CONTEXT + 1) + length
 
 
 class FromReference(Source):
@@ -182,80 +177,6 @@ class FromRecent(Source):
 
     def learn(self, predictions: Sequence[tuple[Context, Entry]]) -> None:
         self.predictions.learn([entry for _, entry in predictions])
-
-
-@dataclass(frozen=True, slots=True)
-class CoveragePolicy:
-    """How much of a warm table's probability counts, by how often the text's tokens were among its predictions.
-
-    The ratio of tokens found to probability claimed is near 1 for a calibrated table and near 0 for a useless one.
-
-    Attributes:
-        prior: tokens found as claimed before any observation.
-        prompt: weight of a token of the prompt, which the model did not write.
-        places: tokens of the prompt that are looked at, the last ones.
-        enough: ratio from which all probability counts; below, its square does.
-        least: share of probability below which the table predicts nothing.
-    """
-
-    prior: float = 1.0
-    prompt: float = 0.5
-    places: int = 48
-    enough: float = 0.4
-    least: float = 0.25
-
-
-COVERAGE = CoveragePolicy()
-
-
-class FromWarmTable(Source):
-    """The warm table's prediction for the longest suffix of the context that it knows.
-
-    Attributes:
-        share: of its probabilities that counts.
-    """
-
-    setting = "warm"
-    stages = (Stage("warm", by_depth(*[0.9] * (CONTEXT + 1))),)
-
-    def __init__(self, first: int, warm: Warm) -> None:
-        super().__init__(first)
-        self._entry = warm.entry
-        self._context: Context = (NOTHING, NOTHING, NOTHING, NOTHING)
-        self._found = self._claimed = COVERAGE.prior
-        self.share = 1.0
-
-    @classmethod
-    def open(cls, start: Start, first: int) -> FromWarmTable | None:
-        if start.warm is None:
-            return None
-        source = cls(first, start.warm)
-        source._cover(start.tokens[-COVERAGE.places :], COVERAGE.prompt)
-        return source
-
-    @property
-    def suffices(self) -> bool:
-        return self.share == 1
-
-    def expect(self, part: Context, depth: int) -> Iterable[Share]:
-        length, tokens, probabilities = self._entry(part)
-        if self.share < 1:
-            probabilities = [self.share * probability for probability in probabilities]
-        if not tokens or self.share < COVERAGE.least:
-            return ()
-        return ((self.first, warm_bucket(depth, length), tokens, probabilities),)
-
-    def extend(self, tokens: Sequence[int]) -> None:
-        self._cover(tokens, 1.0)
-
-    def _cover(self, tokens: Sequence[int], weight: float) -> None:
-        """Compare the predictions with the tokens that came."""
-        for token in tokens:
-            _, said, probabilities = self._entry(self._context)
-            self._found += weight * (token in said)
-            self._claimed += weight * sum(probabilities)
-            self._context = (*self._context[1:], token)
-        self.share = min(1.0, self._found / self._claimed / COVERAGE.enough) ** 2
 
 
 SOURCES: tuple[type[Source], ...] = (FromReference, FromOwnText, FromWindow, FromPredictions, FromWarmTable, FromRecent)

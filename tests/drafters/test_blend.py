@@ -22,9 +22,9 @@ from lade.memory.sources import (
     match_bucket,
     prior_calibration,
     stages,
-    warm_bucket,
 )
 from lade.memory.suffix import MATCHING, OwnText, ReferenceText
+from lade.memory.warmsource import warm_bucket
 
 VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing

@@ -21,7 +21,7 @@ from lade.drafters.blend import BlendDrafter
 from lade.drafters.growth import Growth
 from lade.memory.recycle import Context
 from lade.memory.source import Warm
-from lade.memory.sources import FromWarmTable
+from lade.memory.warmsource import FromWarmTable
 from lade.pace.belief import Belief
 from lade.pace.pace import Pace
 from lade.pace.policy import PACE

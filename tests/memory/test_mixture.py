@@ -20,13 +20,12 @@ from lade.memory.sources import (
     FromOwnText,
     FromPredictions,
     FromReference,
-    FromWarmTable,
     FromWindow,
     match_bucket,
     stages,
-    warm_bucket,
 )
 from lade.memory.suffix import MATCHING, OwnText, ReferenceText
+from lade.memory.warmsource import FromWarmTable, warm_bucket
 
 VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)

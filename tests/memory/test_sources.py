@@ -24,14 +24,13 @@ from lade.memory.sources import (
     FromOwnText,
     FromPredictions,
     FromReference,
-    FromWarmTable,
     FromWindow,
     gram_bucket,
     match_bucket,
     prior_calibration,
     stages,
-    warm_bucket,
 )
+from lade.memory.warmsource import FromWarmTable, warm_bucket
 
 DEEP, LONG = range(40), range(1, 200)
 

@@ -9,10 +9,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.memory.recycle import CONTEXT
-from lade.memory.sources import COVERAGE, FromWarmTable
 from lade.memory.warm import warming as warm
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
+from lade.memory.warmsource import COVERAGE, FromWarmTable
 from lade.models import load
 
 COST = 0.02  # of tokens per step, at most
