@@ -2,7 +2,8 @@
 
 Every case runs plain `generate` and the same call with lade, and compares everything visible to a caller. The same seed
 and number give the same case on every run; a failure's line shows how to repeat it alone (`--case`). `--kinds engine`
-sends many requests through one `lade.Engine`: `--kinds engine --count 1 --requests 500`. `--stories 48` also decodes
+sends many requests through one `lade.Engine`: `--kinds engine --count 1 --requests 500`; `--kinds serve` sends them to
+a server. `--stories 48` also decodes
 that many story prompts with every trained model of the local data; the tests take a few of them.
 """
 
@@ -53,7 +54,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.option("--kinds", default=",".join(KINDS), show_default=True, callback=_kinds, help="Kinds of cases.")
 @click.option("--case", "index", type=click.IntRange(0), help="Run only the case of this number.")
 @click.option("--stories", default=0, show_default=True, type=click.IntRange(0), help="Number of story prompts.")
-@click.option("--requests", type=click.IntRange(1), help="Requests of each engine.  [default: 6 to 40]")
+@click.option("--requests", type=click.IntRange(1), help="Requests of each engine or server.  [default: 6 to 40]")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Parallel processes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(

@@ -24,7 +24,6 @@ PROMPTS = (
     "x = [1, 2, 3]\nfor i in x:\n    print(i)\n" * 4,
 )
 STOPS = ("\n", "return", "é", "  ", " a", "):\n    ")
-END = 0  # of the shipped models
 
 
 class OpenAIPenalties(LogitsProcessor):
@@ -70,7 +69,7 @@ def drawn(draws: random.Random, tokens: int = 24) -> Asked:
         "frequency_penalty": draws.choice([-0.5, 0.4, 2]),
         "presence_penalty": draws.choice([-1, 0.7]),
         "repetition_penalty": draws.choice([0.9, 1.3]),
-        "logit_bias": {str(draws.randrange(1, 900)): draws.choice([-100, -3, 5, 12]) for _ in range(3)},
+        "logit_bias": {str(draws.randrange(5, 500)): draws.choice([-100, -3, 5, 12]) for _ in range(3)},
         "logprobs": draws.randrange(3),
         "lade": {"speculation": draws.random() < 0.7},
         "stream": draws.random() < 0.5,
@@ -92,7 +91,7 @@ def expected(served: Served, fields: dict[str, Any]) -> list[tuple[str, str]]:
 def _alone(served: Served, fields: dict[str, Any], choice: int) -> tuple[str, str]:
     prompt = fields["prompt"]
     plain = served.plain(prompt, seed=fields["seed"] + choice, **arguments(served, fields))
-    ended = plain[-1] == END
+    ended = plain[-1] == served.model.generation_config.eos_token_id
     text = served.decode(prompt, plain[:-1] if ended else plain)
     stops = [fields["stop"]] if isinstance(fields.get("stop"), str) else fields.get("stop", [])
     places = [text.index(stop) for stop in stops if stop in text]

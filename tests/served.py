@@ -19,6 +19,7 @@ from lade.applications.serve.app import create_app
 from lade.applications.serve.build import build_service
 from lade.applications.serve.service import Service
 from lade.applications.serve.settings import ServeSettings
+from lade.core.tally import Tally
 
 NAME = "lade-code-8M-draft"
 PROMPT = 'def add(a, b):\n    """Return the sum of é and ü."""\n'
@@ -69,6 +70,18 @@ class Served:
         head, whole = (self.tokenizer.decode(ids, skip_special_tokens=True) for ids in (before, [*before, *tokens]))
         return str(whole)[len(str(head)) :]
 
+    def noted_tallies(self) -> list[tuple[int, Tally]]:
+        """A list that gets the tokens and the draft counts of each text that ends."""
+        found: list[tuple[int, Tally]] = []
+        ended = self.service.metrics.ended
+
+        def noted(request: lade.Request) -> None:
+            found.append((request.emitted, request.tally))
+            ended(request)
+
+        self.service.metrics.ended = noted  # type: ignore[method-assign]
+        return found
+
     def settled(self) -> None:
         """Wait until nothing decodes, and check that no slot is open."""
 
@@ -90,12 +103,15 @@ def events(text: str) -> list[Any]:
 
 @contextmanager
 def serving(
-    pair: tuple[PreTrainedModel, PreTrainedTokenizerBase], kv_bytes: int | None = None, **settings: Any
+    pair: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    kv_bytes: int | None = None,
+    config: lade.LookaheadConfig = CONFIG,
+    **settings: Any,
 ) -> Iterator[Served]:
     """A server with these settings, until the block ends."""
     model, tokenizer = pair
     asked = ServeSettings(**({"model": NAME, "slots": 4} | settings))
-    service = build_service(asked, model, tokenizer, config=CONFIG, kv_bytes=kv_bytes)
+    service = build_service(asked, model, tokenizer, config=config, kv_bytes=kv_bytes)
     app = create_app(service)
     with TestClient(app, base_url="http://localhost") as client:
         yield Served(app, client, service, model, tokenizer)

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-KINDS = ("generate", "conversation", "files", "signals", "threads", "engine")
+KINDS = ("generate", "conversation", "files", "signals", "threads", "engine", "serve")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Case:
         change: change of the model between two calls (`hostile.changes.CHANGES`).
         attack: the attack of a case of files, signals or threads (its module's table).
         turns: further turns of a conversation.
-        requests, slots: of an engine.
+        requests, slots: of an engine or a server.
         chunk: the most tokens of prompts in one forward of an engine.
     """
 

@@ -15,7 +15,7 @@ from hostile.subjects import EDGES, FALLBACKS, TRAINED, ZOO, all_names, attentio
 from lade.config.settings import FAMILIES
 
 # Weights of the kinds of cases and of models.
-SHARES = {"generate": 70, "conversation": 13, "files": 8, "signals": 6, "threads": 3, "engine": 2}
+SHARES = {"generate": 69, "serve": 1, "conversation": 13, "files": 8, "signals": 6, "threads": 3, "engine": 2}
 MODELS = {"family": 34, "fallback": 3, "edge": 21, "zoo": 19, "trained": 23}
 MODELS_OF_AN_ENGINE = {"family": 50, "edge": 20, "trained": 30}
 ATTEMPTS = 50
@@ -38,7 +38,7 @@ def drawn(seed: int, index: int, attempt: int = 0) -> Case:
     case |= _numbers(draws, model)
     case |= _prompts(draws, case)
     case |= _drafting(draws)
-    own = {"generate": _generate, "conversation": _conversation, "engine": _engine}
+    own = {"generate": _generate, "conversation": _conversation, "engine": _engine, "serve": _serve}
     case |= own.get(kind, _attack)(draws, case)
     return Case(**_possible(case))
 
@@ -48,6 +48,8 @@ def _weighted(draws: random.Random, weights: dict[str, int]) -> str:
 
 
 def _model(draws: random.Random, kind: str) -> str:
+    if kind == "serve":
+        return draws.choice(TRAINED)
     if kind in ("files", "signals", "threads"):
         return draws.choice(("llama", "mistral-sliding", "gpt2", "gemma3", "llama/mqa", *TRAINED))
     return draws.choice(all_names()[_weighted(draws, MODELS_OF_AN_ENGINE if kind == "engine" else MODELS)])
@@ -195,6 +197,16 @@ def _engine(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
         "requests": draws.choice((6, 12, 24, 40)),
         "slots": draws.choice((1, 2, 3, 5, 8, 12)),
         "chunk": draws.choice((3, 30, 256)),
+    }
+
+
+def _serve(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
+    plain = {"lengths": (9,), "layout": "left", "way": "serve", "method": "", "reference": "", "warm": False}
+    return plain | {
+        "dtype": "float32",
+        "new_tokens": draws.choice((8, 24, 40)),
+        "requests": draws.choice((6, 12, 24)),
+        "slots": draws.choice((1, 3, 8)),
     }
 
 

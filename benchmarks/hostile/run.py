@@ -15,7 +15,7 @@ from multiprocessing import get_context
 import torch
 import transformers
 
-from hostile import conversation, engine, files, generate, interrupts, threads
+from hostile import conversation, engine, files, generate, interrupts, serve, threads
 from hostile.case import KINDS, Case
 from hostile.draw import ATTEMPTS, drawn, kind_of
 from hostile.limits import Hang, within
@@ -29,9 +29,10 @@ RUNNERS: dict[str, Callable[[Case, CaseVerdict], None]] = {
     "signals": interrupts.run,
     "threads": threads.run,
     "engine": engine.run,
+    "serve": serve.run,
 }
 TIMEOUT = 120.0  # seconds per case
-TIMEOUT_PER_REQUEST = 3.0  # of an engine
+TIMEOUT_PER_REQUEST = 3.0  # of an engine or a server
 CHUNK = 20  # cases submitted to a process at once
 _folders: list[tempfile.TemporaryDirectory[str]] = []  # removed with the process
 
