@@ -2,7 +2,7 @@
 
 import pytest
 
-from lade.applications.interval import ENOUGH, Estimate, pooled_median, pooled_ratio
+from lade.applications.interval import ENOUGH, Estimate, pooled_median, pooled_rate_ratio, pooled_ratio
 
 
 def test_the_median_is_over_all_values() -> None:
@@ -61,3 +61,21 @@ def test_groups_with_a_whole_of_0_are_ignored_and_alone_are_refused() -> None:
     assert pooled_ratio([(0.0, 0.0)] * 9 + [(1.0, 2.0)] * 6) == Estimate(0.5, 0.5, 0.5, 6)
     with pytest.raises(ValueError, match="groups must be pairs of which at least one has a whole above 0, got "):
         pooled_ratio([(0.0, 0.0)])
+
+
+def test_a_ratio_of_pooled_rates() -> None:
+    """Tokens per step of one system over those of another, which may write other texts."""
+    groups = [((100.0, 50.0), (80.0, 80.0)), ((20.0, 10.0), (40.0, 20.0))]  # 2 over 1, and 2 over 2
+    assert pooled_rate_ratio(groups) == Estimate(pytest.approx(2 / 1.2), None, None, 2)
+    found = pooled_rate_ratio(groups * 6)
+    assert found.median == pytest.approx(2 / 1.2)
+    assert found.low is not None
+    assert found.high is not None
+    assert 1 <= found.low < 2 / 1.2 < found.high <= 2
+    assert pooled_rate_ratio(groups[:1] * 6) == Estimate(2.0, 2.0, 2.0, 6)
+
+
+@pytest.mark.parametrize("groups", [[], [((1.0, 0.0), (1.0, 1.0))], [((1.0, 1.0), (0.0, 1.0))]])
+def test_a_rate_of_nothing_is_refused(groups: list[tuple[tuple[float, float], tuple[float, float]]]) -> None:
+    with pytest.raises(ValueError, match="groups must be pairs of an amount and a count above 0, got "):
+        pooled_rate_ratio(groups)

@@ -1,10 +1,14 @@
 """`lade warm` from the command line: what it keeps, what it says, and what it refuses."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+import lade
+from lade.applications import warm_prompts
 from lade.applications.warm import command
 from lade.memory.warm import warming as warm
 from lade.models import load
@@ -15,6 +19,15 @@ pytestmark = pytest.mark.usefixtures("one_thread", "table_folder", "short_texts"
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    names = ("Lily", "Tom", "Ben", "Mia", "Anna", "Max")
+    lines = [json.dumps({"prompt": f"One day, {name} went to the park with a dog"}) for name in names]
+    path.write_text("\n".join([*lines, json.dumps({"turns": ["Once upon a time", "And then?"]})]))
+    return path
 
 
 def test_the_table_is_kept_where_generate_finds_it(table_folder: Path) -> None:
@@ -63,3 +76,98 @@ def test_a_folder_that_takes_no_table_is_an_error(table_folder: Path) -> None:
     result = run(STORIES)
     assert result.exit_code == 1
     assert "the table's folder cannot be made" in result.stderr
+
+
+# The user's own prompts
+
+
+def test_prompts_add_contexts(table_folder: Path, prompts: Path) -> None:
+    result = run(STORIES, "--prompts", prompts, "--max-new-tokens", 8)
+    assert result.exit_code == 0, result.output
+    table, own = warm.cached(load(STORIES)[0]), warm.own_table(load(STORIES)[0])
+    assert table is not None
+    more = len(table.contexts.endings) - len(own.contexts.endings)
+    assert f"contexts: computed in {table.seconds:.2f} s" in result.stdout
+    assert f"contexts that answers to the prompts added: {more}; prompts: 7\n" in result.stdout
+    (path,) = table_folder.glob("*-prompts.safetensors")
+    assert f"{path} ({path.stat().st_size:,} bytes)" in result.stdout
+    again = run(STORIES, "--prompts", prompts, "--max-new-tokens", 8)
+    assert "contexts: found in the cache, computed in " in again.stdout
+    assert f"{path} (" in run(STORIES).stdout
+
+
+def test_what_they_win_is_measured_on_prompts_that_are_held_out(prompts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, counted_stats = list[list[int]](), list[lade.GenerationStats]()
+    generate = lade.generate
+
+    def counted(model: Any, ids: Any, **arguments: Any) -> Any:
+        asked.append(ids[0].tolist())
+        found = generate(model, ids, **arguments)
+        counted_stats.append(lade.last_stats())
+        return found
+
+    monkeypatch.setattr(warm_prompts.lade, "generate", counted)
+    result = run(STORIES, "--prompts", prompts, "--max-new-tokens", 8, "--hold-out")
+    assert result.exit_code == 0, result.output
+    assert "; prompts: 6\n" in result.stdout
+    model, tokenizer = load(STORIES)
+    without, with_them = counted_stats
+    assert without.warm_table == warm.own_table(model).digest
+    assert with_them.warm_table == warm.cached(model).digest != without.warm_table
+    figures = [with_them.tokens_per_step, without.tokens_per_step]
+    assert (
+        "prompts held out: 1; tokens per step on them, 32 tokens in a forward: "
+        "{:.2f} with these contexts, {:.2f} without, {:.2f}×\n".format(*figures, figures[0] / figures[1])
+    ) in result.stdout
+    assert asked == [tokenizer("One day, Anna went to the park with a dog").input_ids] * 2
+
+
+def test_equal_prompts_are_all_held_out(tmp_path: Path) -> None:
+    """A prompt that the table knows would say nothing about others."""
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in ("a b", "c d", "e f", "a b", "a b")))
+    assert "; prompts: 2\n" in run(STORIES, "--prompts", path, "--max-new-tokens", 4, "--hold-out").stdout
+
+
+def test_prompts_that_do_not_fit_are_counted(prompts: Path) -> None:
+    with prompts.open("a") as file:
+        file.write("\n" + json.dumps({"prompt": "word " * 600}))
+    result = run(STORIES, "--prompts", prompts, "--max-new-tokens", 8)
+    assert "; prompts: 7; prompts that do not fit the model: 1\n" in result.stdout
+    alone = prompts.with_name("long.jsonl")
+    alone.write_text(json.dumps({"prompt": "word " * 600}))
+    result = run(STORIES, "--prompts", alone)
+    assert result.exit_code == 2
+    assert "no prompt of the file fits the model's 512 positions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ('{"prompt": ""}', ":2: 'prompt' must be a text or a list of texts, none empty, got ''"),
+        ('{"answer": "1"}', ":2: must have one of the keys prompt, text, turns, question, got answer"),
+        ('{"prompt": ', ":2"),
+    ],
+)
+def test_a_bad_file_is_named_before_any_work(line: str, named: str, tmp_path: Path, table_folder: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n' + line)
+    result = run(STORIES, "--prompts", path)
+    assert result.exit_code == 2
+    assert "Invalid value for '--prompts'" in result.stderr
+    assert f"{path}{named}" in " ".join(result.stderr.split())
+    assert not table_folder.exists()
+
+
+@pytest.mark.parametrize("arguments", [("--hold-out",), ("--n", 3)])
+def test_options_of_prompts_need_them(arguments: tuple[object, ...], table_folder: Path) -> None:
+    result = run(STORIES, *arguments)
+    assert result.exit_code == 2
+    assert f"{arguments[0]} must be given with --prompts" in result.stderr
+    assert not table_folder.exists()
+
+
+def test_few_prompts_cannot_be_held_out(prompts: Path) -> None:
+    result = run(STORIES, "--prompts", prompts, "--n", 4, "--hold-out")
+    assert result.exit_code == 2
+    assert "--hold-out must be given with 5 prompts that fit the model, got 4" in result.stderr

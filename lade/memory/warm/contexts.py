@@ -38,12 +38,19 @@ class WarmContexts:
     probabilities: torch.Tensor
 
 
-def smoothed(texts: WarmTexts, tokens: torch.Tensor, probabilities: torch.Tensor) -> WarmContexts:
+def smoothed(
+    texts: WarmTexts, tokens: torch.Tensor, probabilities: torch.Tensor, known: WarmContexts | None = None
+) -> WarmContexts:
     """Predictions after all endings of up to CONTEXT tokens in the texts.
 
     Args:
         tokens, probabilities: [V, k] predictions after every vocabulary entry alone; probability 0: not known.
+        known: predictions from other texts. They smooth those of the same ending, in place of the shorter ending's,
+            and stand beside those of other endings.
     """
+    known = no_contexts(tokens.shape[1]) if known is None else known
+    places = {tuple(ending): place for place, ending in enumerate(known.endings.tolist())}
+    before = known.tokens.numpy(), known.probabilities.numpy()
     columns = _before(texts.written.numpy())
     order = np.lexsort(columns[::-1])
     order = order[texts.counted.flatten().numpy()[order]]
@@ -55,13 +62,39 @@ def smoothed(texts: WarmTexts, tokens: torch.Tensor, probabilities: torch.Tensor
     for length in range(1, CONTEXT + 1):
         begins = np.any([np.diff(column, prepend=NOTHING - 1) != 0 for column in columns[:length]], axis=0)
         group, firsts = begins.cumsum() - 1, np.flatnonzero(begins)
-        rows = parents[firsts]
-        shorter, parents = _interpolated(group, seen, (shorter[0][rows], shorter[1][rows])), group
         endings = np.full((len(firsts), CONTEXT), NOTHING, dtype=np.int32)
         endings[:, CONTEXT - length :] = np.stack([column[firsts] for column in columns[length - 1 :: -1]], axis=1)
+        prior = _prior((shorter[0][parents[firsts]], shorter[1][parents[firsts]]), endings, places, before)
+        shorter, parents = _interpolated(group, seen, prior), group
         whole = (endings[:, CONTEXT - length :] != NOTHING).all(axis=1)  # others begin before the text
         levels.append((endings[whole], shorter[0][whole], shorter[1][whole]))
+    left = np.array(sorted(places.values()), dtype=np.int64)
+    levels.append((known.endings.numpy()[left], before[0][left], before[1][left]))
     return WarmContexts(*(torch.from_numpy(np.concatenate(parts)) for parts in zip(*levels, strict=True)))
+
+
+def no_contexts(top: int) -> WarmContexts:
+    empty = torch.empty(0, top)
+    return WarmContexts(torch.empty(0, CONTEXT, dtype=torch.int32), empty.int(), empty)
+
+
+def _prior(
+    shorter: Predictions, endings: np.ndarray, places: dict[tuple[int, ...], int], known: Predictions
+) -> Predictions:
+    """[G, k] what predictions after endings are smoothed with: `known` ones where there are any, else `shorter` ones.
+
+    Args:
+        places: ending -> its row in `known`; those of `endings` are taken out.
+    """
+    found = [
+        (group, row)
+        for group, ending in enumerate(endings.tolist())
+        if (row := places.pop(tuple(ending), None)) is not None
+    ]
+    groups, rows = np.array(found, dtype=np.int64).reshape(-1, 2).T
+    for part, other in zip(shorter, known, strict=True):
+        part[groups] = other[rows]
+    return shorter
 
 
 def _before(texts: np.ndarray) -> list[np.ndarray]:

@@ -27,6 +27,7 @@ from lade.memory.warm.table import WarmTable
 
 FORMAT = "3"
 PREFIX = f"warm{FORMAT}-"
+GROWN = "-prompts"  # ends the name of a table with contexts of a user's prompts, which stands beside the model's own
 PARTS = ("endings", "tokens", "probabilities")  # of the contexts
 MOST = 2048 * MEBIBYTE  # of a file: 256,000 entries with 900 tokens each
 NAMES = {"tokens", "probabilities"} | {f"contexts.{part}" for part in PARTS}
@@ -40,19 +41,25 @@ def table_file(model: Any) -> Path:
     return cache_folder() / f"{PREFIX}{configuration_key(model)}-{fingerprint(model)}.safetensors"
 
 
-def find(model: Any) -> Path | None:
-    """The path of the model's file; `None`, without reading the weights, if no file has this configuration."""
+def grown_file(model: Any) -> Path:
+    """The path of this model's table with contexts of a user's prompts."""
+    own = table_file(model)
+    return own.with_stem(own.stem + GROWN)
+
+
+def find(model: Any) -> list[Path]:
+    """The paths of the model's tables, the best first; none, without reading the weights, if none is there."""
     try:
         folder = cache_folder()
         if not any(folder.glob("warm[0-9]*-*")):
-            return None
+            return []
         key = configuration_key(model)
         if any(folder.glob(f"{PREFIX}{key}-*")):
-            return table_file(model)
+            return [grown_file(model), table_file(model)]
         _warn_of_older(sorted(folder.glob(f"warm[0-9]*-{key}-*")))
-        return None
+        return []
     except (OSError, ValueError):  # a folder that cannot be read; weights without data, which have no fingerprint
-        return None
+        return []
 
 
 def _warn_of_older(tables: list[Path]) -> None:
@@ -111,8 +118,8 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
     seconds = float(metadata.get("seconds", "nan"))
     if not math.isfinite(seconds):
         raise ValueError("its seconds must be a finite number")
-    complete = metadata.get("complete") == str(True)
-    return WarmTable(*entries, contexts, seconds, complete), metadata.get("tokenizer", "")
+    complete, prompts = metadata.get("complete") == str(True), metadata.get("prompts", "")
+    return WarmTable(*entries, contexts, seconds, complete, prompts), metadata.get("tokenizer", "")
 
 
 def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
@@ -127,10 +134,11 @@ def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, 
 def store(path: Path, table: WarmTable, tokenizer: str, model_name: str = "") -> None:
     metadata = {
         "format": FORMAT,
-        "fingerprint": path.stem.rsplit("-", 1)[1],
+        "fingerprint": path.stem.removesuffix(GROWN).rsplit("-", 1)[1],
         "seconds": repr(table.seconds),
         "tokenizer": tokenizer,
         "complete": str(table.complete),
+        "prompts": table.prompts,
         "lade": VERSION,
         "model": model_name,
     }

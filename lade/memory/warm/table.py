@@ -41,6 +41,7 @@ class WarmTable:
         contexts: its predictions after endings of texts that it wrote.
         seconds: the time that computing it took.
         complete: whether it is computed in full; if not, the most frequent entries and some texts are there.
+        prompts: a hash of the user's prompts whose answers gave it contexts too; empty: there were none.
         digest: 12 hexadecimal digits that differ between tables.
     """
 
@@ -49,6 +50,7 @@ class WarmTable:
     contexts: WarmContexts
     seconds: float
     complete: bool = True
+    prompts: str = ""
     digest: str = field(init=False)
     _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
 
@@ -177,7 +179,7 @@ def compute(
     plan = plan_of(model, top, batch_tokens, tokenizer)
     part = part or new_part(plan)
     report = _Report(progress, plan.total, part.done)
-    with _evaluating(model):
+    with evaluating(model):
         for _ in _stages(model, plan, part, report):
             usable(part)
     return part.table(complete=True)
@@ -234,7 +236,7 @@ def _entries(model: Any, plan: Plan, part: WarmPart, order: torch.Tensor, report
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
     """Evaluation mode inside; afterwards every module's training flag is restored."""
     training = [module for module in model.modules() if module.training]
     model.eval()

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from lade.facts.vocabulary import readable, writable
 from lade.memory.warm.predictions import likeliest_by_block
-from lade.memory.warm.textcache import text_cache
+from lade.memory.warm.reader import Reader
 from lade.memory.warm.turns import Turns, TurnState, temperatures
 
 ROWS, LENGTH = 128, 256  # of the texts: about as many tokens in all as a vocabulary has
@@ -24,7 +23,6 @@ SIDE_BY_SIDE = 128  # texts in one forward, at most: the first of them are finis
 CHOICES = 16  # top-k of the sampling: rarer tokens lead to texts that hardly occur
 TEMPERATURES = (0.5, 1.0)  # of the answers of a chat model; messages, and texts of other models, have 1
 CACHE = 1 << 31  # bytes of the KV cache, at most
-LOGITS = 1 << 25  # of a forward that fills the cache with a text again: 128 MiB in float32
 SEED = 0
 
 
@@ -155,8 +153,7 @@ def _write(
     steps = part.steps = part.steps[:first]
     turns = TurnState(plan.turns, rows, model.device, state)
     scale = 1 / temperatures(rows, TEMPERATURES, model.device) if plan.turns.middle else 1.0
-    reader = _Reader(model, plan, rows)
-    ids = reader.start(steps, following)
+    reader, ids = _begin(model, plan, rows, steps, following)
     for _ in range(first, plan.length):
         logits = reader.read(ids)
         if logits is None:
@@ -168,6 +165,23 @@ def _write(
         part.at = (len(steps), ids, generator.get_state(), turns.state)
         report(rows)
     return tuple(torch.stack(part, dim=1) for part in zip(*steps, strict=True))
+
+
+def _begin(
+    model: Any, plan: TextPlan, rows: int, steps: list[Step], following: torch.Tensor | None
+) -> tuple[Reader, torch.Tensor]:
+    """A reader that has read what is known already; the [r, n] tokens to be read next."""
+    head = torch.tensor([plan.turns.head], device=model.device)  # [1, h]
+    reader, ids = Reader(model, rows, head.shape[1] - 1 + plan.length), head.expand(rows, -1)
+    if reader.cache is not None and ids.shape[1] > 1:
+        reader.read(head[:, :-1])
+        reader.cache.share()
+        ids = ids[:, -1:]
+    if not steps or following is None:
+        return reader, ids
+    written = torch.stack([step[0] for step in steps], dim=1).long().to(ids.device)
+    reader.read_in_parts(torch.cat([ids[:, :-1], written], dim=1))
+    return reader, following.to(ids.device)
 
 
 def _sampled(
@@ -182,44 +196,3 @@ def _sampled(
     likely = probabilities[:, :CHOICES]
     likely = torch.where(answers > 0, (likely / likely[:, :1]) ** scale, likely)
     return tokens.gather(1, torch.multinomial(likely, 1, generator=generator))[:, 0]
-
-
-class _Reader:
-    """Forwards of texts side by side, one after the other."""
-
-    def __init__(self, model: Any, plan: TextPlan, rows: int) -> None:
-        self.model, self.rows, self.seen = model, rows, 0
-        self.head = torch.tensor([plan.turns.head], device=model.device)  # [1, h]
-        self.cache: Any = text_cache(model, rows, self.head.shape[1] - 1 + plan.length)
-        self.own = self.cache is not None
-
-    def start(self, steps: list[Step], following: torch.Tensor | None) -> torch.Tensor:
-        """Read what is known already; the [r, n] tokens to be read next."""
-        ids = self.head.expand(self.rows, -1)
-        if self.own and ids.shape[1] > 1:
-            self.read(self.head[:, :-1])
-            self.cache.share()
-            ids = ids[:, -1:]
-        if not steps or following is None:
-            return ids
-        written = torch.stack([step[0] for step in steps], dim=1).long().to(ids.device)
-        places = max(1, LOGITS // (self.rows * writable(self.model)))
-        for part in torch.split(torch.cat([ids[:, :-1], written], dim=1), places, dim=1):
-            self.read(part)
-        return following.to(ids.device)
-
-    def read(self, ids: torch.Tensor) -> torch.Tensor | None:
-        """[r, V] logits after the last of [r, n] tokens; `None` if the model has no KV cache."""
-        self.seen += ids.shape[1]
-        outputs = self.model(
-            input_ids=ids,
-            attention_mask=ids.new_ones(len(ids), self.seen),
-            past_key_values=self.cache,
-            use_cache=True,
-            return_dict=True,
-        )
-        self.cache = getattr(outputs, "past_key_values", None)
-        if self.cache is None or (self.own and self.cache.get_seq_length() != self.seen):
-            return None
-        logits: torch.Tensor = outputs.logits[:, -1, : readable(self.model)]
-        return logits

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ from lade.base.locks import fork_safe_lock
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import weights_state
-from lade.memory.warm.file import find, load, store, table_file
+from lade.memory.warm.file import find, grown_file, load, store, table_file
 from lade.memory.warm.part import PartFile
 from lade.memory.warm.progress import progress_bar
 from lade.memory.warm.table import Progress, WarmPart, WarmTable, check, compute, new_part, plan_of
@@ -45,7 +46,8 @@ _computing = fork_safe_lock()  # of all models: two at once would take as long, 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:
     """The model's warm table: from memory or the cache folder, else computed and stored in both.
 
-    Concurrent threads compute it once. Concurrent processes may each compute it; they leave one file.
+    Concurrent threads compute it once. Concurrent processes may each compute it; they leave one file. A table that is
+    computed anew replaces one with contexts of a user's prompts (`lade warm --prompts`).
 
     Args:
         model: a causal language model of transformers, or a wrapper (PEFT) around it; it is not changed.
@@ -90,11 +92,36 @@ def cached(model: Any, *, tokenizer: Any = None) -> WarmTable | None:
     return None if known is None else known.table
 
 
+def own_table(model: Any, *, top: int = 16, tokenizer: Any = None) -> WarmTable:
+    """The model's warm table without contexts of prompts: from the cache folder, else computed and stored."""
+    model = unwrapped(model)
+    with _computing:
+        found = _read(model, table_file(model))
+        fits = found is not None and found.table.complete and found.table.kept >= top
+        if found is not None and fits and _compatible(found.tokenizer, _vocabulary_hash(tokenizer)):
+            return found.table
+        return _computed(model, top, tokenizer, None)
+
+
+def store_grown(model: Any, table: WarmTable, tokenizer: Any = None) -> None:
+    """Let calls and processes use a table with contexts of prompts."""
+    model = unwrapped(model)
+    store(grown_file(model), table, _vocabulary_hash(tokenizer), _name(model))
+    use(model, table, tokenizer=tokenizer)
+
+
+def use(model: Any, table: WarmTable, *, tokenizer: Any = None) -> None:
+    """Let this process use a table of the model."""
+    model = unwrapped(model)
+    _remembered(model, _Known(weights_state(model), _vocabulary_hash(tokenizer), table))
+
+
 def _filed(model: Any) -> _Known | None:
-    """The table of these very weights in the cache folder."""
-    path = find(model)
-    if path is None:
-        return None
+    """The best table of these very weights in the cache folder."""
+    return next((found for path in find(model) if (found := _read(model, path)) is not None), None)
+
+
+def _read(model: Any, path: Path) -> _Known | None:
     state = weights_state(model)
     loaded = load(path, model)
     return None if loaded is None else _Known(state, loaded[1], loaded[0])
@@ -122,6 +149,8 @@ def _computed(model: Any, top: int, tokenizer: Any, progress: Progress | None) -
     if filed is not None and filed.table.kept > table.kept and _compatible(filed.tokenizer, vocabulary):
         return _remembered(model, filed)
     store(path, table, vocabulary, _name(model))
+    with contextlib.suppress(OSError):
+        grown_file(model).unlink(missing_ok=True)
     return _remembered(model, _Known(state, vocabulary, table))
 
 

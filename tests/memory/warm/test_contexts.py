@@ -50,13 +50,20 @@ def rows_of(contexts: WarmContexts) -> dict[tuple[int, ...], tuple[list[int], li
     }
 
 
-def by_definition(texts: WarmTexts, table: Table, ending: Sequence[int]) -> dict[int, float]:
+def by_definition(
+    texts: WarmTexts, table: Table, ending: Sequence[int], known: WarmContexts | None = None
+) -> dict[int, float]:
+    """What is known of an ending takes the place of its shorter one."""
+
     def by_token(tokens: torch.Tensor, probabilities: torch.Tensor) -> dict[int, float]:
         return dict(zip(tokens.tolist(), probabilities.tolist(), strict=True))
 
+    before = {} if known is None else rows_of(known)
     expected = by_token(table[0][ending[-1]], table[1][ending[-1]])
     for length in range(1, len(ending) + 1):
         places = endings_of(texts)[tuple(ending[-length:])]
+        if tuple(ending[-length:]) in before:
+            expected = dict(zip(*before[tuple(ending[-length:])], strict=True))
         predicted = [by_token(texts.tokens[place], texts.probabilities[place]) for place in places]
         share = len(places) / (len(places) + PRIOR_COUNT)
         expected = {
@@ -76,6 +83,32 @@ def test_predictions_are_those_of_the_definition(seed: int, rows: int, length: i
     assert set(found) == set(endings_of(texts))
     for ending, (tokens, chances) in found.items():
         assert dict(zip(tokens, chances, strict=True)) == pytest.approx(by_definition(texts, table, ending), abs=1e-6)
+
+
+@given(**SHAPES)
+def test_known_contexts_smooth_those_of_the_same_ending_and_others_stay(seed: int, rows: int, length: int) -> None:
+    texts, table = made(seed, rows, length)
+    known = smoothed(made(seed + 1, rows, length)[0], *table)
+    before, found = rows_of(known), rows_of(contexts := smoothed(texts, *table, known))
+    assert len(found) == len(contexts.endings)
+    assert set(found) == set(endings_of(texts)) | set(before)
+    for ending, (tokens, chances) in found.items():
+        if ending not in endings_of(texts):
+            assert (tokens, chances) == before[ending]
+            continue
+        expected = by_definition(texts, table, ending, known)
+        assert dict(zip(tokens, chances, strict=True)) == pytest.approx(expected, abs=1e-6)
+
+
+@given(**SHAPES)
+def test_a_text_padded_on_the_left_begins_later(seed: int, rows: int, length: int) -> None:
+    """No ending reaches into the padding."""
+    texts, table = made(seed, rows, length)
+    columns = (torch.full((rows, 2), NOTHING, dtype=torch.int32), *predictions(np.random.default_rng(0), rows, 2))
+    padding = (*columns, torch.zeros(rows, 2, dtype=torch.bool))
+    parts = zip(padding, (texts.written, texts.tokens, texts.probabilities, texts.counted), strict=True)
+    padded = smoothed(WarmTexts(*(torch.cat(part, dim=1) for part in parts)), *table)
+    assert rows_of(padded) == rows_of(smoothed(texts, *table))
 
 
 @given(**SHAPES)

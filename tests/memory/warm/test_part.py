@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("table_folder", "short_texts", "small_batch
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 entries in a forward; 40, 40, 40 and 8 texts side by side; a text is read again two places at a time."""
     monkeypatch.setattr("lade.memory.warm.table.LOGITS", 40 * VOCAB)
-    monkeypatch.setattr(warmtexts, "LOGITS", 2 * 40 * VOCAB)
+    monkeypatch.setattr("lade.memory.warm.reader.LOGITS", 2 * 40 * VOCAB)
 
 
 def fresh(name: str = "llama") -> PreTrainedModel:
