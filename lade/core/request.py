@@ -53,6 +53,7 @@ class Request:
         logprobs: takes the log probabilities of its tokens; `None` where its caller wants none.
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
+        forced: its text so far -> tokens that are sure to follow, as by a grammar; `None` where nothing is known.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
         prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
             (`lade.engine.protocols.PrefixStore`); `None` for the loop's.
@@ -76,6 +77,7 @@ class Request:
     logprobs: Logprobs | None = None
     inverse_temperature: float = 1.0
     reference: Sequence[int] | None = None
+    forced: Callable[[Sequence[int]], Sequence[int]] | None = None
     tenant: str | None = None
     prefixes: Any = None
     on_end: Callable[[Request], None] | None = None

@@ -14,6 +14,7 @@ from lade.config.settings import Settings
 from lade.core.drafter import Predictions, roots
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft, TreeBuilder
+from lade.drafters.forced import with_forced
 from lade.drafters.growth import GrowingTree, Growth
 from lade.drafters.window import Window
 from lade.memory.mixture import Mixture, Place
@@ -116,6 +117,7 @@ class BlendDrafter:
         room = self.pace.begin(contexts, [request.state.belief for request in requests])
         self._drafts_now = room > len(requests)
         drafts = self._drafts(requests, depths, room) if self._drafts_now else roots(requests)
+        drafts = [with_forced(*each) for each in zip(requests, drafts, depths, strict=True)]
         self.pace.carry([len(draft) for draft in drafts])
         return drafts
 

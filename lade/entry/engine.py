@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -133,6 +134,7 @@ class Engine:
         drafts: bool = True,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
+        forced: Callable[[Sequence[int]], Sequence[int]] | None = None,
         **generate_kwargs: Any,
     ) -> Request:
         """Decode a prompt as soon as a slot is free.
@@ -151,6 +153,8 @@ class Engine:
             logprobs: note the log probability of each token in `request.logprobs`, and of this many most likely ones
                 beside it; those of the model, before processors and temperature. `None` notes nothing.
             prompt_logprobs: note those of the prompt's tokens too. No kept prefix is used then.
+            forced: the text so far, as token ids -> token ids that are sure to follow, as a grammar knows them. They
+                are drafted; the model's choice still decides. For mode "auto"; what it raises ends the request alone.
             generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
                 `past_key_values` holds the beginning of the prompt, and is extended in place when the request ends
                 without an error; it is neither read nor kept for the tenant.
@@ -164,7 +168,7 @@ class Engine:
             Exception: what the streamer raises for the prompt; nothing is decoded.
         """
         tenant = self._tenant if tenant is None else tenant
-        own = reference, tenant, drafts, logprobs, prompt_logprobs
+        own = reference, tenant, drafts, logprobs, prompt_logprobs, forced
         submission = Submission(self.model, self._config, seed, streamer, tokenizer, *own)
         call = submission.call(input_ids, generate_kwargs)
         reason = self._reason(call)

@@ -6,6 +6,7 @@ those that plain decoding would use.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +59,7 @@ class Submission:
     drafts: bool = True
     logprobs: int | None = None
     prompt_logprobs: bool = False
+    forced: Callable[[Sequence[int]], Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
         if self.seed is not None:
@@ -69,6 +71,8 @@ class Submission:
         check_reference(references_of(self.reference), self.config, self.model)
         check_switch("drafts", self.drafts)
         check_switch("prompt_logprobs", self.prompt_logprobs)
+        if self.forced is not None and not callable(self.forced):
+            raise invalid("forced", "None or a function from token ids to token ids", self.forced)
         if self.logprobs is not None:
             check_integer("logprobs", self.logprobs, "None or an integer of at least 0", lambda top: top >= 0)
         elif self.prompt_logprobs:
@@ -98,7 +102,7 @@ class Submission:
         stream = Stream(self.streamer, [request], call.pad_token)
         noise = Noise(1, call.input_ids.device, self._generator(call.input_ids.device)) if sampling else None
         record = Record.asked_by(call.generation_config)
-        request.drafts = bool(self.drafts)
+        request.drafts, request.forced = bool(self.drafts), self.forced
         if self.logprobs is not None:
             request.logprobs = Logprobs(self.logprobs, bool(self.prompt_logprobs))
         request.emission = emission_for(call, [request], stream, noise, record, proposals=False)
