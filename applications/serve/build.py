@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import lade
+from lade.applications.serve.grammar import Grammars
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.plan import Planner
 from lade.applications.serve.prompts import Prompts, positions_of
@@ -36,9 +37,10 @@ def build_service(
     engine = lade.Engine(model, config, method=method, slots=settings.slots, kv_bytes=kv_bytes)
     within = engine.kv_tokens
     positions = positions_of(model) if within is None else min(positions_of(model), within)
-    prompts = Prompts(tokenizer, positions, readable(model))
+    vocabulary, ends = readable(model), ends_of(model)
+    prompts, grammars = Prompts(tokenizer, positions, vocabulary), Grammars(tokenizer, vocabulary, ends)
     auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
     metrics = Metrics()
-    service = Service(settings, engine, Planner(prompts, model.device, auto), ends_of(model), metrics)
+    service = Service(settings, engine, Planner(prompts, grammars, model.device, auto), ends, metrics)
     metrics.watch("lade_texts", "Texts that decode or wait.", lambda: service.texts)
     return service

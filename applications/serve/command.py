@@ -20,7 +20,7 @@ from lade.models.shipped import TARGET
 if TYPE_CHECKING:
     from lade.applications.serve.settings import ServeSettings
 
-EXTRA = ("fastapi", "prometheus_client", "pydantic", "uvicorn")
+EXTRA = ("fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from lade.base.shown import shown
@@ -18,7 +19,8 @@ TYPES = {
     INTERNAL: "server_error",
     UNAVAILABLE: "server_error",
 }
-BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|\w+Part|\w+Message)$")  # of a union
+TAGGED = ("response_format",)  # fields whose place is followed by the branch of a union
+BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format))$")  # of a union
 
 
 class APIError(Exception):
@@ -82,10 +84,10 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> APIError:
 def _path(location: Sequence[Any]) -> list[str]:
     """The names and indices of a field, without the branches of unions that pydantic tried."""
     found: list[str] = []
-    for part in location[1:]:
-        if isinstance(part, str) and BRANCH.search(part):
-            continue
-        found.append(str(part))
+    for before, part in pairwise(location):
+        branch = before in TAGGED or (isinstance(part, str) and BRANCH.search(part))
+        if not branch:
+            found.append(str(part))
     return found
 
 
@@ -99,5 +101,9 @@ def _sentence(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
         return f"{name} must be left out, since the server does not know it"
     if kind == "value_error":
         return f"{name} {message.removeprefix('Value error, ')}"
+    if kind == "union_tag_invalid":
+        return f"{name} must have a type of {error['ctx']['expected_tags']}, got {shown(error['ctx']['tag'])}"
+    if kind == "union_tag_not_found":
+        return f"{name} must have a type, got {shown(error.get('input'))}"
     allowed = dict.fromkeys(re.sub(r"^\w+ should ", "", str(each["msg"])) for each in errors)
     return f"{name} must {' or '.join(allowed)}, got {shown(error.get('input'))}"

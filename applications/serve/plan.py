@@ -8,9 +8,17 @@ from typing import Any
 
 import torch
 
+from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
-from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling, joined
+from lade.applications.serve.schema import (
+    ChatRequest,
+    CompletionRequest,
+    ObjectFormat,
+    Sampling,
+    SchemaFormat,
+    joined,
+)
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
 UNLIMITED = 1 << 30
@@ -39,11 +47,11 @@ class Planner:
     """Plans requests; for any thread.
 
     Args:
-        auto: whether drafting reads references.
+        auto: whether drafting reads references and tokens that must follow.
     """
 
-    def __init__(self, prompts: Prompts, device: torch.device, auto: bool = True) -> None:
-        self.prompts, self.device, self.auto = prompts, device, auto
+    def __init__(self, prompts: Prompts, grammars: Grammars, device: torch.device, auto: bool = True) -> None:
+        self.prompts, self.grammars, self.device, self.auto = prompts, grammars, device, auto
 
     def chat(self, request: ChatRequest) -> list[Text]:
         messages = [_as_template(message.role, message.text, message.name) for message in request.messages]
@@ -72,11 +80,23 @@ class Planner:
             room = int(min(self.prompts.positions - len(prompt), UNLIMITED))
             most = room if asked is None else min(asked, room)
             for choice in range(request.n or 1):
+                mask = self._mask(request, len(prompt))
                 generate = generate_arguments(
-                    request, self.prompts.tokenizer, prompt, max(1, most), stops, self.prompts.vocabulary
+                    request, self.prompts.tokenizer, prompt, max(1, most), stops, self.prompts.vocabulary, mask
                 )
-                drafts = {"drafts": request.lade.speculation, "seed": seed_of(request, choice)}
+                drafts: dict[str, Any] = {"drafts": request.lade.speculation, "seed": seed_of(request, choice)}
+                if mask is not None and self.auto:
+                    drafts["forced"] = mask.forced
                 yield Text(prompt, most, stops, generate | as_ids(prompt, self.device), own | drafts)
+
+    def _mask(self, request: Sampling, prompt_length: int) -> GrammarMask | None:
+        wanted = request.response_format
+        if isinstance(wanted, SchemaFormat):
+            param = "response_format.json_schema.schema"
+            return self.grammars.mask(wanted.json_schema.definition, prompt_length, param)
+        if isinstance(wanted, ObjectFormat):
+            return self.grammars.mask(OBJECT, prompt_length, "response_format")
+        return None
 
 
 def _as_template(role: str, text: str, name: str | None) -> dict[str, Any]:

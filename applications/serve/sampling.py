@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import LogitsProcessorList, StoppingCriteriaList
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from lade.applications.serve.errors import bad
 from lade.applications.serve.penalties import Penalties
@@ -18,7 +18,13 @@ DEFAULT_TEMPERATURE = 1.0
 
 
 def generate_arguments(
-    request: Sampling, tokenizer: Any, prompt: Sequence[int], most: int, stops: Sequence[str], vocabulary: int
+    request: Sampling,
+    tokenizer: Any,
+    prompt: Sequence[int],
+    most: int,
+    stops: Sequence[str],
+    vocabulary: int,
+    mask: LogitsProcessor | None = None,
 ) -> dict[str, Any]:
     """The arguments for one answer.
 
@@ -26,6 +32,7 @@ def generate_arguments(
         most: tokens of the answer.
         stops: texts that end it.
         vocabulary: ids below it are tokens of the model.
+        mask: of a grammar.
 
     Raises:
         APIError: `logit_bias` names no token of the model.
@@ -36,8 +43,9 @@ def generate_arguments(
     if bias:
         found["sequence_bias"] = bias
     frequency, presence = request.frequency_penalty or 0.0, request.presence_penalty or 0.0
-    if frequency or presence:
-        found["logits_processor"] = LogitsProcessorList([Penalties(len(prompt), frequency, presence)])
+    own = [Penalties(len(prompt), frequency, presence)] if frequency or presence else []
+    if own or mask is not None:
+        found["logits_processor"] = LogitsProcessorList([*own, *filter(None, [mask])])
     if stops:
         found["stopping_criteria"] = StoppingCriteriaList([StopText(tokenizer, prompt, stops)])
     return found

@@ -53,6 +53,33 @@ class StreamOptions(Fields):
     include_obfuscation: bool | None = None
 
 
+class TextFormat(Fields):
+    type: Literal["text"]
+
+
+class ObjectFormat(Fields):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class SchemaFields(Fields):
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    definition: dict[str, Any] = Field(alias="schema")
+    description: Text | None = None
+    strict: bool | None = None
+
+
+class SchemaFormat(Fields):
+    """JSON that keeps to a schema, whether or not `strict` is set."""
+
+    type: Literal["json_schema"]
+    json_schema: SchemaFields
+
+
+ResponseFormat = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
+
+
 class Sampling(Fields):
     """The fields that both endpoints share."""
 
@@ -70,6 +97,7 @@ class Sampling(Fields):
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
     lade: LadeOptions = LadeOptions()
     # They change nothing here.
     user: Any = None
@@ -135,10 +163,6 @@ class Prediction(Fields):
     content: Content
 
 
-class TextFormat(Fields):
-    type: Literal["text"]
-
-
 class ChatRequest(Sampling):
     """The body of /v1/chat/completions."""
 
@@ -148,7 +172,6 @@ class ChatRequest(Sampling):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
     prediction: Prediction | None = None
-    response_format: TextFormat | None = None
     tools: NotBuilt = None
     tool_choice: Literal["none", "auto"] | None = None
     functions: NotBuilt = None

@@ -30,7 +30,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None]] = [
     (CHAT, {"max_completion_tokens": 1.5}, "max_completion_tokens"),
     (CHAT, {"top_logprobs": 3}, None),
     (CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-    (CHAT, {"response_format": {"type": "xml"}}, "response_format.type"),
+    (CHAT, {"response_format": {"type": "xml"}}, "response_format"),
     (CHAT, {"tools": [{"type": "function"}]}, "tools"),
     (CHAT, {"modalities": ["audio"]}, "modalities.0"),
     (CHAT, {"prediction": {"type": "content"}}, "prediction.content"),

@@ -1,0 +1,107 @@
+"""Answers that keep to a JSON schema, through llguidance: masks of allowed tokens, and tokens that must follow.
+
+A mask is an ordinary logits processor of transformers, so a text is that of plain decoding with the same one. The
+tokens that must follow are drafts; the walk reads the text along the accepted path only, so nothing is taken back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from llguidance import LLMatcher, LLTokenizer
+from transformers import LogitsProcessor
+
+from lade.applications.serve.errors import APIError
+
+# JSON as models write it. Free white space would force nothing, and small models write it without end.
+SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+OBJECT: Mapping[str, Any] = {"type": "object"}
+ERROR_LENGTH = 200
+
+
+class Grammars:
+    """Makes masks for one model. For any thread.
+
+    Args:
+        vocabulary: ids below it are tokens of the model.
+        ends: tokens that end a text.
+    """
+
+    def __init__(self, tokenizer: Any, vocabulary: int, ends: frozenset[int]) -> None:
+        self._hf, self._vocabulary, self._ends = tokenizer, vocabulary, ends
+        self._lock = threading.Lock()
+        self._made: LLTokenizer | None = None
+
+    def mask(self, schema: Mapping[str, Any], prompt_length: int, param: str) -> GrammarMask:
+        """The mask of one answer.
+
+        Args:
+            param: the request's field that holds the schema, for errors.
+
+        Raises:
+            APIError: the schema is wrong, or too large.
+        """
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(dict(schema), overrides=SPACING)  # type: ignore[arg-type]
+            matcher = LLMatcher(self._tokenizer(), grammar, log_level=0)
+        except ValueError as error:
+            raise _wrong(param, str(error)) from error
+        if matcher.is_error():
+            raise _wrong(param, matcher.get_error())
+        return GrammarMask(matcher, prompt_length)
+
+    def _tokenizer(self) -> LLTokenizer:
+        """Made once, when it is first needed: it takes up to a second."""
+        with self._lock:
+            if self._made is None:
+                self._made = self._of_backend()
+            return self._made
+
+    def _of_backend(self) -> LLTokenizer:
+        backend = getattr(self._hf, "backend_tokenizer", None)
+        if backend is None or not self._ends:
+            allowed = "left out: the model has no fast tokenizer, or no token that ends a text"
+            raise APIError(400, f"response_format must be {allowed}", "response_format")
+        size = max(self._vocabulary, backend.get_vocab_size())
+        return LLTokenizer(backend.to_str(), n_vocab=size, eos_token=sorted(self._ends))
+
+
+class GrammarMask(LogitsProcessor):
+    """Allows the tokens that a grammar allows. One object serves one answer, whose tokens it reads in order."""
+
+    def __init__(self, matcher: LLMatcher, prompt_length: int) -> None:
+        self._matcher, self._seen = matcher, prompt_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """[1, V] scores from [1, P + emitted] ids."""
+        self._read(input_ids[0, self._seen :].tolist())
+        octets = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        bits = np.unpackbits(octets, count=min(8 * len(octets), scores.shape[-1]), bitorder="little")
+        allowed = torch.zeros(scores.shape[-1], dtype=torch.bool)
+        allowed[: len(bits)] = torch.from_numpy(bits).bool()
+        self._check()
+        return scores.masked_fill(~allowed.to(scores.device), -torch.inf)
+
+    def forced(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens that must follow a text, prompt included; none where several may."""
+        self._read(list(tokens[self._seen :]))
+        return list(self._matcher.compute_ff_tokens())
+
+    def _read(self, tokens: list[int]) -> None:
+        self._seen += len(tokens)
+        if tokens:
+            self._matcher.consume_tokens(tokens)
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise _wrong("response_format", self._matcher.get_error())
+
+
+def _wrong(param: str, reason: str) -> APIError:
+    line = next((line for line in reason.splitlines() if line.strip()), "")[:ERROR_LENGTH]
+    return APIError(400, f"{param} must be a JSON schema that can be followed, got one that cannot ({line})", param)

@@ -1,0 +1,157 @@
+"""Answers that keep to a JSON schema: valid, and those of plain decoding with the same mask, drafts or not."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from crowds import Asked, crowd
+from served import PROMPT, Served
+from transformers import LogitsProcessorList
+
+from lade.applications.serve.grammar import GrammarMask, Grammars
+from lade.applications.serve.service import ends_of
+
+NAME = {"type": "string", "maxLength": 5}
+Schema = dict[str, Any]
+
+
+def record(**properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+SCHEMAS: dict[str, tuple[Schema, Callable[[Any], bool]]] = {
+    "object": (
+        record(first_name=NAME, last_name=NAME, years={"type": "integer", "minimum": 0, "maximum": 99}),
+        lambda found: [*found] == ["first_name", "last_name", "years"] and 0 <= found["years"] <= 99,
+    ),
+    "enum": (record(colour={"enum": ["red", "green"]}), lambda found: found["colour"] in ("red", "green")),
+    "const": (record(kind={"const": "invoice"}), lambda found: found == {"kind": "invoice"}),
+    "array": (
+        record(items={"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3}),
+        lambda found: len(found["items"]) in (2, 3) and {type(each) for each in found["items"]} == {bool},
+    ),
+    "nested": (
+        record(address=record(street=NAME, town=NAME), active={"type": "boolean"}),
+        lambda found: [*found["address"]] == ["street", "town"] and isinstance(found["active"], bool),
+    ),
+    "any of": (
+        record(value={"anyOf": [{"type": "null"}, {"type": "integer", "minimum": 5, "maximum": 7}]}),
+        lambda found: found["value"] in (None, 5, 6, 7),
+    ),
+    "reference": (
+        {"$defs": {"name": NAME}, **record(a={"$ref": "#/$defs/name"}, b={"$ref": "#/$defs/name"})},
+        lambda found: len(found["a"]) <= 5 and len(found["b"]) <= 5,
+    ),
+    "number": (record(price={"type": "integer", "enum": [1, 22, 333]}), lambda found: found["price"] in (1, 22, 333)),
+    "not ASCII": (record(größe={"enum": ["é√", "😀"]}), lambda found: found["größe"] in ("é√", "😀")),
+}
+
+
+def fields(schema: Schema, **others: Any) -> dict[str, Any]:
+    wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    return {"prompt": PROMPT, "seed": 3, "max_tokens": 120, "response_format": wanted} | others
+
+
+def plain(served: Served, schema: Schema, **arguments: Any) -> str:
+    ids = served.tokenizer(PROMPT)["input_ids"]
+    grammars = Grammars(served.tokenizer, served.model.config.vocab_size, ends_of(served.model))
+    mask = grammars.mask(schema, len(ids), "schema")
+    tokens = served.plain(seed=3, max_new_tokens=120, logits_processor=LogitsProcessorList([mask]), **arguments)
+    return served.decode(PROMPT, tokens)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_an_answer_keeps_to_its_schema(served: Served, name: str) -> None:
+    schema, holds = SCHEMAS[name]
+    for asked, arguments in (
+        ({"temperature": 0}, {}),
+        ({"temperature": 1}, {"do_sample": True, "top_k": 0}),
+    ):
+        answers = [served.complete(**fields(schema, **asked, lade={"speculation": on})) for on in (True, False)]
+        (text,) = {answer["choices"][0]["text"] for answer in answers}
+        assert text == plain(served, schema, **arguments)
+        assert answers[0]["choices"][0]["finish_reason"] == "stop"
+        assert holds(json.loads(text)), text
+
+
+def test_tokens_that_must_follow_are_drafted(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = SCHEMAS["object"][0]
+    told = served.complete(**fields(schema))["metrics"]["speculative_decoding"]
+    assert told["accepted_by_source"]["forced"] >= 5
+    monkeypatch.setattr(GrammarMask, "forced", lambda self, tokens: [])
+    without = served.complete(**fields(schema))["metrics"]["speculative_decoding"]
+    assert told["num_spec_steps"] < 0.9 * without["num_spec_steps"]
+
+
+def test_any_object(served: Served) -> None:
+    asked = fields({}, response_format={"type": "json_object"}, temperature=0, logit_bias={"0": 50})
+    (choice,) = served.complete(**asked)["choices"]
+    assert isinstance(json.loads(choice["text"]), dict)
+    free = served.text(response_format={"type": "text"}, max_tokens=5)
+    assert free == served.text(max_tokens=5)
+
+
+def test_a_chat(served: Served) -> None:
+    asked = fields(SCHEMAS["enum"][0]) | {"messages": [{"role": "user", "content": "Which colour?"}], "n": 2}
+    del asked["prompt"]
+    answer = served.client.post("/v1/chat/completions", json=asked).json()
+    assert all(json.loads(each["message"]["content"])["colour"] in ("red", "green") for each in answer["choices"])
+
+
+def test_a_crowd_of_schemas(served: Served) -> None:
+    draws = random.Random("schemas")
+    names = draws.choices(list(SCHEMAS), k=12)
+    asked = [
+        Asked(fields(SCHEMAS[name][0], temperature=0, stream=draws.random() < 0.5), draws.randrange(9), None)
+        for name in names
+    ]
+    expected = {name: plain(served, SCHEMAS[name][0]) for name in set(names)}
+    answers = served.run(lambda: crowd(served, asked))
+    assert [found[0] for found in answers] == [(expected[name], "stop") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "param"),
+    [
+        ({"type": "xml"}, "response_format"),
+        ({}, "response_format"),
+        ({"type": "json_schema"}, "response_format.json_schema"),
+        ({"type": "json_schema", "json_schema": {"schema": {}}}, "response_format.json_schema.name"),
+        ({"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}, "response_format.json_schema.name"),
+        ({"type": "json_schema", "json_schema": {"name": "a", "schema": 3}}, "response_format.json_schema.schema"),
+        *(
+            (
+                {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+                "response_format.json_schema.schema",
+            )
+            for schema in ({"type": "nonsense"}, {"type": "string", "pattern": "("}, {"$ref": "#/$defs/none"})
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_schema_is_named(served: Served, wanted: Any, param: str) -> None:
+    answer = served.client.post("/v1/completions", json=fields({}, response_format=wanted))
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == param
+    assert "must" in answer.json()["error"]["message"]
+
+
+def test_a_mask_is_as_wide_as_the_scores(served: Served) -> None:
+    """Whatever entries the model has beyond the tokenizer's."""
+    grammars = Grammars(served.tokenizer, 8192, ends_of(served.model))
+    for width in (8000, 8192, 8300):
+        mask = grammars.mask(SCHEMAS["const"][0], 1, "schema")
+        found = mask(torch.tensor([[5]]), torch.zeros(1, width))
+        assert found.shape == (1, width)
+        allowed = (found[0] == 0).nonzero()[:, 0].tolist()
+        assert {served.tokenizer.decode([token])[0] for token in allowed} == {"{"}
+
+
+def test_a_model_without_an_end_has_no_schemas(served: Served) -> None:
+    from lade.applications.serve.errors import APIError
+
+    with pytest.raises(APIError, match="response_format must be left out"):
+        Grammars(served.tokenizer, 8192, frozenset()).mask({}, 1, "schema")
