@@ -1,6 +1,7 @@
 """Requests to a server, drawn at random, and what plain decoding alone makes of each.
 
-The oracle reads the fields of a request by itself: it shares no code with the server but the tokenizer and the model.
+The oracle reads the fields of a request by itself: it shares no code with the server but the tokenizer, the model and
+the masks of schemas.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ PROMPTS = (
     "x = [1, 2, 3]\nfor i in x:\n    print(i)\n" * 4,
 )
 STOPS = ("\n", "return", "é", "  ", " a", "):\n    ")
+
+
+SCHEMAS: tuple[dict[str, Any], ...] = (
+    {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}, "required": ["name"]},
+    {"type": "array", "items": {"enum": ["red", "green", 3]}, "maxItems": 4},
+    {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"const": "é√"}}, "required": ["a", "b"]},
+)
 
 
 class OpenAIPenalties(LogitsProcessor):
@@ -78,6 +86,8 @@ def drawn(draws: random.Random, tokens: int = 24) -> Asked:
     kept = {name: value for name, value in optional.items() if draws.random() < 0.4}
     if draws.random() < 0.5:
         kept["temperature"] = 0
+    if draws.random() < 0.2:
+        kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "a", "schema": draws.choice(SCHEMAS)}}
     own = {"prompt": draws.choice(PROMPTS), "seed": draws.randrange(1000), "max_tokens": draws.randint(1, tokens)}
     leaves = draws.randrange(1, 4) if draws.random() < 0.15 else None
     return Asked(kept | own, draws.choice([0, 0, 1, 5, 20]), leaves)
@@ -118,6 +128,9 @@ def arguments(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
     frequency, presence = fields.get("frequency_penalty", 0), fields.get("presence_penalty", 0)
     prompt = len(served.tokenizer(fields["prompt"])["input_ids"])
     found["logits_processor"] = LogitsProcessorList([OpenAIPenalties(prompt, frequency, presence)])
+    if "response_format" in fields:
+        schema = fields["response_format"]["json_schema"]["schema"]
+        found["logits_processor"].append(served.service.planner.grammars.mask(schema, prompt, "schema"))
     return found
 
 
