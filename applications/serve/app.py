@@ -12,10 +12,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, internal, of_validation, unavailable
-from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format
+from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format, asked_of
 from lade.applications.serve.guard import KEY, Guard
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.metrics import CONTENT_TYPE
+from lade.applications.serve.pages import add_page
 from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import EVENTS, SentAsEvents, SentWhole
@@ -65,6 +66,7 @@ def create_app(service: Service) -> Any:
     _add_models(app, service)
     _add_state(app, service)
     _add_answers(app, service)
+    add_page(app)
     paths = frozenset(getattr(route, "path", "") for route in app.routes)
     app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
     return app
@@ -145,7 +147,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         _check_model(service, body.model)
         choices = body.n or 1
         answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
-        return _sent(service, body, ChatFormat(name, answer, tokens, body.wants_usage))
+        return _sent(service, body, ChatFormat(name, answer, tokens, asked_of(body)))
 
     @app.post("/v1/completions", responses=ANSWER | ERRORS, response_class=Response)
     async def completions(body: CompletionRequest, request: Request) -> Response:
@@ -153,7 +155,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         choices, tenant = body.n or 1, _tenant(service, request)
         texts = choices * len(body.prompts)
         answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
-        return _sent(service, body, CompletionFormat(name, answer, tokens, body.wants_usage, bool(body.echo)))
+        return _sent(service, body, CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo)))
 
 
 def _sent(service: Service, body: Sampling, form: Format) -> Response:

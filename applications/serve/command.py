@@ -97,6 +97,7 @@ def command(
         grace=grace,
     )
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     serve(settings, path, Loading(**loading))
 
 

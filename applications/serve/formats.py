@@ -8,13 +8,32 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lade.applications.serve.answer import Answer, Choice, Delta
 from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
+from lade.applications.serve.schema import Sampling
 from lade.applications.serve.usage import speculation_of, usage_of
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a stream tells beside the texts.
+
+    Attributes:
+        usage: at its end, what the request used.
+        steps: in each chunk, the tokens that its step emitted.
+    """
+
+    usage: bool = False
+    steps: bool = False
+
+
+def asked_of(request: Sampling) -> Extras:
+    return Extras(request.wants_usage, request.lade.steps)
 
 
 class Format:
@@ -24,13 +43,13 @@ class Format:
         model: its name.
         answer: whose texts are told.
         tokens: gives the text and bytes of single tokens.
-        wants_usage: whether a stream ends with the usage.
+        extras: what a stream tells beside the texts.
     """
 
     kind, whole, chunk = "", "", ""
 
-    def __init__(self, model: str, answer: Answer, tokens: TokenTexts, wants_usage: bool = False) -> None:
-        self.answer, self.tokens, self.wants_usage = answer, tokens, wants_usage
+    def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras) -> None:
+        self.answer, self.tokens, self.extras = answer, tokens, extras
         self._head = {"id": f"{self.kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     def body(self) -> Json:
@@ -44,18 +63,19 @@ class Format:
 
     def of(self, delta: Delta) -> list[Json]:
         """The chunks of a delta; none for one that tells nothing."""
-        if not (delta.text or delta.tokens or delta.finish):
+        if not (delta.text or delta.tokens or delta.finish or self.extras.steps):
             return []
-        return [self._chunk([self._delta(delta)])]
+        step = {"lade": {"tokens": delta.count}} if self.extras.steps else {}
+        return [self._chunk([self._delta(delta)]) | step]
 
     def last(self) -> list[Json]:
         """The chunk behind all texts: the usage, where it is asked for."""
-        if not self.wants_usage:
+        if not self.extras.usage:
             return []
         return [self._object(self.chunk, []) | {"usage": usage_of(self.answer)} | speculation_of(self.answer)]
 
     def _chunk(self, choices: Sequence[Json]) -> Json:
-        return self._object(self.chunk, choices) | ({"usage": None} if self.wants_usage else {})
+        return self._object(self.chunk, choices) | ({"usage": None} if self.extras.usage else {})
 
     def _object(self, kind: str, choices: Sequence[Json]) -> Json:
         return self._head | {"object": kind, "choices": list(choices)}
@@ -99,10 +119,8 @@ class CompletionFormat(Format):
 
     kind, whole, chunk = "cmpl", "text_completion", "text_completion"
 
-    def __init__(
-        self, model: str, answer: Answer, tokens: TokenTexts, wants_usage: bool = False, echo: bool = False
-    ) -> None:
-        super().__init__(model, answer, tokens, wants_usage)
+    def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras, echo: bool) -> None:
+        super().__init__(model, answer, tokens, extras)
         self._echo = [tokens.of_prompt(choice.request) if echo else None for choice in answer.choices]
         self._logprobs = [CompletionLogprobs(tokens) for _ in answer.choices]
         self._begun: set[int] = set()  # indices of choices whose prompts are told

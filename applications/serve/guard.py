@@ -25,7 +25,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = ("/health", "/")  # paths that need no key
+OPEN = ("/health", "/", "/page.css", "/page.js")  # paths that need no key
 METHODS, HEADERS = "GET, POST, OPTIONS", "Authorization, Content-Type"
 KEY = "lade_key"  # of a scope: the name of the request's API key
 

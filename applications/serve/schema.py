@@ -43,9 +43,15 @@ class Fields(BaseModel):
 
 
 class LadeOptions(Fields):
-    """What is lade's own. `speculation`: whether drafts are used; the text is the same."""
+    """What is lade's own.
+
+    Attributes:
+        speculation: whether drafts are used; the text is the same.
+        steps: whether each chunk of a stream tells how many tokens its step emitted.
+    """
 
     speculation: bool = True
+    steps: bool = False
 
 
 class StreamOptions(Fields):

@@ -46,7 +46,11 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.service.drain()
         if self.service.texts:
-            log.info("%d texts get %g seconds to finish", self.service.texts, self.service.settings.grace)
+            log.info(
+                "texts that still run: %d; they get %g seconds to finish",
+                self.service.texts,
+                self.service.settings.grace,
+            )
         cutting = asyncio.create_task(self._cut_off())
         await super().shutdown(sockets)
         cutting.cancel()

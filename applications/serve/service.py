@@ -47,7 +47,7 @@ class Service:
         """End what runs, and say so in the log. A second call does nothing."""
         self._closing = True
         if self.texts:
-            log.warning("%d texts were cut off by the shutdown", self.texts)
+            log.warning("texts cut off by the shutdown: %d", self.texts)
         await asyncio.to_thread(self.worker.stop)
 
     def drain(self) -> None:

@@ -231,4 +231,4 @@ def test_what_runs_at_the_end_is_told(pair: Any, caplog: pytest.LogCaptureFixtur
         assert served.client.post("/v1/completions", json=SHORT).status_code == 503
     assert whole.status == 503
     assert "shuts down" in events(b"".join(stream.parts).decode())[-1]["error"]["message"]
-    assert "2 texts were cut off" in caplog.text
+    assert "texts cut off by the shutdown: 2" in caplog.text
