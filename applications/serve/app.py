@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -20,6 +21,7 @@ from lade.applications.serve.pages import add_page
 from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import EVENTS, SentAsEvents, SentWhole
+from lade.applications.serve.tools import ToolReader
 from lade.base.version import VERSION
 
 ERROR_SCHEMA = {
@@ -147,7 +149,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         _check_model(service, body.model)
         choices = body.n or 1
         answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
-        return _sent(service, body, ChatFormat(name, answer, tokens, asked_of(body)))
+        return _sent(service, body, ChatFormat(name, answer, tokens, asked_of(body), _reader(service, body)))
 
     @app.post("/v1/completions", responses=ANSWER | ERRORS, response_class=Response)
     async def completions(body: CompletionRequest, request: Request) -> Response:
@@ -156,6 +158,12 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         texts = choices * len(body.prompts)
         answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
         return _sent(service, body, CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo)))
+
+
+def _reader(service: Service, body: ChatRequest) -> Callable[[], ToolReader] | None:
+    """Makes readers of calls, where the answer may have some."""
+    names = frozenset(function["name"] for function in body.functions_offered)
+    return partial(ToolReader, service.planner.prompts.tool_format, names) if names else None
 
 
 def _sent(service: Service, body: Sampling, form: Format) -> Response:

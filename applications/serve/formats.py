@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lade.applications.serve.answer import Answer, Choice, Delta
 from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
 from lade.applications.serve.schema import Sampling
+from lade.applications.serve.tools import Spoken, ToolReader
 from lade.applications.serve.usage import speculation_of, usage_of
 
 Json = dict[str, Any]
@@ -88,9 +89,20 @@ class Format:
 
 
 class ChatFormat(Format):
-    """/v1/chat/completions; `logprobs`: whether log probabilities are told."""
+    """/v1/chat/completions; `readers`: give each choice its reader of calls; `None` where there are no functions."""
 
     kind, whole, chunk = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def __init__(
+        self,
+        model: str,
+        answer: Answer,
+        tokens: TokenTexts,
+        extras: Extras,
+        reader: Callable[[], ToolReader] | None = None,
+    ) -> None:
+        super().__init__(model, answer, tokens, extras)
+        self._readers = None if reader is None else [reader() for _ in answer.choices]
 
     def first(self) -> list[Json]:
         start = {"role": "assistant", "content": "", "refusal": None}
@@ -100,14 +112,29 @@ class ChatFormat(Format):
         ]
 
     def _choice(self, choice: Choice) -> Json:
-        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        spoken, finish = self._spoken(choice.index, choice.text, choice.finish)
+        message: Json = {"role": "assistant", "content": spoken.text, "refusal": None}
+        if spoken.calls:
+            calls = [{name: call[name] for name in ("id", "type", "function")} for call in spoken.calls]
+            message |= {"content": spoken.text or None, "tool_calls": calls}
         told = self._logprobs(choice, choice.logprobs)
-        return {"index": choice.index, "message": message, "logprobs": told, "finish_reason": choice.finish}
+        return {"index": choice.index, "message": message, "logprobs": told, "finish_reason": finish}
 
     def _delta(self, delta: Delta) -> Json:
         told = self._logprobs(self.answer.choices[delta.index], delta.tokens) if delta.tokens else None
-        content = {"content": delta.text} if delta.text else {}
-        return {"index": delta.index, "delta": content, "logprobs": told, "finish_reason": delta.finish}
+        spoken, finish = self._spoken(delta.index, delta.text, delta.finish)
+        content: Json = {"content": spoken.text} if spoken.text else {}
+        if spoken.calls:
+            content["tool_calls"] = spoken.calls
+        return {"index": delta.index, "delta": content, "logprobs": told, "finish_reason": finish}
+
+    def _spoken(self, index: int, text: str, finish: str | None) -> tuple[Spoken, str | None]:
+        """Text and calls of a piece, and why the answer ends."""
+        if self._readers is None:
+            return Spoken(text, []), finish
+        reader = self._readers[index]
+        spoken = reader.add(text, final=finish is not None)
+        return spoken, "tool_calls" if finish == "stop" and reader.found else finish
 
     def _logprobs(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
         noted = choice.request.logprobs

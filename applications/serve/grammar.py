@@ -6,6 +6,7 @@ tokens that must follow are drafts; the walk reads the text along the accepted p
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from llguidance import LLMatcher, LLTokenizer
 from transformers import LogitsProcessor
 
 from lade.applications.serve.errors import APIError
+from lade.applications.serve.tools import ToolFormat
 
 # JSON as models write it. Free white space would force nothing, and small models write it without end.
 SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -47,9 +49,30 @@ class Grammars:
         """
         try:
             grammar = LLMatcher.grammar_from_json_schema(dict(schema), overrides=SPACING)  # type: ignore[arg-type]
-            matcher = LLMatcher(self._tokenizer(), grammar, log_level=0)
         except ValueError as error:
             raise _wrong(param, str(error)) from error
+        return self._mask(grammar, prompt_length, param)
+
+    def call_mask(self, form: ToolFormat, tools: Sequence[dict[str, Any]], prompt_length: int) -> GrammarMask:
+        """The mask of an answer that calls one of some functions, in a model's own format.
+
+        Raises:
+            APIError: the parameters of a function are no schema.
+        """
+        schema = json.dumps(form.schema(tools) | {"x-guidance": SPACING})
+        parts = [self._quoted(form.begin), f"%json {schema}", self._quoted(form.end)]
+        return self._mask(
+            LLMatcher.grammar_from_lark("start: " + " ".join(filter(None, parts))), prompt_length, "tools"
+        )
+
+    def _quoted(self, text: str) -> str:
+        """A text in a grammar: its token, where it is a special one."""
+        if text in self._hf.all_special_tokens:
+            return f"<[{self._hf.convert_tokens_to_ids(text)}]>"
+        return json.dumps(text) if text else ""
+
+    def _mask(self, grammar: str, prompt_length: int, param: str) -> GrammarMask:
+        matcher = LLMatcher(self._tokenizer(), grammar, log_level=0)
         if matcher.is_error():
             raise _wrong(param, matcher.get_error())
         return GrammarMask(matcher, prompt_length)

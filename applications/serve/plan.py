@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,11 +15,13 @@ from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
 from lade.applications.serve.schema import (
     ChatRequest,
     CompletionRequest,
+    Message,
     ObjectFormat,
     Sampling,
     SchemaFormat,
     joined,
 )
+from lade.applications.serve.tools import for_template
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
 UNLIMITED = 1 << 30
@@ -34,6 +37,7 @@ class Text:
         stops: texts that end it.
         generate: arguments of `model.generate`, which say what the text is.
         own: arguments of `lade.Engine.submit` that do not change it.
+        special: whether special tokens are text.
     """
 
     prompt: list[int]
@@ -41,6 +45,7 @@ class Text:
     stops: tuple[str, ...]
     generate: dict[str, Any]
     own: dict[str, Any]
+    special: bool = False
 
 
 class Planner:
@@ -54,13 +59,15 @@ class Planner:
         self.prompts, self.grammars, self.device, self.auto = prompts, grammars, device, auto
 
     def chat(self, request: ChatRequest) -> list[Text]:
-        messages = [_as_template(message.role, message.text, message.name) for message in request.messages]
-        prompt = self.prompts.of_messages(messages)
+        messages = [_as_template(message, self.prompts.has_template) for message in request.messages]
+        prompt = self.prompts.of_messages(messages, request.functions_offered)
         stops = (*request.stops, *self.prompts.chat_stops)
         own: dict[str, Any] = {"logprobs": request.top}
         if request.prediction is not None and self.auto:
             own["reference"] = self.prompts.of_prediction(joined(request.prediction.content)) or None
-        return list(self._choices(request, [prompt], request.asked_tokens, stops, own))
+        special = bool(request.functions_offered) and self.prompts.keeps_special
+        texts = self._choices(request, [prompt], request.asked_tokens, stops, own)
+        return [replace(text, special=special) for text in texts]
 
     def completion(self, request: CompletionRequest) -> list[Text]:
         prompts = [self.prompts.of_prompt(prompt) for prompt in request.prompts]
@@ -90,6 +97,8 @@ class Planner:
                 yield Text(prompt, most, stops, generate | as_ids(prompt, self.device), own | drafts)
 
     def _mask(self, request: Sampling, prompt_length: int) -> GrammarMask | None:
+        if isinstance(request, ChatRequest) and request.must_call:
+            return self.grammars.call_mask(self.prompts.tool_format, request.must_call, prompt_length)
         wanted = request.response_format
         if isinstance(wanted, SchemaFormat):
             param = "response_format.json_schema.schema"
@@ -99,7 +108,13 @@ class Planner:
         return None
 
 
-def _as_template(role: str, text: str, name: str | None) -> dict[str, Any]:
-    """A message as chat templates read it, which know no developers."""
-    found = {"role": "system" if role == "developer" else role, "content": text}
-    return found if name is None else found | {"name": name}
+def _as_template(message: Message, has_template: bool) -> dict[str, Any]:
+    """A message as chat templates read it, which know no developers. Where there is none, calls are text."""
+    found: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.text}
+    calls = for_template([call.model_dump() for call in message.tool_calls or []])
+    if calls and has_template:
+        found["tool_calls"] = calls
+    elif calls:
+        found["content"] += "".join(json.dumps(call["function"], ensure_ascii=False) for call in calls)
+    given = {"name": message.name, "tool_call_id": message.tool_call_id}
+    return found | {name: value for name, value in given.items() if value is not None}

@@ -12,6 +12,7 @@ from typing import Any
 
 from lade.applications.chatbot import PLAIN
 from lade.applications.serve.errors import APIError, bad
+from lade.applications.serve.tools import ToolFormat, format_of, told
 
 TOO_LONG = "context_length_exceeded"
 NOTICE = "the model has no chat template: messages are sent as lines that begin with a role"
@@ -41,14 +42,30 @@ class Prompts:
         """Texts that end an answer where roles are lines."""
         return () if self.has_template or PLAIN.stop is None else (PLAIN.stop,)
 
-    def of_messages(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """The prompt of a conversation, up to where the answer begins."""
+    @property
+    def tool_format(self) -> ToolFormat:
+        return format_of(self.tokenizer.chat_template)
+
+    @property
+    def keeps_special(self) -> bool:
+        """Whether the marker of a call is a special token, which texts leave out otherwise."""
+        return self.tool_format.begin in self.tokenizer.all_special_tokens
+
+    def of_messages(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+        """The prompt of a conversation, up to where the answer begins.
+
+        Args:
+            tools: functions that the answer may call.
+        """
         self._check_size("messages", sum(len(message["content"]) for message in messages))
         template = None if self.has_template else PLAIN.template
+        shows = "tools" in (self.tokenizer.chat_template or "")
+        lines = [told(tools), *messages] if tools and not shows else list(messages)
+        given = [{"type": "function", "function": tool} for tool in tools] if tools and shows else None
         try:
             with self._lock:
                 text = self.tokenizer.apply_chat_template(
-                    list(messages), chat_template=template, tokenize=False, add_generation_prompt=True
+                    lines, tools=given, chat_template=template, tokenize=False, add_generation_prompt=True
                 )
         except Exception as error:  # a template is a program that comes with the model
             line = str(error).split("\n")[0][:ERROR_LENGTH]

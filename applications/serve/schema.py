@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP = 128, 16, 20, 500
+MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP, MOST_TOOLS = 128, 16, 20, 500, 128
 SEEDS = 1 << 63
 
 
@@ -141,6 +141,43 @@ class TextPart(Fields):
 Content = Text | Annotated[list[TextPart], Field(min_length=1)]
 
 
+class CalledFunction(Fields):
+    name: Text
+    arguments: Text
+
+
+class Call(Fields):
+    """A call that the model made earlier."""
+
+    id: Text
+    type: Literal["function"]
+    function: CalledFunction
+    index: int | None = None
+
+
+class Function(Fields):
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Fields):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(Fields):
+    name: Text
+
+
+class NamedTool(Fields):
+    """The function that the answer must call."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
 class Message(Fields):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
@@ -149,12 +186,14 @@ class Message(Fields):
     refusal: NotBuilt = None
     audio: NotBuilt = None
     function_call: NotBuilt = None
-    tool_calls: NotBuilt = None
+    tool_calls: Annotated[list[Call], Field(max_length=MOST_TOOLS)] | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Message:
-        if self.content is None:
+        if self.content is None and not self.tool_calls:
             raise ValueError("must have content, got none")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("must have tool_calls only where role is 'assistant'")
         return self
 
     @property
@@ -178,8 +217,8 @@ class ChatRequest(Sampling):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
     prediction: Prediction | None = None
-    tools: NotBuilt = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     functions: NotBuilt = None
     audio: NotBuilt = None
     modalities: list[Literal["text"]] | None = None
@@ -194,6 +233,31 @@ class ChatRequest(Sampling):
         if self.top_logprobs is not None and not self.logprobs:
             raise ValueError("must have top_logprobs only where logprobs is true")
         return self
+
+    @model_validator(mode="after")
+    def _chooses(self) -> ChatRequest:
+        names, choice = [tool.function.name for tool in self.tools or []], self.tool_choice
+        if isinstance(choice, NamedTool) and choice.function.name not in names:
+            raise ValueError("must have a tool_choice that names one of tools")
+        if choice == "required" and not names:
+            raise ValueError("must have tools where tool_choice is 'required'")
+        if self.must_call and self.response_format is not None and self.response_format.type != "text":
+            raise ValueError("must have either response_format or a tool_choice that forces a call")
+        return self
+
+    @property
+    def functions_offered(self) -> list[dict[str, Any]]:
+        """The functions that the answer may call."""
+        offered = [] if self.tool_choice == "none" else self.tools or []
+        return [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in offered]
+
+    @property
+    def must_call(self) -> list[dict[str, Any]]:
+        """The functions of which the answer must call one; none where it may do otherwise."""
+        if isinstance(self.tool_choice, NamedTool):
+            wanted = self.tool_choice.function.name
+            return [each for each in self.functions_offered if each["name"] == wanted]
+        return self.functions_offered if self.tool_choice == "required" else []
 
     @property
     def asked_tokens(self) -> int | None:

@@ -115,7 +115,7 @@ class Service:
         return texts, requests
 
     def _choice(self, index: int, text: Text, request: lade.Request) -> Choice:
-        detokenizer = Detokenizer(self.planner.prompts.tokenizer, text.prompt)
+        detokenizer = Detokenizer(self.planner.prompts.tokenizer, text.prompt, text.special)
         return Choice(index, request, detokenizer, StopSearch(text.stops), self.ends, text.most)
 
     def _deliver(self, news: list[News]) -> None:

@@ -17,10 +17,11 @@ class Detokenizer:
 
     Args:
         prompt: the tokens before them.
+        special: whether special tokens are text.
     """
 
-    def __init__(self, tokenizer: Any, prompt: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, prompt: Sequence[int], special: bool = False) -> None:
+        self._tokenizer, self._skip = tokenizer, not special
         self._tokens = list(prompt[-CONTEXT:])
         self._context, self._read = 0, len(self._tokens)  # tokens before `_read` are told, from `_context` on again
 
@@ -42,7 +43,7 @@ class Detokenizer:
         return text[len(known) :]
 
     def _decode(self, tokens: list[int]) -> str:
-        return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=self._skip, clean_up_tokenization_spaces=False))
 
 
 class StopSearch:

@@ -2,11 +2,12 @@
 
 import json
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import openai
 import pytest
+from pydantic import BaseModel
 from served import CONFIG, NAME, PROMPT, Served
 
 from lade.applications.serve.build import build_service
@@ -45,6 +46,36 @@ def test_the_openai_package(served: Served) -> None:
                 model=NAME, prompt=PROMPT, max_tokens=5, temperature=0, extra_body={"top_k": 3, "lade": {}}
             )
             assert completion.choices[0].text == plain
+
+    served.run(use)
+
+
+class Colour(BaseModel):
+    colour: Literal["red", "green"]
+
+
+def test_schemas_and_functions_of_the_package(served: Served) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    tools: Any = [{"type": "function", "function": {"name": "act", "parameters": parameters}}]
+
+    async def use() -> None:
+        async with client(served) as api:
+            parsed = await api.chat.completions.parse(model=NAME, messages=MESSAGES, response_format=Colour)
+            assert parsed.choices[0].message.parsed is not None
+            assert parsed.choices[0].message.parsed.colour in ("red", "green")
+            settings: Any = {"model": NAME, "messages": MESSAGES, "tools": tools, "tool_choice": "required", "seed": 1}
+            whole = await api.chat.completions.create(**settings)
+            (call,) = whole.choices[0].message.tool_calls or []
+            assert call.type == "function"
+            assert type(json.loads(call.function.arguments)["a"]) is bool
+            async with api.chat.completions.stream(**settings) as stream:
+                told = (await stream.get_final_completion()).choices[0]
+            assert told.finish_reason == "tool_calls"
+            assert told.message.tool_calls is not None
+            assert told.message.tool_calls[0].function.arguments == call.function.arguments
+            later = [*MESSAGES, whole.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+            again = await api.chat.completions.create(model=NAME, messages=later, max_tokens=3)
+            assert again.choices[0].message.content is not None
 
     served.run(use)
 

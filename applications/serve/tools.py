@@ -1,0 +1,166 @@
+"""Calls of functions: how a model writes them, the grammar that makes it write one, and how its text is read.
+
+A model writes calls as its chat template shows them: between `<tool_call>` and `</tool_call>` (Hermes, Qwen), behind
+`[TOOL_CALLS]` (Mistral), or as bare JSON (Llama 3, and every other model). Knows text; no tokenizer and no request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """How a model writes calls.
+
+    Attributes:
+        begin, end: stand around a call; empty where the whole answer is one.
+        arguments: the name of a call's arguments.
+        listed: whether calls are in a list.
+    """
+
+    begin: str
+    end: str
+    arguments: str = "arguments"
+    listed: bool = False
+
+    def schema(self, tools: Sequence[Json]) -> Json:
+        """The JSON of a call of one of these functions."""
+        definitions: Json = {}
+        for tool in tools:
+            definitions |= (tool.get("parameters") or {}).get("$defs", {})
+        calls = [self._call(tool) for tool in tools]
+        one: Json = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        found = {"type": "array", "items": one, "minItems": 1, "maxItems": 1} if self.listed else one
+        return found | ({"$defs": definitions} if definitions else {})
+
+    def _call(self, tool: Json) -> Json:
+        properties = {"name": {"const": tool["name"]}, self.arguments: tool.get("parameters") or {"type": "object"}}
+        return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+HERMES = ToolFormat("<tool_call>\n", "\n</tool_call>")
+MISTRAL = ToolFormat("[TOOL_CALLS]", "", listed=True)
+LLAMA = ToolFormat("", "", arguments="parameters")
+BARE = ToolFormat("", "")
+PROMPT = 'You may call these functions. To call one, answer with {{"name": ..., "arguments": {{...}}}} alone.\n{}'
+
+
+def format_of(template: str | None) -> ToolFormat:
+    """How a model with this chat template writes calls."""
+    if template is not None:
+        for marker, form in (("<tool_call>", HERMES), ("[TOOL_CALLS]", MISTRAL), ('"parameters"', LLAMA)):
+            if marker in template:
+                return form
+    return BARE
+
+
+def told(tools: Sequence[Json]) -> Json:
+    """A message that tells of the functions, for templates that do not."""
+    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return {"role": "system", "content": PROMPT.format(lines)}
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What is new of an answer: text, and whole calls."""
+
+    text: str
+    calls: list[Json]
+
+
+@dataclass(slots=True, eq=False)
+class ToolReader:
+    """Reads the calls in one answer. Text is held back while it may begin a call.
+
+    Attributes:
+        names: the functions that there are; JSON with another name is text.
+        found: calls so far.
+    """
+
+    form: ToolFormat
+    names: frozenset[str]
+    found: int = 0
+    _held: str = field(default="", init=False)
+
+    def add(self, piece: str, final: bool) -> Spoken:
+        """Take a piece of the answer; `final`: the last one."""
+        self._held += piece
+        spoken = self._marked(final) if self.form.begin else self._bare(final)
+        for call in spoken.calls:
+            call["index"] = self.found
+            self.found += 1
+        return spoken
+
+    def _bare(self, final: bool) -> Spoken:
+        """An answer that begins with a brace is read at its end."""
+        start = self._held.lstrip()
+        if not final and (not start or start.startswith(("{", "["))) and self.found == 0:
+            return Spoken("", [])
+        calls = self._calls(start) if start.startswith(("{", "[")) else None
+        text, self._held = self._held, ""
+        return Spoken("", calls) if calls else Spoken(text, [])
+
+    def _marked(self, final: bool) -> Spoken:
+        marker, end = self.form.begin.strip(), self.form.end.strip()
+        texts, calls = list[str](), list[Json]()
+        while True:
+            before, begun, inside = self._held.partition(marker)
+            if not begun:
+                keep = 0 if final else _overlap(self._held, marker)
+                texts.append(self._held[: len(self._held) - keep])
+                self._held = self._held[len(self._held) - keep :]
+                break
+            body, ended, rest = inside.partition(end) if end else (inside, "" if not final else "end", "")
+            if not ended and not final:
+                texts.append(before)
+                self._held = begun + inside
+                break
+            read = self._calls(body)
+            texts.append(before if read else before + begun + body + (ended if end else ""))
+            calls += read or []
+            self._held = rest.lstrip() if read else rest
+        text = "".join(texts)
+        return Spoken(text.rstrip() if calls else text, calls)
+
+    def _calls(self, text: str) -> list[Json] | None:
+        """The calls of a text; `None` if it is something else."""
+        try:
+            read = json.loads(text.strip())
+        except (ValueError, RecursionError):
+            return None
+        calls = read if isinstance(read, list) else [read]
+        found = [self._call(each) for each in calls]
+        return None if not found or None in found else [call for call in found if call is not None]
+
+    def _call(self, read: Any) -> Json | None:
+        if not isinstance(read, dict) or read.get("name") not in self.names:
+            return None
+        arguments: Any = next((read[name] for name in ("arguments", "parameters") if name in read), {})
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        function = {"name": read["name"], "arguments": written}
+        return {"index": 0, "id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def for_template(calls: Sequence[Mapping[str, Any]]) -> list[Json]:
+    """Earlier calls as chat templates read them: their arguments are objects, not text."""
+    found = []
+    for call in calls:
+        function = dict(call["function"])
+        with contextlib.suppress(ValueError, RecursionError):  # what the model wrote otherwise, it sees again
+            function["arguments"] = json.loads(function["arguments"])
+        found.append({"id": call["id"], "type": "function", "function": function})
+    return found
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Characters at the end of a text that may begin a marker."""
+    most = min(len(text), len(marker) - 1)
+    return next((size for size in range(most, 0, -1) if text.endswith(marker[:size])), 0)

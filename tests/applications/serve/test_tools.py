@@ -1,0 +1,207 @@
+"""Calls of functions: enforced by the grammar, read from the text however it arrives, told as OpenAI tells them."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from served import NAME, Served, events, serving
+from transformers import LogitsProcessorList
+
+from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolReader, format_of
+
+WEATHER = {
+    "name": "get_weather",
+    "description": "The weather of a town.",
+    "parameters": {
+        "type": "object",
+        "properties": {"town": {"enum": ["Bonn", "Köln"]}, "days": {"type": "integer", "minimum": 1, "maximum": 5}},
+        "required": ["town", "days"],
+        "additionalProperties": False,
+    },
+}
+STOP: dict[str, Any] = {
+    "name": "stop",
+    "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+}
+TOOLS = [{"type": "function", "function": function} for function in (WEATHER, STOP)]
+SAYS = [{"role": "user", "content": "What is the weather?"}]
+CALL = {"name": "stop", "arguments": {}}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+TEXTS = {
+    "hermes": (HERMES, ["", "Let me see. ", "a < b"], "<tool_call>\n{}\n</tool_call>"),
+    "mistral": (MISTRAL, ["", "Let me see. "], "[TOOL_CALLS][{}]"),
+    "bare": (BARE, [""], "{}"),
+}
+
+
+@given(st.sampled_from(sorted(TEXTS)), st.data())
+def test_calls_are_read_however_the_text_arrives(name: str, data: st.DataObject) -> None:
+    form, befores, pattern = TEXTS[name]
+    before = data.draw(st.sampled_from(befores))
+    calls = data.draw(st.lists(st.sampled_from(["stop", "get_weather"]), max_size=2 if form is HERMES else 1))
+    written = [json.dumps({"name": each, form.arguments: {"a": "é{}"}}) for each in calls]
+    whole = before + "\n".join(pattern.replace("{}", each, 1) for each in written)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+    pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    reader = ToolReader(form, frozenset(["stop", "get_weather"]))
+    spoken = [reader.add(piece, final=number == len(pieces) - 1) for number, piece in enumerate(pieces)]
+    found = [call for each in spoken for call in each.calls]
+    assert [call["function"]["name"] for call in found] == calls
+    assert [json.loads(call["function"]["arguments"]) for call in found] == [{"a": "é{}"}] * len(calls)
+    assert [call["index"] for call in found] == list(range(len(calls)))
+    assert len({call["id"] for call in found}) == len(calls)
+    assert "".join(each.text for each in spoken).strip() == before.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\nno JSON\n</tool_call>",
+        "<tool_call>",
+        '<tool_call>{"name": "unknown"}</tool_call> after',
+        "a <tool",
+    ],
+)
+def test_what_is_no_call_is_text(text: str) -> None:
+    reader = ToolReader(HERMES, frozenset(["stop"]))
+    pieces = [reader.add(character, final=False) for character in text] + [reader.add("", final=True)]
+    assert "".join(piece.text for piece in pieces) == text
+    assert not reader.found
+
+
+@pytest.mark.parametrize("text", ['{"name": "unknown"}', "[1, 2]", "{", '{"a": 1} and more', "plain"])
+def test_bare_json_that_is_no_call_is_text(text: str) -> None:
+    reader = ToolReader(BARE, frozenset(["stop"]))
+    pieces = [reader.add(character, final=False) for character in text] + [reader.add("", final=True)]
+    assert "".join(piece.text for piece in pieces) == text
+
+
+def test_the_format_is_the_template_s() -> None:
+    assert format_of(None) is format_of("{{ messages }}") is BARE
+    assert format_of("... <tool_call> ...") is HERMES
+    assert format_of("... [TOOL_CALLS] ...") is MISTRAL
+    assert format_of('{"name": function name, "parameters": ...}') is LLAMA
+
+
+def chat(served: Served, **fields: Any) -> Any:
+    asked = {"messages": SAYS, "tools": TOOLS, "max_tokens": 100, "seed": 2}
+    answer = served.client.post("/v1/chat/completions", json=asked | fields)
+    assert answer.status_code == 200, answer.text
+    return events(answer.text) if fields.get("stream") else answer.json()
+
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}{{ tools | tojson if tools }} MARK"
+
+
+@pytest.fixture(scope="module", params=["", "<tool_call>", "[TOOL_CALLS]", '"parameters"', "special"])
+def calling(request: pytest.FixtureRequest, pair: Any) -> Any:
+    """Servers whose templates show calls in different ways; the last one's marker is a special token."""
+    model, tokenizer = pair
+    tokenizer, marker = copy.deepcopy(tokenizer), request.param
+    if marker == "special":
+        marker, model = "[TOOL_CALLS]", copy.deepcopy(model)
+        tokenizer.add_special_tokens({"additional_special_tokens": [marker]})
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    if marker:
+        tokenizer.chat_template = TEMPLATE.replace("MARK", marker)
+    with serving((model, tokenizer)) as served:
+        yield served
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_call_that_is_asked_for_is_made(calling: Served, temperature: int) -> None:
+    for choice, names in (("required", {"get_weather", "stop"}), (NAMED, {"get_weather"})):
+        answers = [
+            chat(calling, tool_choice=choice, temperature=temperature, lade={"speculation": drafts})
+            for drafts in (True, False)
+        ]
+        (told,) = answers[0]["choices"]
+        assert told["finish_reason"] == "tool_calls"
+        assert told["message"]["content"] is None
+        (call,) = told["message"]["tool_calls"]
+        assert call["type"] == "function"
+        assert call["function"]["name"] in names
+        arguments = json.loads(call["function"]["arguments"])
+        if call["function"]["name"] == "get_weather":
+            assert arguments["town"] in ("Bonn", "Köln")
+            assert 1 <= arguments["days"] <= 5
+        assert [each["choices"][0]["message"]["tool_calls"][0]["function"] for each in answers] == [
+            call["function"]
+        ] * 2
+        stream = chat(calling, tool_choice=choice, temperature=temperature, stream=True)
+        parts = [part for chunk in stream[:-1] for part in chunk["choices"]]
+        (streamed,) = [call for part in parts for call in part["delta"].get("tool_calls", [])]
+        assert streamed["function"] == call["function"]
+        assert "".join(part["delta"].get("content", "") for part in parts) == ""
+        assert parts[-1]["finish_reason"] == "tool_calls"
+
+
+def test_the_text_is_plain_decoding_s_with_the_mask(served: Served) -> None:
+    prompts = served.service.planner.prompts
+    ids = prompts.of_messages(SAYS, [WEATHER, STOP])
+    mask = served.service.planner.grammars.call_mask(prompts.tool_format, [WEATHER], len(ids))
+    plain = served.plain(ids, max_new_tokens=100, logits_processor=LogitsProcessorList([mask]))
+    written = json.loads(served.decode(ids, plain[:-1]))
+    (call,) = chat(served, tool_choice=NAMED, temperature=0)["choices"][0]["message"]["tool_calls"]
+    assert written == {"name": "get_weather", "arguments": json.loads(call["function"]["arguments"])}
+
+
+def test_an_answer_may_be_text(calling: Served) -> None:
+    for fields in ({}, {"tool_choice": "auto"}, {"tool_choice": "none"}):
+        (choice,) = chat(calling, temperature=0, max_tokens=8, logit_bias={"0": -100}, **fields)["choices"]
+        assert choice["message"]["content"]
+        assert "tool_calls" not in choice["message"]
+        assert choice["finish_reason"] == "length"
+
+
+def test_functions_are_told_to_the_model(calling: Served) -> None:
+    prompts = calling.service.planner.prompts
+    with_them, without = (prompts.of_messages(SAYS, tools) for tools in ([WEATHER], []))
+    assert "get_weather" in calling.tokenizer.decode(with_them)
+    assert "get_weather" not in calling.tokenizer.decode(without)
+
+
+def test_earlier_calls_and_their_results(calling: Served) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"town": "Bonn"}'}}
+    messages = [
+        *SAYS,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
+    ]
+    assert chat(calling, messages=messages, max_tokens=3)["model"] == NAME
+    broken = copy.deepcopy(messages)
+    broken[1]["tool_calls"][0]["function"]["arguments"] = "no JSON"  # type: ignore[index]
+    assert chat(calling, messages=broken, max_tokens=3)["model"] == NAME
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools.0.function"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
+        ({"tools": [{"type": "retrieval"}]}, "tools.0"),
+        ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, None),
+        ({"tools": [], "tool_choice": "required"}, None),
+        ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, None),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]}, "messages.0.tool_calls.0"),
+        (
+            {
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "nonsense"}}}],
+                "tool_choice": "required",
+            },
+            "tools",
+        ),
+    ],
+    ids=str,
+)
+def test_wrong_tools_are_named(served: Served, fields: dict[str, Any], param: str | None) -> None:
+    asked = {"messages": SAYS, "tools": TOOLS, "max_tokens": 5}
+    answer = served.client.post("/v1/chat/completions", json=asked | fields)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["param"] is None if param is None else error["param"].startswith(param)
+    assert "must" in error["message"]
