@@ -18,7 +18,8 @@ from lade.applications.serve.guard import KEY, Guard
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.metrics import CONTENT_TYPE
 from lade.applications.serve.pages import add_page
-from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling
+from lade.applications.serve.responses import ResponsesFormat, ResponsesRequest
+from lade.applications.serve.schema import ChatRequest, CompletionRequest
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import EVENTS, SentAsEvents, SentWhole
 from lade.applications.serve.tools import ToolReader
@@ -149,7 +150,9 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         _check_model(service, body.model)
         choices = body.n or 1
         answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
-        return _sent(service, body, ChatFormat(name, answer, tokens, asked_of(body), _reader(service, body)))
+        return _sent(
+            service, bool(body.stream), ChatFormat(name, answer, tokens, asked_of(body), _reader(service, body))
+        )
 
     @app.post("/v1/completions", responses=ANSWER | ERRORS, response_class=Response)
     async def completions(body: CompletionRequest, request: Request) -> Response:
@@ -157,7 +160,16 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         choices, tenant = body.n or 1, _tenant(service, request)
         texts = choices * len(body.prompts)
         answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
-        return _sent(service, body, CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo)))
+        return _sent(
+            service, bool(body.stream), CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo))
+        )
+
+    @app.post("/v1/responses", responses=ANSWER | ERRORS, response_class=Response)
+    async def responses(body: ResponsesRequest, request: Request) -> Response:
+        _check_model(service, body.model)
+        chat = body.chat()
+        answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
+        return _sent(service, bool(body.stream), ResponsesFormat(name, answer, tokens, body))
 
 
 def _reader(service: Service, body: ChatRequest) -> Callable[[], ToolReader] | None:
@@ -166,8 +178,8 @@ def _reader(service: Service, body: ChatRequest) -> Callable[[], ToolReader] | N
     return partial(ToolReader, service.planner.prompts.tool_format, names) if names else None
 
 
-def _sent(service: Service, body: Sampling, form: Format) -> Response:
-    return (SentAsEvents if body.stream else SentWhole)(service, form.answer, form)
+def _sent(service: Service, stream: bool, form: Format) -> Response:
+    return (SentAsEvents if stream else SentWhole)(service, form.answer, form)
 
 
 def _tenant(service: Service, request: Request) -> str | None:

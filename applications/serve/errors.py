@@ -19,7 +19,7 @@ TYPES = {
     INTERNAL: "server_error",
     UNAVAILABLE: "server_error",
 }
-TAGGED = ("response_format",)  # fields whose place is followed by the branch of a union
+TAGGED = ("response_format", "format")  # fields whose place is followed by the branch of a union
 BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format))$")  # of a union
 
 

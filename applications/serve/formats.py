@@ -5,6 +5,7 @@ A format is one class with the same methods for both endpoints. Knows deltas and
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -48,10 +49,11 @@ class Format:
     """
 
     kind, whole, chunk = "", "", ""
+    closing = b"data: [DONE]\n\n"  # behind the last chunk
 
     def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras) -> None:
         self.answer, self.tokens, self.extras = answer, tokens, extras
-        self._head = {"id": f"{self.kind}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self._head: Json = {"id": f"{self.kind}{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     def body(self) -> Json:
         """The whole answer, once all texts have ended."""
@@ -75,6 +77,15 @@ class Format:
             return []
         return [self._object(self.chunk, []) | {"usage": usage_of(self.answer)} | speculation_of(self.answer)]
 
+    def framed(self, chunk: Json) -> bytes:
+        """A chunk as a server-sent event."""
+        line = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
+        return b"data: " + line.encode("utf-8", "replace") + b"\n\n"
+
+    def failed(self, error: Json) -> Json:
+        """The chunk that tells an error, from the body of one."""
+        return error
+
     def _chunk(self, choices: Sequence[Json]) -> Json:
         return self._object(self.chunk, choices) | ({"usage": None} if self.extras.usage else {})
 
@@ -91,7 +102,7 @@ class Format:
 class ChatFormat(Format):
     """/v1/chat/completions; `readers`: give each choice its reader of calls; `None` where there are no functions."""
 
-    kind, whole, chunk = "chatcmpl", "chat.completion", "chat.completion.chunk"
+    kind, whole, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
     def __init__(
         self,
@@ -144,7 +155,7 @@ class ChatFormat(Format):
 class CompletionFormat(Format):
     """/v1/completions; `echo`: the text of each prompt, by choice; `None` where it is not told."""
 
-    kind, whole, chunk = "cmpl", "text_completion", "text_completion"
+    kind, whole, chunk = "cmpl-", "text_completion", "text_completion"
 
     def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras, echo: bool) -> None:
         super().__init__(model, answer, tokens, extras)

@@ -6,7 +6,6 @@ In both the client's going away ends the texts at the engine's next step. Knows 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -16,11 +15,11 @@ from fastapi.responses import JSONResponse, Response
 
 from lade.applications.serve.answer import Answer, CutOffError
 from lade.applications.serve.errors import APIError, internal, unavailable
-from lade.applications.serve.formats import Format, Json
+from lade.applications.serve.formats import Format
 from lade.applications.serve.service import Service
 
 log = logging.getLogger("lade.serve")
-DONE, ALIVE = b"data: [DONE]\n\n", b": keep-alive\n\n"
+ALIVE = b": keep-alive\n\n"
 EVENTS = "text/event-stream"
 
 
@@ -74,15 +73,15 @@ class SentAsEvents(Response):
     async def _events(self) -> AsyncIterator[bytes]:
         form, began = self._form, False
         try:
-            yield b"".join(map(_event, form.first())) or ALIVE
+            yield b"".join(map(form.framed, form.first())) or ALIVE
             async for deltas in self._answer.deltas(self._service.settings.alive_seconds):
                 if deltas and not began:
                     began = True
                     self._service.metrics.began(time.perf_counter() - self._start)
-                yield b"".join(_event(chunk) for delta in deltas for chunk in form.of(delta)) or ALIVE
-            yield b"".join(map(_event, form.last())) + DONE
+                yield b"".join(form.framed(chunk) for delta in deltas for chunk in form.of(delta)) or ALIVE
+            yield b"".join(map(form.framed, form.last())) + form.closing
         except Exception as error:  # noqa: BLE001 - whatever ended a text; the stream must end in order
-            yield _event(error_of(error).body())
+            yield form.framed(form.failed(error_of(error).body()))
 
 
 def error_of(error: Exception) -> APIError:
@@ -114,7 +113,3 @@ async def while_there(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any
 async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _event(chunk: Json) -> bytes:
-    return b"data: " + json.dumps(chunk, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n\n"

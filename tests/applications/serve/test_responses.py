@@ -1,0 +1,101 @@
+"""/v1/responses: the same text as the chat's, in the objects and events of that endpoint."""
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from served import NAME, Served
+
+ASKED = {"input": "Add two numbers", "instructions": "Be short.", "temperature": 0, "max_output_tokens": 12}
+MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
+
+
+def respond(served: Served, **fields: Any) -> Any:
+    answer = served.client.post("/v1/responses", json=ASKED | fields)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def text_of(body: Any) -> str:
+    (message,) = body["output"]
+    (part,) = message["content"]
+    return str(part["text"])
+
+
+def test_the_text_is_the_chat_s(served: Served) -> None:
+    body = respond(served).json()
+    asked = {"messages": MESSAGES, "temperature": 0, "max_tokens": 12}
+    chat = served.client.post("/v1/chat/completions", json=asked).json()
+    assert text_of(body) == chat["choices"][0]["message"]["content"]
+    assert body["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    assert body["usage"]["output_tokens"] == 12
+    assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    turns = [{"role": "user", "content": [{"type": "input_text", "text": "Add two numbers"}]}]
+    assert text_of(respond(served, input=turns).json()) == text_of(body)
+    assert text_of(respond(served, lade={"speculation": False}).json()) == text_of(body)
+
+
+def test_a_schema(served: Served) -> None:
+    properties = {"colour": {"enum": ["red", "green"]}}
+    schema = {"type": "object", "properties": properties, "required": ["colour"], "additionalProperties": False}
+    wanted = {"format": {"type": "json_schema", "name": "colour", "schema": schema, "strict": True}}
+    body = respond(served, text=wanted, max_output_tokens=60).json()
+    assert json.loads(text_of(body))["colour"] in ("red", "green")
+    assert body["status"] == "completed"
+    assert body["text"]["format"]["schema"] == schema
+
+
+def test_its_events(served: Served) -> None:
+    told = respond(served, stream=True).text
+    parts = [part.split("\n") for part in told.split("\n\n") if part and not part.startswith(":")]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in parts]
+    assert [line.removeprefix("event: ") for line, _ in parts] == [event["type"] for event in events]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[0]["type"] == "response.created"
+    assert events[-1]["type"] == "response.incomplete"
+    deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+    body = respond(served).json()
+    assert "".join(deltas) == text_of(body) == text_of(events[-1]["response"])
+    assert events[-1]["response"]["usage"] == body["usage"]
+    assert "[DONE]" not in told
+
+
+def test_the_openai_package(served: Served) -> None:
+    plain = text_of(respond(served).json())
+
+    async def use() -> None:
+        own = httpx2.AsyncClient(transport=httpx2.ASGITransport(served.app))
+        async with openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="none", http_client=own) as api:
+            asked: Any = {"model": NAME, **ASKED}
+            whole = await api.responses.create(**asked)
+            assert whole.output_text == plain
+            async with api.responses.stream(**asked) as stream:
+                told = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+            assert "".join(told) == plain
+
+    served.run(use)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": []}, "input"),
+        ({"input": None}, "input"),
+        ({"input": [{"role": "user"}]}, "input.0.content"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
+        ({"temperature": 3}, "temperature"),
+        ({"messages": []}, "messages"),
+        ({"model": "gpt-9"}, "model"),
+    ],
+    ids=str,
+)
+def test_a_wrong_field_is_named(served: Served, fields: dict[str, Any], param: str) -> None:
+    answer = served.client.post("/v1/responses", json=ASKED | fields)
+    assert answer.status_code in (400, 404)
+    assert answer.json()["error"]["param"] == param, answer.text
