@@ -1,7 +1,8 @@
 """Two halves of the prompts of four suites: constants are chosen on one, figures are of the other.
 
 Suites share prompts, so a half is a property of a prompt's text, whatever suite it stands in. `halves.json` lists the
-hashes of the half to tune on; all others are in the half to report. `python benchmarks/halves.py` writes the list.
+hashes of the half to tune on; all others are in the half to report. `python benchmarks/halves.py` writes the list, and
+with `--prompts FILE` prompts of a half for `lade bench`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import click
 
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.suites import SUITES
+from lade.applications.bench.suites import SUITES, SuiteError
 
 FILE = Path(__file__).with_suffix(".json")
 TUNE, REPORT = HALVES = "tune", "report"
@@ -67,10 +68,34 @@ def _tuned() -> frozenset[str]:
     return frozenset(json.loads(FILE.read_text())[TUNE])
 
 
+def write_prompts(path: Path, half: str, number: int) -> int:
+    """Write first turns as `lade bench --prompts` reads them. Returns how many.
+
+    Raises:
+        SuiteError: a suite has no prompts here.
+    """
+    rows = [
+        {"id": digest(prompt), "category": group, "prompt": prompt.text}
+        for group, prompts in chosen(half, number).items()
+        for prompt in prompts
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return len(rows)
+
+
 @click.command()
-def main() -> None:
-    """Write the list of hashes; needs the prompts of all suites."""
-    content = {"suites": UNION, "rule": RULE, "digits": DIGITS, TUNE: tuned()}
+@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="Write prompts, not the list.")
+@click.option("--half", default=REPORT, show_default=True, type=click.Choice(HALVES))
+@click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
+def main(prompts: Path | None, half: str, number: int) -> None:
+    """Write the list of hashes, which needs the prompts of all suites; with --prompts, prompts of a half."""
+    try:
+        if prompts is not None:
+            click.echo(f"{prompts}: {write_prompts(prompts, half, number)} prompts")
+            return
+        content = {"suites": UNION, "rule": RULE, "digits": DIGITS, TUNE: tuned()}
+    except SuiteError as error:
+        raise click.ClickException(str(error)) from error
     FILE.write_text(json.dumps(content, indent=1) + "\n")
     click.echo(f"{FILE}: {len(content[TUNE])} prompts to tune on")
 
