@@ -10,7 +10,7 @@ import real_text
 from click.testing import CliRunner
 from stories import local
 
-from lade.applications.bench.prompts import Prompt
+from lade.applications.bench.prompts import Prompt, read_prompts
 from lade.applications.bench.suites import SUITES
 
 ARGUMENTS = ["--model", "stories260K", "--dtype", "float32", "--tokens", "12", "--budgets", "4,8", "--threads", "1"]
@@ -37,6 +37,16 @@ def test_chosen_prompts_are_of_one_half(monkeypatch: pytest.MonkeyPatch) -> None
         groups = halves.chosen(half, 5)
         assert {name: len(found) for name, found in groups.items()} == {"human_eval": 5, "gsm8k": 5}
         assert {halves.half_of(prompt) for found in groups.values() for prompt in found} == {half}
+
+
+def test_prompts_of_a_half_are_written_for_bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(halves, "ASKED", ("human_eval", "gsm8k"))
+    path = tmp_path / "prompts.jsonl"
+    result = CliRunner().invoke(halves.main, ["--prompts", str(path), "--n", "3"], catch_exceptions=False)
+    found = read_prompts(path)
+    assert result.stdout == f"{path}: 6 prompts\n"
+    assert [prompt.category for prompt in found] == ["human_eval"] * 3 + ["gsm8k"] * 3
+    assert {halves.half_of(prompt) for prompt in found} == {halves.REPORT}
 
 
 @pytest.fixture
