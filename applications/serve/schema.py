@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP, MOST_TOOLS = 128, 16, 20, 500, 128
 SEEDS = 1 << 63
@@ -32,7 +32,7 @@ def _nothing(value: Any) -> Any:
 Text = Annotated[str, AfterValidator(_text)]
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP), AfterValidator(_text)]
 Stops = StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)]
-NotBuilt = Annotated[Any, AfterValidator(_nothing)]
+NotBuilt = Annotated[Any, AfterValidator(_nothing), WithJsonSchema({"enum": [None, False, [], ""]})]
 TokenId = Annotated[int, Field(ge=0)]
 
 
