@@ -52,7 +52,7 @@ class Asked:
     """One request.
 
     Attributes:
-        fields: of /v1/completions.
+        fields: of /v1/completions, or of a chat where there are messages.
         wait: turns of the event loop before it is sent.
         leaves: parts of its stream after which its client goes away; `None`: never.
     """
@@ -60,6 +60,10 @@ class Asked:
     fields: dict[str, Any]
     wait: int
     leaves: int | None
+
+    @property
+    def path(self) -> str:
+        return "/v1/chat/completions" if "messages" in self.fields else "/v1/completions"
 
     @property
     def exchange_fields(self) -> dict[str, Any]:
@@ -89,8 +93,28 @@ def drawn(draws: random.Random, tokens: int = 24) -> Asked:
     if draws.random() < 0.2:
         kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "a", "schema": draws.choice(SCHEMAS)}}
     own = {"prompt": draws.choice(PROMPTS), "seed": draws.randrange(1000), "max_tokens": draws.randint(1, tokens)}
+    if draws.random() < 0.3:
+        own |= _chat(draws, own.pop("prompt"))
+        kept.pop("logprobs", None)
     leaves = draws.randrange(1, 4) if draws.random() < 0.15 else None
     return Asked(kept | own, draws.choice([0, 0, 1, 5, 20]), leaves)
+
+
+def _chat(draws: random.Random, text: str) -> dict[str, Any]:
+    """The fields of a chat instead of a prompt; some have a prediction, right or wrong."""
+    system = [{"role": "system", "content": "Be short."}] if draws.random() < 0.5 else []
+    predicted = draws.choice([None, None, text, "    return a + b\n" * 3, "é" * 9])
+    found: dict[str, Any] = {"messages": [*system, {"role": "user", "content": text}]}
+    return found if predicted is None else found | {"prediction": {"type": "content", "content": predicted}}
+
+
+def prompt_of(served: Served, fields: dict[str, Any]) -> list[int]:
+    """The prompt's token ids; a model without a chat template gets lines that begin with a role."""
+    tokenizer = served.tokenizer
+    if "prompt" in fields:
+        return list(tokenizer(fields["prompt"])["input_ids"])
+    lines = "".join(f"{each['role'].capitalize()}: {each['content']}\n" for each in fields["messages"])
+    return list(tokenizer(f"{tokenizer.bos_token}{lines}Assistant:", add_special_tokens=False)["input_ids"])
 
 
 def expected(served: Served, fields: dict[str, Any]) -> list[tuple[str, str]]:
@@ -99,11 +123,12 @@ def expected(served: Served, fields: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _alone(served: Served, fields: dict[str, Any], choice: int) -> tuple[str, str]:
-    prompt = fields["prompt"]
+    prompt = prompt_of(served, fields)
     plain = served.plain(prompt, seed=fields["seed"] + choice, **arguments(served, fields))
     ended = plain[-1] == served.model.generation_config.eos_token_id
     text = served.decode(prompt, plain[:-1] if ended else plain)
     stops = [fields["stop"]] if isinstance(fields.get("stop"), str) else fields.get("stop", [])
+    stops = [*stops, "\nUser:"] if "messages" in fields else stops
     places = [text.index(stop) for stop in stops if stop in text]
     if places:
         return text[: min(places)], "stop"
@@ -126,7 +151,7 @@ def arguments(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
     if "logit_bias" in fields:
         found["sequence_bias"] = {(int(token),): float(bias) for token, bias in fields["logit_bias"].items()}
     frequency, presence = fields.get("frequency_penalty", 0), fields.get("presence_penalty", 0)
-    prompt = len(served.tokenizer(fields["prompt"])["input_ids"])
+    prompt = len(prompt_of(served, fields))
     found["logits_processor"] = LogitsProcessorList([OpenAIPenalties(prompt, frequency, presence)])
     if "response_format" in fields:
         schema = fields["response_format"]["json_schema"]["schema"]
@@ -147,7 +172,7 @@ async def crowd(served: Served, asked: list[Asked]) -> list[list[tuple[str, str 
 
 async def sent(served: Served, asked: Asked) -> list[tuple[str, str | None]]:
     fields = asked.exchange_fields
-    exchange = Exchange(served.app, "/v1/completions", json.dumps(fields).encode())
+    exchange = Exchange(served.app, asked.path, json.dumps(fields).encode())
 
     async def count() -> None:
         if asked.leaves is not None and len(exchange.parts) >= asked.leaves:
@@ -158,15 +183,21 @@ async def sent(served: Served, asked: Asked) -> list[tuple[str, str | None]]:
     assert exchange.status == 200, exchange.parts
     body = b"".join(exchange.parts).decode()
     if not fields.get("stream"):
-        return [(choice["text"], choice["finish_reason"]) for choice in json.loads(body)["choices"]]
+        return [(text_of(choice), choice["finish_reason"]) for choice in json.loads(body)["choices"]]
     texts: list[str] = [""] * fields.get("n", 1)
     ends: list[str | None] = [None] * len(texts)
     for event in events(body):
         assert asked.leaves is not None or "error" not in event, event
         for choice in [] if event == "[DONE]" else event["choices"]:
-            texts[choice["index"]] += choice["text"]
+            texts[choice["index"]] += text_of(choice)
             ends[choice["index"]] = choice["finish_reason"] or ends[choice["index"]]
     return list(zip(texts, ends, strict=True))
+
+
+def text_of(choice: dict[str, Any]) -> str:
+    """Of an answer's choice, or of a chunk's, in a completion or a chat."""
+    told = choice.get("message", choice.get("delta", choice))
+    return str(told.get("content", told.get("text", "")))
 
 
 def differences(asked: Asked, found: list[tuple[str, str | None]], plain: list[tuple[str, str]]) -> list[str]:

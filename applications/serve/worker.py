@@ -65,7 +65,7 @@ class EngineWorker:
         self._entering: list[Job] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = self._closed = False
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="lade-engine", daemon=True)
 
@@ -80,7 +80,11 @@ class EngineWorker:
     def add(self, request: lade.Request, inbox: Any) -> None:
         """Hand over what becomes of a request that was submitted to the engine."""
         with self._lock:
-            self._entering.append(Job(request, inbox))
+            closed = self._closed
+            if not closed:
+                self._entering.append(Job(request, inbox))
+        if closed:  # it was, after the request was submitted
+            self._deliver([News(inbox, [], [], ended=True)])
         self._wake.set()
 
     def cancel(self, request: lade.Request) -> None:
@@ -128,6 +132,7 @@ class EngineWorker:
         except Exception:
             log.exception("the engine could not be closed")
         with self._lock:
+            self._closed = True
             jobs, self._entering = [*self._jobs, *self._entering], []
         for job in jobs:
             job.request.finished = True

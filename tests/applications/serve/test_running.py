@@ -232,3 +232,18 @@ def test_what_runs_at_the_end_is_told(pair: Any, caplog: pytest.LogCaptureFixtur
     assert whole.status == 503
     assert "shuts down" in events(b"".join(stream.parts).decode())[-1]["error"]["message"]
     assert "texts cut off by the shutdown: 2" in caplog.text
+
+
+def test_a_request_that_enters_as_the_engine_closes(pair: Any) -> None:
+    """Its submission is done; nobody would hand over what becomes of it."""
+    with serving(pair) as served:
+        service, late = served.service, exchange(served, SHORT)
+        add = service.worker.add
+
+        def after_the_end(request: Any, inbox: Any) -> None:
+            service.worker.stop()
+            add(request, inbox)
+
+        service.worker.add = after_the_end  # type: ignore[method-assign]
+        together(served, late.run)
+    assert late.status == 503

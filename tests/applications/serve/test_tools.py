@@ -111,9 +111,8 @@ def calling(request: pytest.FixtureRequest, pair: Any) -> Any:
         yield served
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
-def test_a_call_that_is_asked_for_is_made(calling: Served, temperature: int) -> None:
-    for choice, names in (("required", {"get_weather", "stop"}), (NAMED, {"get_weather"})):
+def test_a_call_that_is_asked_for_is_made(calling: Served) -> None:
+    for choice, names, temperature in (("required", {"get_weather", "stop"}, 1), (NAMED, {"get_weather"}, 0)):
         answers = [
             chat(calling, tool_choice=choice, temperature=temperature, lade={"speculation": drafts})
             for drafts in (True, False)
