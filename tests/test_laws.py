@@ -21,6 +21,7 @@ import lade.engine.verification
 import lade.target.cache
 import lade.target.store
 from lade.core.request import Verdict
+from lade.target.budget import KVBudget
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +153,36 @@ def test_what_an_engine_leaves_behind_is_found(monkeypatch: pytest.MonkeyPatch) 
     told = found(crowd())
     assert any("after close, the draft model has slots" in line for line in told)
     assert "after close, buffers are left" in told
+
+
+@pytest.mark.parametrize(("memory", "some"), [(1.0, True), (9.0, False)])
+def test_requests_wait_for_memory(memory: float, some: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve, reserved = KVBudget.reserve, list[bool]()
+
+    def watched(self: KVBudget, slot: int, tokens: int) -> bool:
+        reserved.append(reserve(self, slot, tokens))
+        return reserved[-1]
+
+    monkeypatch.setattr(KVBudget, "reserve", watched)
+    assert not found(crowd(method="", memory=memory))
+    assert sum(reserved) == 6
+    assert (False in reserved) is some
+
+
+def test_requests_beyond_all_memory_are_refused() -> None:
+    verdict = run.judged_case(crowd(method="", memory=0.98))
+    assert not verdict.differences
+    assert 0 < verdict.calls < 6
+    assert "must need at most kv_bytes" in verdict.reason
+
+
+def test_memory_beyond_the_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reserve(self: KVBudget, slot: int, tokens: int) -> bool:
+        self._tokens[slot] = tokens
+        return True
+
+    monkeypatch.setattr(KVBudget, "reserve", reserve)
+    assert "keys and values take, or reserve, more than kv_bytes" in found(crowd(method="", memory=1.0))
 
 
 def test_infinite_entries_must_agree() -> None:

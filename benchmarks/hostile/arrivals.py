@@ -18,6 +18,7 @@ from hostile.ties import near_tie
 from hostile.users import Log, StopError
 
 DEPARTURES = ("", "waiting", "reading", "decoding")  # when a request is cancelled; the first one: never
+TOO_LARGE = "input_ids and max_new_tokens must need at most kv_bytes"
 TENANTS = (None, "a tenant", "another tenant")
 
 
@@ -75,12 +76,18 @@ class Arrival:
             self.cut = True
 
     @property
+    def tokens(self) -> int:
+        """Of its prompt and answer, at most."""
+        prompt: torch.Tensor = self.given.arguments["input_ids"]
+        return prompt.shape[1] + self.case.new_tokens
+
+    @property
     def refused(self) -> bool:
         """Whether `submit` refused arguments that plain decoding takes, and may do so."""
         text = str(self.error) if isinstance(self.error, ValueError) else ""
         foreign = self.case.reference == "outside" and text.startswith("reference must hold token ids")
         gaps = text.startswith("attention_mask must have no zeros behind ones")  # padding tokens inside a prompt
-        return foreign or gaps or text.startswith("the arguments must let draft trees be decoded")
+        return foreign or gaps or text.startswith(("the arguments must let draft trees be decoded", TOO_LARGE))
 
     def findings(self, model: PreTrainedModel) -> tuple[list[str], str | None]:
         """Differences from plain decoding; and a line about the near-tie instead, where there is one."""

@@ -34,6 +34,7 @@ class Case:
         turns: further turns of a conversation.
         requests, slots: of an engine or a server.
         chunk: the most tokens of prompts in one forward of an engine.
+        memory: kv_bytes of an engine, over what its largest request may come to need; 0: no bound.
     """
 
     seed: int
@@ -63,6 +64,7 @@ class Case:
     requests: int = 0
     slots: int = 0
     chunk: int = 0
+    memory: float = 0.0
 
     def draws(self, purpose: str) -> random.Random:
         """A generator seeded by the case and the purpose."""

@@ -197,6 +197,7 @@ def _engine(draws: random.Random, case: dict[str, Any]) -> dict[str, Any]:
         "requests": draws.choice((6, 12, 24, 40)),
         "slots": draws.choice((1, 2, 3, 5, 8, 12)),
         "chunk": draws.choice((3, 30, 256)),
+        "memory": draws.choice((0.0, 0.0, 0.7, 1.0, 1.6, 3.0)),
     }
 
 
@@ -227,7 +228,7 @@ def request_of(case: Case, draws: random.Random, number: int) -> Case:
     if limited and draws.random() < 0.2:
         asked["new_tokens"] += 3  # more than there are positions for
     seed = draws.randrange(1 << 30)
-    return replace(case, kind="request", seed=seed, index=number, requests=0, slots=0, chunk=0, **asked)
+    return replace(case, kind="request", seed=seed, index=number, requests=0, slots=0, chunk=0, memory=0.0, **asked)
 
 
 def _possible(case: dict[str, Any]) -> dict[str, Any]:

@@ -37,15 +37,16 @@ def run(case: Case, verdict: CaseVerdict) -> None:
     models = [model, *([method.draft] if case.method in ("draft", "multi") else [])]
     before = [_traces(each) for each in models]
     config = None if method is not None else lade.LookaheadConfig(**case.config)
+    crowd = arrivals(case, model)
     try:
-        engine = lade.Engine(model, config, method=method, slots=case.slots)
+        kv_bytes = _kv_bytes(case, crowd, model, config) if case.memory else None
+        engine = lade.Engine(model, config, method=method, slots=case.slots, kv_bytes=kv_bytes)
     except ValueError as error:
         verdict.reason = f"refused: {error}"
         if not str(error).startswith(REFUSALS):
             verdict.differences.append(verdict.reason)
         return
     engine._loop.step_tokens = case.chunk
-    crowd = arrivals(case, model)
     with warnings.catch_warnings(record=True) as caught, engine:
         warnings.simplefilter("always")
         buffers = _decode(case, model, engine, crowd, verdict)
@@ -59,6 +60,13 @@ def run(case: Case, verdict: CaseVerdict) -> None:
     if [_traces(each) for each in models] != before:
         verdict.differences.append("the model, or what is registered with transformers, is not as before")
     lade.drop_pools()
+
+
+def _kv_bytes(case: Case, crowd: list[Arrival], model: PreTrainedModel, config: Any) -> int:
+    """The bound that the case draws: some requests of the crowd must wait for others, or are refused."""
+    with lade.Engine(model, config, method=method_of(case, model), slots=case.slots, kv_bytes=1) as engine:
+        assert engine._budget is not None
+        return int(case.memory * engine._budget.bytes(max(arrival.tokens for arrival in crowd)))
 
 
 def _decode(
@@ -94,6 +102,9 @@ def _step(engine: lade.Engine, entered: list[Arrival], verdict: CaseVerdict) -> 
     verdict.differences += [f"{arrival} goes on" for arrival in cut if not arrival.request.finished]
     if not torch.equal(torch.get_rng_state(), state):
         verdict.differences.append("a step changes the global generator")
+    budget = engine._budget
+    if budget is not None and max(budget.reserved, _stored(engine)) > budget.limit:
+        verdict.differences.append("keys and values take, or reserve, more than kv_bytes")
     for arrival in entered:
         arrival.maybe_cancel(engine)
     return left
@@ -137,6 +148,12 @@ def _buffers(engine: lade.Engine) -> list[Buffer]:
     layers = [layer for target in _targets(engine) for layer in target.cache.own_layers()]
     tensors = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
     return [weakref.ref(tensor) for tensor in tensors if tensor is not None]
+
+
+def _stored(engine: lade.Engine) -> int:
+    """Bytes of the keys and values of its requests."""
+    buffers = [tensor for layer in engine._loop.target.cache.own_layers() for tensor in (layer.keys, layer.values)]
+    return sum(buffer.nbytes for buffer in buffers if buffer is not None)
 
 
 def _traces(model: PreTrainedModel) -> list[Any]:
