@@ -103,10 +103,15 @@ class Answer:
     Args:
         choices: in order of their indices.
         per_prompt: texts of one prompt, which follow one another.
+        start: when the request came, by `time.perf_counter`.
+
+    Attributes:
+        begun: whether any token has come.
     """
 
-    def __init__(self, choices: Sequence[Choice], per_prompt: int = 1) -> None:
-        self.choices, self.per_prompt = list(choices), per_prompt
+    def __init__(self, choices: Sequence[Choice], per_prompt: int, start: float) -> None:
+        self.choices, self.per_prompt, self.start = list(choices), per_prompt, start
+        self.begun = False
         self._inbox: asyncio.Queue[tuple[Choice, News]] = asyncio.Queue()
         self._left = len(self.choices)
 

@@ -179,7 +179,7 @@ def _reader(service: Service, body: ChatRequest) -> Callable[[], ToolReader] | N
 
 
 def _sent(service: Service, stream: bool, form: Format) -> Response:
-    return (SentAsEvents if stream else SentWhole)(service, form.answer, form)
+    return (SentAsEvents if stream else SentWhole)(service, form)
 
 
 def _tenant(service: Service, request: Request) -> str | None:

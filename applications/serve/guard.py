@@ -51,7 +51,7 @@ class Guard:
         try:
             self._check_place(headers, origin)
             if scope["method"] == "OPTIONS" and origin is not None:
-                await exchange.answer(204, b"", [(b"access-control-allow-methods", METHODS.encode())])
+                await exchange.answer(204, b"", _preflight(headers))
             else:
                 scope[KEY] = self._key(scope["path"], headers)
                 body = Body(receive, self.settings)
@@ -96,11 +96,7 @@ class Guard:
         """The headers that let a page of an allowed origin read the answer."""
         if origin is None or not self.settings.allow_origins or not self._may_ask(origin, headers.get("host", "")):
             return []
-        return [
-            (b"access-control-allow-origin", origin.encode("latin-1")),
-            (b"access-control-allow-headers", HEADERS.encode()),
-            (b"vary", b"Origin"),
-        ]
+        return [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
 
     def _key(self, path: str, headers: dict[str, str]) -> str | None:
         """The name of the request's key; `None` where none is asked for."""
@@ -187,6 +183,15 @@ class _Exchange:
         head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
         await self.send({"type": "http.response.start", "status": status, "headers": head})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _preflight(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    """What a page of an allowed origin may send: the headers that it asks for, also from a public to this network."""
+    wanted = headers.get("access-control-request-headers", HEADERS)
+    found = [("allow-methods", METHODS), ("allow-headers", wanted), ("max-age", "600")]
+    if "access-control-request-private-network" in headers:
+        found.append(("allow-private-network", "true"))
+    return [(f"access-control-{name}".encode(), value.encode("latin-1")) for name, value in found]
 
 
 def _length(headers: dict[str, str]) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,20 +70,19 @@ class Service:
         Raises:
             APIError: a field is wrong, too many requests wait, or the server shuts down.
         """
+        start = time.perf_counter()
         self._reserve(texts)
         try:
             found, requests = await asyncio.to_thread(self._submit, plan, tenant)
-        except ValueError as error:
+        except BaseException as error:
             self.texts -= texts
-            raise APIError(400, str(error)) from error
-        except RuntimeError as error:  # the engine is closed
-            self.texts -= texts
-            raise unavailable() from error
-        except BaseException:
-            self.texts -= texts
+            if isinstance(error, ValueError):
+                raise APIError(400, str(error)) from error
+            if isinstance(error, RuntimeError) and not self.healthy:  # the engine was closed meanwhile
+                raise unavailable() from error
             raise
         pairs = enumerate(zip(found, requests, strict=True))
-        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt)
+        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt, start)
         for choice in answer.choices:
             self.worker.add(choice.request, (answer, choice))
         return answer
@@ -127,6 +127,9 @@ class Service:
         for each in news:
             answer, choice = each.inbox
             answer.put(choice, each)
+            if each.tokens and not answer.begun:
+                answer.begun = True
+                self.metrics.began(time.perf_counter() - answer.start)
             if each.ended:
                 self.texts -= 1
                 self.metrics.ended(choice.request)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from lade.applications.serve.answer import Answer, CutOffError
+from lade.applications.serve.answer import CutOffError
 from lade.applications.serve.errors import APIError, internal, unavailable
 from lade.applications.serve.formats import Format
 from lade.applications.serve.service import Service
@@ -23,12 +22,16 @@ ALIVE = b": keep-alive\n\n"
 EVENTS = "text/event-stream"
 
 
-class SentWhole(Response):
-    """Sends the whole answer once it has ended."""
+class Sent(Response):
+    """What both ways share."""
 
-    def __init__(self, service: Service, answer: Answer, form: Format) -> None:
+    def __init__(self, service: Service, form: Format) -> None:
         super().__init__()
-        self._service, self._answer, self._form = service, answer, form
+        self._service, self._answer, self._form = service, form.answer, form
+
+
+class SentWhole(Sent):
+    """Sends the whole answer once it has ended."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -42,16 +45,11 @@ class SentWhole(Response):
             self._service.cancel(self._answer)
 
 
-class SentAsEvents(Response):
+class SentAsEvents(Sent):
     """Sends chunks as they come.
 
     An error behind the first chunk is an event of its own, since the status is sent by then.
     """
-
-    def __init__(self, service: Service, answer: Answer, form: Format) -> None:
-        super().__init__()
-        self._service, self._answer, self._form = service, answer, form
-        self._start = time.perf_counter()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -71,13 +69,10 @@ class SentAsEvents(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        form, began = self._form, False
+        form = self._form
         try:
             yield b"".join(map(form.framed, form.first())) or ALIVE
             async for deltas in self._answer.deltas(self._service.settings.alive_seconds):
-                if deltas and not began:
-                    began = True
-                    self._service.metrics.began(time.perf_counter() - self._start)
                 yield b"".join(form.framed(chunk) for delta in deltas for chunk in form.of(delta)) or ALIVE
             yield b"".join(map(form.framed, form.last())) + form.closing
         except Exception as error:  # noqa: BLE001 - whatever ended a text; the stream must end in order

@@ -207,4 +207,5 @@ def test_health_and_metrics(served: Served) -> None:
     assert float(lines["lade_generated_tokens_total"]) >= 30
     assert float(lines['lade_requests_total{path="/v1/completions",status="200"}']) >= 1
     assert any(float(count) > 0 for name, count in lines.items() if name.startswith("lade_accepted_draft_tokens_total"))
+    assert float(lines["lade_first_token_seconds_count"]) >= 1
     assert PROMPT not in page

@@ -52,8 +52,16 @@ def test_the_server_s_own_pages_may_ask(served: Served) -> None:
 def test_an_allowed_origin(pair: Any, allowed: str) -> None:
     own = {"origin": "https://page.test"}
     with serving(pair, allow_origins=(allowed,), keys=Keys([ONE])) as served:
-        asked = served.client.options("/v1/completions", headers=own | {"access-control-request-method": "POST"})
+        wanted = {
+            "access-control-request-headers": "x-one, authorization",
+            "access-control-request-private-network": "true",
+        }
+        asked = served.client.options(
+            "/v1/completions", headers=own | wanted | {"access-control-request-method": "POST"}
+        )
         assert asked.status_code == 204
+        assert asked.headers["access-control-allow-headers"] == "x-one, authorization"
+        assert asked.headers["access-control-allow-private-network"] == "true"
         assert "POST" in asked.headers["access-control-allow-methods"]
         answer = served.client.post("/v1/completions", headers=own | bearer(ONE), json=SMALL)
         assert answer.status_code == 200

@@ -8,9 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import NAME, PROMPT, Served
 
-CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETION, RESPONSE = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 SAYS = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
 GOES_ON = {"prompt": PROMPT, "max_tokens": 1}
+ASKS: dict[str, dict[str, Any]] = {
+    CHAT: SAYS,
+    COMPLETION: GOES_ON,
+    RESPONSE: {"input": "hello", "max_output_tokens": 1},
+}
 WRONG: list[tuple[str, dict[str, Any], str | None]] = [
     (CHAT, {"messages": []}, "messages"),
     (CHAT, {"messages": None}, "messages"),
@@ -154,15 +159,18 @@ NAMES = (
     "top_p",
     "stream_options",
     "lade",
+    "input",
+    "text",
 )
 BODIES = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=4), VALUES, max_size=3)
 
 
 @settings(max_examples=120)
-@given(BODIES, st.sampled_from([CHAT, COMPLETION]))
+@given(BODIES, st.sampled_from(sorted(ASKS)))
 def test_any_json_is_answered(served: Served, body: dict[str, Any], path: str) -> None:
-    asked = (SAYS if path == CHAT else GOES_ON) | body
-    answer = served.client.post(path, content=json.dumps(asked), headers={"content-type": "application/json"})
+    answer = served.client.post(
+        path, content=json.dumps(ASKS[path] | body), headers={"content-type": "application/json"}
+    )
     assert answer.status_code in (200, 400, 404), answer.text
     assert answer.status_code == 200 or "error" in answer.json()
 
