@@ -14,7 +14,7 @@ from lade.base.shown import invalid
 from lade.config.setting import integer, setting, settings_of, within
 
 MODES = ("auto", "lookahead")
-FAMILIES = ("reference", "suffix", "window", "recycled", "warm", "recent")  # sources of drafts
+FAMILIES = ("reference", "suffix", "window", "counts", "recycled", "warm", "recent")  # sources of drafts
 NGRAM = 5  # N, where none is given
 CAPACITY = 100_000  # contexts remembered per length, where no pool_size is given
 MOST_TOKENS = 4096  # of a row in a forward: its mask, which grows with the square, has 64 MiB in float32
@@ -57,7 +57,7 @@ class LookaheadConfig:
         pool_size: contexts of each length that drafting remembers, for one request or for a tenant; 1 to 10,000,000,
             which are tens of gigabytes when full. Default 100,000.
         sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"window"`,
-            `"recycled"`, `"warm"` and `"recent"`. Default: all of them.
+            `"counts"`, `"recycled"`, `"warm"` and `"recent"`. Default: all of them.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.
         seed: seeds the private generator that fills the first window from the prompt.

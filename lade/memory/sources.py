@@ -1,7 +1,8 @@
 """The sources of the scored tree: one class each, and the registry that says their order.
 
 Sources give shares of the next token's probability in this order, the most specific first (`lade.memory.calibration`).
-Priors were chosen on the first 16 story prompts with stories3M, those of the warm table on twenty of the 48.
+Priors were chosen on the first 16 story prompts with stories3M, those of the warm table on twenty of the 48, those of
+counts on replays of SmolLM2-135M-Instruct's texts (`benchmarks/replay.py`) and on story prompts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from itertools import accumulate
 
 from lade.config.settings import FAMILIES
 from lade.memory.calibration import Calibration
+from lade.memory.counts import FollowerCounts
 from lade.memory.ngrams import NgramPool
 from lade.memory.recent import RecentPredictions
 from lade.memory.recycle import LENGTHS, TOP, Context, Entry, PredictionTable
@@ -36,6 +38,11 @@ def match_bucket(depth: int, length: int) -> int:
 def gram_bucket(depth: int, length: int) -> int:
     """Bucket of an n-gram by how many tokens it matched: `GRAMS` per depth bucket."""
     return depth * GRAMS + min(length, GRAMS) - 1
+
+
+def count_bucket(depth: int, length: int) -> int:
+    """Bucket of counts by the length of their context: one per length and depth bucket."""
+    return depth * len(LENGTHS) + length - 1
 
 
 class FromReference(Source):
@@ -126,6 +133,28 @@ class FromWindow(Source):
         return ((self.first, gram_bucket(depth, length), tokens[:TOP], RANKED),) if tokens else ()
 
 
+class FromCounts(Source):
+    """What followed the last tokens earlier in the request's own text, by the longest context that occurred."""
+
+    setting = "counts"
+    stages = (Stage("counts", by_depth(0.1, 0.15, 0.2, 0.3)),)
+
+    def __init__(self, first: int, counts: FollowerCounts) -> None:
+        super().__init__(first)
+        self.counts = counts
+
+    @classmethod
+    def open(cls, start: Start, first: int) -> FromCounts:
+        return cls(first, FollowerCounts(start.tokens))
+
+    def expect(self, part: Context, depth: int) -> Iterable[Share]:
+        length, (tokens, probabilities) = self.counts.entry(part)
+        return ((self.first, count_bucket(depth, length), tokens, probabilities),) if tokens else ()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self.counts.extend(tokens)
+
+
 class FromPredictions(Source):
     """Recycled predictions of the model, one stage per length of context."""
 
@@ -179,7 +208,15 @@ class FromRecent(Source):
         self.predictions.learn([entry for _, entry in predictions])
 
 
-SOURCES: tuple[type[Source], ...] = (FromReference, FromOwnText, FromWindow, FromPredictions, FromWarmTable, FromRecent)
+SOURCES: tuple[type[Source], ...] = (
+    FromReference,
+    FromOwnText,
+    FromWindow,
+    FromCounts,
+    FromPredictions,
+    FromWarmTable,
+    FromRecent,
+)
 
 
 def stages() -> tuple[Stage, ...]:

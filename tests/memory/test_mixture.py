@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lade.memory.calibration import CALIBRATION
+from lade.memory.counts import FollowerCounts
 from lade.memory.mixture import Mixture, Place
 from lade.memory.ngrams import NgramPool
 from lade.memory.pools import Pool, fresh_pool
@@ -17,6 +18,7 @@ from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context, Entry
 from lade.memory.source import Source, depth_bucket
 from lade.memory.sources import (
     SOURCES,
+    FromCounts,
     FromOwnText,
     FromPredictions,
     FromReference,
@@ -31,8 +33,8 @@ VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 MIXTURES = {"seed": st.integers(0, 10_000), "text": TEXTS, "path": st.lists(st.integers(0, 2), max_size=4)}
 STAGES = len(stages())
-REFERENCE, SUFFIX, WINDOW, RECYCLED, *_, WARM, RECENT = range(STAGES)
-FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, RECYCLED, WARM, RECENT), strict=True))
+REFERENCE, SUFFIX, WINDOW, COUNTS, RECYCLED, *_, WARM, RECENT = range(STAGES)
+FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, COUNTS, RECYCLED, WARM, RECENT), strict=True))
 
 
 class Warm:
@@ -68,6 +70,7 @@ def mixture_of(seed: int, text: Sequence[int]) -> Mixture:
             FromReference(REFERENCE, reference),
             FromOwnText(SUFFIX, OwnText(text)),
             FromWindow(WINDOW, ngrams),
+            FromCounts(COUNTS, FollowerCounts(text)),
             FromPredictions(RECYCLED, pool.table),
             FromWarmTable(WARM, Warm(*prediction(noise))),
         ],

@@ -21,10 +21,12 @@ from lade.memory.sources import (
     GRAMS,
     MATCHES,
     SOURCES,
+    FromCounts,
     FromOwnText,
     FromPredictions,
     FromReference,
     FromWindow,
+    count_bucket,
     gram_bucket,
     match_bucket,
     prior_calibration,
@@ -36,7 +38,8 @@ DEEP, LONG = range(40), range(1, 200)
 
 
 def test_every_source_has_its_place() -> None:
-    names = ["reference", "suffix", "window", *(f"recycled-{length}" for length in LENGTHS), "warm", "recent"]
+    recycled = [f"recycled-{length}" for length in LENGTHS]
+    names = ["reference", "suffix", "window", "counts", *recycled, "warm", "recent"]
     assert [stage.name for stage in stages()] == names
     assert {source.setting for source in SOURCES} >= set(FAMILIES)  # each name of the setting
     assert tuple(sorted(LENGTHS, reverse=True)) == LENGTHS  # the most specific first
@@ -47,10 +50,12 @@ def test_every_bucket_has_a_prior_and_is_used() -> None:
     matches = {match_bucket(depth, length) for depth in depths for length in LONG}
     grams = {gram_bucket(depth, length) for depth in depths for length in LONG}
     warm = {warm_bucket(depth, length) for depth in depths for length in range(CONTEXT + 1)}
+    counts = {count_bucket(depth, length) for depth in depths for length in LENGTHS}
     for source, buckets in (
         (FromReference, matches),
         (FromOwnText, matches),
         (FromWindow, grams),
+        (FromCounts, counts),
         (FromPredictions, depths),
         (FromWarmTable, warm),
     ):
