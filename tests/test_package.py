@@ -77,8 +77,10 @@ def test_the_version_stands_in_one_place_and_the_changelog_tells_of_it() -> None
     assert latest[1] == lade.__version__
 
 
-def test_types_and_weights_are_installed() -> None:
+def test_types_pages_and_weights_are_installed() -> None:
     assert files("lade").joinpath("py.typed").is_file()
+    for file in ("index.html", "page.css", "page.js"):
+        assert files("lade.applications.serve").joinpath("page", file).is_file()
     for name in NAMES:
         for file in ("model.safetensors", "tokenizer.json", "LICENSE"):
             assert files("lade.models").joinpath("pretrained", name, file).is_file()

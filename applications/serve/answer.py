@@ -64,9 +64,6 @@ class Choice:
 
     def take(self, news: News) -> Delta:
         for place, token in enumerate(news.tokens[: self._room(news)]):
-            last = news.ended and place == len(news.tokens) - 1
-            if last and token in self.ends:
-                break  # its text is no part of the answer
             self._add(token, news.logprobs[place] if news.logprobs else None)
         if news.ended:
             self.search.add(self.detokenizer.end())
@@ -80,7 +77,8 @@ class Choice:
 
     def _add(self, token: int, noted: TokenLogprob | None) -> None:
         begin = len(self.search.text)
-        self.search.add(self.detokenizer.add(token))
+        if token not in self.ends:  # else its text is no part of the answer
+            self.search.add(self.detokenizer.add(token))
         if noted is not None and (not self.search.found or begin < len(self.search.text)):
             self._held.append((begin, noted))
 

@@ -148,8 +148,10 @@ class ChatFormat(Format):
         return spoken, "tool_calls" if finish == "stop" and reader.found else finish
 
     def _logprobs(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
-        noted = choice.request.logprobs
-        return None if noted is None else ChatLogprobs(self.tokens).told(tokens)
+        """Of the tokens that have text: not of the one that ends it, which completions tell."""
+        if choice.request.logprobs is None:
+            return None
+        return ChatLogprobs(self.tokens).told([each for each in tokens if each.token not in choice.ends])
 
 
 class CompletionFormat(Format):

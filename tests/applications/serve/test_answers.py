@@ -145,11 +145,17 @@ def test_tokens_behind_a_stop_string_are_not_told(served: Served) -> None:
 def test_the_end_of_a_text_is_not_told(served: Served) -> None:
     """The model chooses its own end here, through a bias."""
     end = served.model.generation_config.eos_token_id
-    answer = served.complete(logit_bias={str(end): 100}, max_tokens=5, logprobs=0)
+    ends: dict[str, Any] = {"logit_bias": {str(end): 100}, "max_tokens": 5}
+    answer = served.complete(logprobs=0, **ends)
     assert answer["choices"][0]["text"] == ""
     assert answer["choices"][0]["finish_reason"] == "stop"
-    assert answer["choices"][0]["logprobs"]["tokens"] == []
+    assert answer["choices"][0]["logprobs"]["tokens"] == [served.tokenizer.eos_token]
     assert answer["usage"]["completion_tokens"] == 1
+    (choice,) = chat(served, logprobs=True, **ends)["choices"]
+    assert choice["message"]["content"] == ""
+    assert choice["logprobs"]["content"] == []
+    (scored,) = served.complete(echo=True, logprobs=1, **ends | {"max_tokens": 1})["choices"]
+    assert len(scored["logprobs"]["token_logprobs"]) == len(served.tokenizer(PROMPT)["input_ids"]) + 1
 
 
 def test_an_answer_ends_where_the_model_does(served: Served) -> None:
