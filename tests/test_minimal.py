@@ -75,8 +75,10 @@ IN_FLOAT32 = ("--dtype", "float32", "--repeats", "2", "--max-new-tokens", "64") 
 
 
 @pytest.mark.compat
+@pytest.mark.usefixtures("table_folder", "short_texts")
 def test_main_command() -> None:
-    """As a user starts it."""
+    """As a user starts it, where the warm table is made already."""
+    warm.warm_up(load(STORIES, dtype="float32")[0])
     environment = os.environ | BOTH | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPT), "--model", STORIES, *IN_FLOAT32]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -106,7 +106,7 @@ def requests_of(emission: Callable[[Request], Any], lengths: Sequence[int]) -> l
     requests = []
     for length in lengths:
         prompt = [FIRST_WORD + (7 * index + length) % (VOCAB - FIRST_WORD) for index in range(length)]
-        request = Request(0, [*prompt[: length // 2], 0, 0, 0, *prompt[length // 2 :], 0], length + 4, 24)
+        request = Request(0, [*prompt[: length // 2], 0, 0, 0, *prompt[length // 2 :], 0], length + 4, 14)
         request.emission = emission(request)
         requests.append(request)
     return requests
