@@ -1,4 +1,4 @@
-"""One HTTP request's texts while they are decoded: the news of the engine's thread become deltas of text.
+"""One HTTP request's texts while they are decoded: the updates of the engine thread become deltas of text.
 
 Lives in the event loop. Knows requests of the engine and tokens; no endpoint's format.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import lade
 from lade.applications.serve.text import Detokenizer, StopSearch
-from lade.applications.serve.worker import News
+from lade.applications.serve.worker import Update
 from lade.core.logprobs import TokenLogprob
 
 STOP, LENGTH = "stop", "length"
@@ -62,18 +62,18 @@ class Choice:
     def text(self) -> str:
         return self.search.text[: self._told]
 
-    def take(self, news: News) -> Delta:
-        for place, token in enumerate(news.tokens[: self._room(news)]):
-            self._add(token, news.logprobs[place] if news.logprobs else None)
-        if news.ended:
+    def take(self, update: Update) -> Delta:
+        for place, token in enumerate(update.tokens[: self._room(update)]):
+            self._add(token, update.logprobs[place] if update.logprobs else None)
+        if update.ended:
             self.search.add(self.detokenizer.end())
             self.finish = STOP if self.search.found or self._at_end() else LENGTH
         text, tokens = self._release()
-        return Delta(self.index, text, tokens, len(news.tokens), self.finish)
+        return Delta(self.index, text, tokens, len(update.tokens), self.finish)
 
-    def _room(self, news: News) -> int:
+    def _room(self, update: Update) -> int:
         """Tokens that are told: none where only the prompt is asked for."""
-        return len(news.tokens) if self.most else 0
+        return len(update.tokens) if self.most else 0
 
     def _add(self, token: int, noted: TokenLogprob | None) -> None:
         begin = len(self.search.text)
@@ -110,12 +110,12 @@ class Answer:
     def __init__(self, choices: Sequence[Choice], per_prompt: int, start: float) -> None:
         self.choices, self.per_prompt, self.start = list(choices), per_prompt, start
         self.begun = False
-        self._inbox: asyncio.Queue[tuple[Choice, News]] = asyncio.Queue()
+        self._inbox: asyncio.Queue[tuple[Choice, Update]] = asyncio.Queue()
         self._left = len(self.choices)
 
-    def put(self, choice: Choice, news: News) -> None:
-        """Take the news of a text; called in the event loop."""
-        self._inbox.put_nowait((choice, news))
+    def put(self, choice: Choice, update: Update) -> None:
+        """Take an update of a text; called in the event loop."""
+        self._inbox.put_nowait((choice, update))
 
     async def deltas(self, alive_seconds: float | None) -> AsyncIterator[list[Delta]]:
         """What is new, as soon as there is something; an empty list after this many seconds without.
@@ -132,7 +132,7 @@ class Answer:
                 continue
             while not self._inbox.empty():  # a slow reader gets several steps at once
                 found.append(self._inbox.get_nowait())
-            yield [self._taken(choice, news) for choice, news in found]
+            yield [self._taken(choice, update) for choice, update in found]
 
     async def finished(self) -> None:
         """Wait until all texts have ended.
@@ -143,14 +143,14 @@ class Answer:
         async for _ in self.deltas(None):
             pass
 
-    def _taken(self, choice: Choice, news: News) -> Delta:
-        if news.ended:
+    def _taken(self, choice: Choice, update: Update) -> Delta:
+        if update.ended:
             self._left -= 1
             if choice.request.error is not None:
                 raise choice.request.error
             if choice.request.cancelled:
                 raise CutOffError
-        return choice.take(news)
+        return choice.take(update)
 
 
 class CutOffError(Exception):

@@ -22,7 +22,7 @@ from lade.applications.serve.responses import ResponsesFormat, ResponsesRequest
 from lade.applications.serve.schema import ChatRequest, CompletionRequest
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import EVENTS, SentAsEvents, SentWhole
-from lade.applications.serve.tools import ToolReader
+from lade.applications.serve.tools import ToolParser
 from lade.base.version import VERSION
 
 ERROR_SCHEMA = {
@@ -151,7 +151,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         choices = body.n or 1
         answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
         return _sent(
-            service, bool(body.stream), ChatFormat(name, answer, tokens, asked_of(body), _reader(service, body))
+            service, bool(body.stream), ChatFormat(name, answer, tokens, asked_of(body), _parser(service, body))
         )
 
     @app.post("/v1/completions", responses=ANSWER | ERRORS, response_class=Response)
@@ -172,10 +172,10 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         return _sent(service, bool(body.stream), ResponsesFormat(name, answer, tokens, body))
 
 
-def _reader(service: Service, body: ChatRequest) -> Callable[[], ToolReader] | None:
-    """Makes readers of calls, where the answer may have some."""
+def _parser(service: Service, body: ChatRequest) -> Callable[[], ToolParser] | None:
+    """Makes parsers of calls, where the answer may have some."""
     names = frozenset(function["name"] for function in body.functions_offered)
-    return partial(ToolReader, service.planner.prompts.tool_format, names) if names else None
+    return partial(ToolParser, service.planner.prompts.tool_format, names) if names else None
 
 
 def _sent(service: Service, stream: bool, form: Format) -> Response:

@@ -15,7 +15,7 @@ from typing import Any
 from lade.applications.serve.answer import Answer, Choice, Delta
 from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
 from lade.applications.serve.schema import Sampling
-from lade.applications.serve.tools import Spoken, ToolReader
+from lade.applications.serve.tools import Parsed, ToolParser
 from lade.applications.serve.usage import speculation_of, usage_of
 
 Json = dict[str, Any]
@@ -100,7 +100,7 @@ class Format:
 
 
 class ChatFormat(Format):
-    """/v1/chat/completions; `readers`: give each choice its reader of calls; `None` where there are no functions."""
+    """/v1/chat/completions; `parsers`: give each choice its parser of calls; `None` where there are no functions."""
 
     kind, whole, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
@@ -110,10 +110,10 @@ class ChatFormat(Format):
         answer: Answer,
         tokens: TokenTexts,
         extras: Extras,
-        reader: Callable[[], ToolReader] | None = None,
+        parser: Callable[[], ToolParser] | None = None,
     ) -> None:
         super().__init__(model, answer, tokens, extras)
-        self._readers = None if reader is None else [reader() for _ in answer.choices]
+        self._parsers = None if parser is None else [parser() for _ in answer.choices]
 
     def first(self) -> list[Json]:
         start = {"role": "assistant", "content": "", "refusal": None}
@@ -123,29 +123,29 @@ class ChatFormat(Format):
         ]
 
     def _choice(self, choice: Choice) -> Json:
-        spoken, finish = self._spoken(choice.index, choice.text, choice.finish)
-        message: Json = {"role": "assistant", "content": spoken.text, "refusal": None}
-        if spoken.calls:
-            calls = [{name: call[name] for name in ("id", "type", "function")} for call in spoken.calls]
-            message |= {"content": spoken.text or None, "tool_calls": calls}
+        parsed, finish = self._parsed(choice.index, choice.text, choice.finish)
+        message: Json = {"role": "assistant", "content": parsed.text, "refusal": None}
+        if parsed.calls:
+            calls = [{name: call[name] for name in ("id", "type", "function")} for call in parsed.calls]
+            message |= {"content": parsed.text or None, "tool_calls": calls}
         told = self._logprobs(choice, choice.logprobs)
         return {"index": choice.index, "message": message, "logprobs": told, "finish_reason": finish}
 
     def _delta(self, delta: Delta) -> Json:
         told = self._logprobs(self.answer.choices[delta.index], delta.tokens) if delta.tokens else None
-        spoken, finish = self._spoken(delta.index, delta.text, delta.finish)
-        content: Json = {"content": spoken.text} if spoken.text else {}
-        if spoken.calls:
-            content["tool_calls"] = spoken.calls
+        parsed, finish = self._parsed(delta.index, delta.text, delta.finish)
+        content: Json = {"content": parsed.text} if parsed.text else {}
+        if parsed.calls:
+            content["tool_calls"] = parsed.calls
         return {"index": delta.index, "delta": content, "logprobs": told, "finish_reason": finish}
 
-    def _spoken(self, index: int, text: str, finish: str | None) -> tuple[Spoken, str | None]:
+    def _parsed(self, index: int, text: str, finish: str | None) -> tuple[Parsed, str | None]:
         """Text and calls of a piece, and why the answer ends."""
-        if self._readers is None:
-            return Spoken(text, []), finish
-        reader = self._readers[index]
-        spoken = reader.add(text, final=finish is not None)
-        return spoken, "tool_calls" if finish == "stop" and reader.found else finish
+        if self._parsers is None:
+            return Parsed(text, []), finish
+        parser = self._parsers[index]
+        parsed = parser.add(text, final=finish is not None)
+        return parsed, "tool_calls" if finish == "stop" and parser.found else finish
 
     def _logprobs(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
         """Of the tokens that have text: not of the one that ends it, which completions tell."""

@@ -1,4 +1,4 @@
-"""One model that answers requests: plans them, submits their texts to the engine, and brings the news back.
+"""One model that answers requests: plans them, submits their texts to the engine, and brings the updates back.
 
 Lives in the event loop. Knows no endpoint and no format.
 """
@@ -18,7 +18,7 @@ from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.plan import Planner, Text
 from lade.applications.serve.settings import ServeSettings
 from lade.applications.serve.text import Detokenizer, StopSearch
-from lade.applications.serve.worker import EngineWorker, News
+from lade.applications.serve.worker import EngineWorker, Update
 
 log = logging.getLogger("lade.serve")
 
@@ -118,13 +118,13 @@ class Service:
         detokenizer = Detokenizer(self.planner.prompts.tokenizer, text.prompt, text.special)
         return Choice(index, request, detokenizer, StopSearch(text.stops), self.ends, text.most)
 
-    def _deliver(self, news: list[News]) -> None:
+    def _deliver(self, updates: list[Update]) -> None:
         """Called by the engine's thread: one hand-over for all requests of a step."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._put, news)
+        self._loop.call_soon_threadsafe(self._put, updates)
 
-    def _put(self, news: Sequence[News]) -> None:
-        for each in news:
+    def _put(self, updates: Sequence[Update]) -> None:
+        for each in updates:
             answer, choice = each.inbox
             answer.put(choice, each)
             if each.tokens and not answer.begun:

@@ -69,7 +69,7 @@ def told(tools: Sequence[Json]) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class Parsed:
     """What is new of an answer: text, and whole calls."""
 
     text: str
@@ -77,7 +77,7 @@ class Spoken:
 
 
 @dataclass(slots=True, eq=False)
-class ToolReader:
+class ToolParser:
     """Reads the calls in one answer. Text is held back while it may begin a call.
 
     Attributes:
@@ -90,25 +90,25 @@ class ToolReader:
     found: int = 0
     _held: str = field(default="", init=False)
 
-    def add(self, piece: str, final: bool) -> Spoken:
+    def add(self, piece: str, final: bool) -> Parsed:
         """Take a piece of the answer; `final`: the last one."""
         self._held += piece
-        spoken = self._marked(final) if self.form.begin else self._bare(final)
-        for call in spoken.calls:
+        parsed = self._marked(final) if self.form.begin else self._bare(final)
+        for call in parsed.calls:
             call["index"] = self.found
             self.found += 1
-        return spoken
+        return parsed
 
-    def _bare(self, final: bool) -> Spoken:
+    def _bare(self, final: bool) -> Parsed:
         """An answer that begins with a brace is read at its end."""
         start = self._held.lstrip()
         if not final and (not start or start.startswith(("{", "["))) and self.found == 0:
-            return Spoken("", [])
+            return Parsed("", [])
         calls = self._calls(start) if start.startswith(("{", "[")) else None
         text, self._held = self._held, ""
-        return Spoken("", calls) if calls else Spoken(text, [])
+        return Parsed("", calls) if calls else Parsed(text, [])
 
-    def _marked(self, final: bool) -> Spoken:
+    def _marked(self, final: bool) -> Parsed:
         marker, end = self.form.begin.strip(), self.form.end.strip()
         texts, calls = list[str](), list[Json]()
         while True:
@@ -128,7 +128,7 @@ class ToolReader:
             calls += read or []
             self._held = rest.lstrip() if read else rest
         text = "".join(texts)
-        return Spoken(text.rstrip() if calls else text, calls)
+        return Parsed(text.rstrip() if calls else text, calls)
 
     def _calls(self, text: str) -> list[Json] | None:
         """The calls of a text; `None` if it is something else."""

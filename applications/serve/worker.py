@@ -19,10 +19,10 @@ log = logging.getLogger("lade.serve")
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request of the engine, and where its news go.
+    """One request of the engine, and where its updates go.
 
     Attributes:
-        inbox: what the user of the worker wants back with the news.
+        inbox: what the user of the worker wants back with the updates.
         told: tokens that were handed over, the prompt's included.
     """
 
@@ -35,7 +35,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Update:
     """What a step did for one request.
 
     Attributes:
@@ -56,10 +56,10 @@ class EngineWorker:
 
     Args:
         engine: closed by the worker.
-        deliver: takes the news of all requests after a step; called by the worker's thread, must not block.
+        deliver: takes the updates of all requests after a step; called by the worker's thread, must not block.
     """
 
-    def __init__(self, engine: lade.Engine, deliver: Callable[[list[News]], None]) -> None:
+    def __init__(self, engine: lade.Engine, deliver: Callable[[list[Update]], None]) -> None:
         self.engine, self._deliver = engine, deliver
         self._jobs: list[Job] = []
         self._entering: list[Job] = []
@@ -84,7 +84,7 @@ class EngineWorker:
             if not closed:
                 self._entering.append(Job(request, inbox))
         if closed:  # it was, after the request was submitted
-            self._deliver([News(inbox, [], [], ended=True)])
+            self._deliver([Update(inbox, [], [], ended=True)])
         self._wake.set()
 
     def cancel(self, request: lade.Request) -> None:
@@ -111,19 +111,19 @@ class EngineWorker:
         self._close()
 
     def _step(self) -> bool:
-        """One step and its news. Returns whether there is more to do."""
+        """One step, and its updates. Returns whether there is more to do."""
         left = self.engine.step()
-        self._tell()
+        self._hand_over()
         return left or bool(self._jobs)
 
-    def _tell(self) -> None:
+    def _hand_over(self) -> None:
         with self._lock:
             self._jobs += self._entering
             self._entering.clear()
-        news = [found for job in self._jobs if (found := _news(job)) is not None]
+        updates = [found for job in self._jobs if (found := _update_of(job)) is not None]
         self._jobs = [job for job in self._jobs if not (job.request.finished and job.told == len(job.request.tokens))]
-        if news:
-            self._deliver(news)
+        if updates:
+            self._deliver(updates)
 
     def _close(self) -> None:
         self._stopping = True
@@ -137,10 +137,10 @@ class EngineWorker:
         for job in jobs:
             job.request.finished = True
         self._jobs = jobs
-        self._tell()
+        self._hand_over()
 
 
-def _news(job: Job) -> News | None:
+def _update_of(job: Job) -> Update | None:
     """What was not handed over yet of a job; `None` if there is nothing."""
     request, begin = job.request, job.told
     ended, tokens = request.finished, request.tokens[begin:]
@@ -149,4 +149,4 @@ def _news(job: Job) -> News | None:
     job.told += len(tokens)
     first = begin - request.prompt_length
     noted = [] if request.logprobs is None else request.logprobs.emitted[first : first + len(tokens)]
-    return News(job.inbox, tokens, noted, ended)
+    return Update(job.inbox, tokens, noted, ended)

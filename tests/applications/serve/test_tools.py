@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from served import NAME, Served, events, serving
 from transformers import LogitsProcessorList
 
-from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolReader, format_of
+from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, format_of
 
 WEATHER = {
     "name": "get_weather",
@@ -46,14 +46,14 @@ def test_calls_are_read_however_the_text_arrives(name: str, data: st.DataObject)
     whole = before + "\n".join(pattern.replace("{}", each, 1) for each in written)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
     pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    reader = ToolReader(form, frozenset(["stop", "get_weather"]))
-    spoken = [reader.add(piece, final=number == len(pieces) - 1) for number, piece in enumerate(pieces)]
-    found = [call for each in spoken for call in each.calls]
+    parser = ToolParser(form, frozenset(["stop", "get_weather"]))
+    parsed = [parser.add(piece, final=number == len(pieces) - 1) for number, piece in enumerate(pieces)]
+    found = [call for each in parsed for call in each.calls]
     assert [call["function"]["name"] for call in found] == calls
     assert [json.loads(call["function"]["arguments"]) for call in found] == [{"a": "é{}"}] * len(calls)
     assert [call["index"] for call in found] == list(range(len(calls)))
     assert len({call["id"] for call in found}) == len(calls)
-    assert "".join(each.text for each in spoken).strip() == before.strip()
+    assert "".join(each.text for each in parsed).strip() == before.strip()
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_calls_are_read_however_the_text_arrives(name: str, data: st.DataObject)
     ],
 )
 def test_what_is_no_call_is_text(text: str) -> None:
-    reader = ToolReader(HERMES, frozenset(["stop"]))
-    pieces = [reader.add(character, final=False) for character in text] + [reader.add("", final=True)]
+    parser = ToolParser(HERMES, frozenset(["stop"]))
+    pieces = [parser.add(character, final=False) for character in text] + [parser.add("", final=True)]
     assert "".join(piece.text for piece in pieces) == text
-    assert not reader.found
+    assert not parser.found
 
 
 @pytest.mark.parametrize("text", ['{"name": "unknown"}', "[1, 2]", "{", '{"a": 1} and more', "plain"])
 def test_bare_json_that_is_no_call_is_text(text: str) -> None:
-    reader = ToolReader(BARE, frozenset(["stop"]))
-    pieces = [reader.add(character, final=False) for character in text] + [reader.add("", final=True)]
+    parser = ToolParser(BARE, frozenset(["stop"]))
+    pieces = [parser.add(character, final=False) for character in text] + [parser.add("", final=True)]
     assert "".join(piece.text for piece in pieces) == text
 
 
