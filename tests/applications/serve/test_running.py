@@ -247,3 +247,22 @@ def test_a_request_that_enters_as_the_engine_closes(pair: Any) -> None:
         service.worker.add = after_the_end  # type: ignore[method-assign]
         together(served, late.run)
     assert late.status == 503
+
+
+def test_a_step_hands_all_texts_over_at_once(pair: Any) -> None:
+    with gated(pair) as (served, gate):
+        worker, sizes, steps = served.service.worker, list[int](), list[bool]()
+        deliver, step = worker._deliver, gate._step
+        worker._deliver = lambda updates: (sizes.append(len(updates)), deliver(updates))[1]  # type: ignore[method-assign]
+        gate._step = lambda: (steps.append(True), step())[1]
+        texts = [exchange(served, LONG | {"max_tokens": 30, "temperature": 0, "stream": True}) for _ in range(3)]
+
+        async def arrive() -> None:
+            running = [asyncio.create_task(each.run()) for each in texts]
+            await until(lambda: all(each.status == 200 for each in texts))
+            gate.open()
+            await asyncio.gather(*running)
+
+        together(served, arrive)
+    assert len(sizes) <= len(steps)
+    assert sizes.count(3) > len(sizes) / 2
