@@ -30,13 +30,15 @@ COUNTING = CountPolicy()
 
 
 class FollowerCounts:
-    """Counts of the tokens that followed the last 4, 3, 2 and 1 tokens of a text.
+    """Counts of the tokens that followed contexts of some lengths in a text.
 
     Args:
         tokens: the text so far.
+        lengths: of the contexts, longest first, among `LENGTHS`.
     """
 
-    def __init__(self, tokens: Sequence[int] = ()) -> None:
+    def __init__(self, tokens: Sequence[int] = (), lengths: Sequence[int] = LENGTHS) -> None:
+        self._lengths = lengths
         self._counts: dict[tuple[int, ...], dict[int, int]] = {}  # the token that was counted last stands last
         self._entries: dict[tuple[int, ...], Entry] = {}
         self._context: Context = (NOTHING, NOTHING, NOTHING, NOTHING)
@@ -46,7 +48,8 @@ class FollowerCounts:
         """Append tokens."""
         context = self._context
         for token in tokens:
-            for key in (context, context[1:], context[2:], context[3:]):
+            for length in self._lengths:
+                key = context[-length:]
                 followers = self._counts.setdefault(key, {})
                 followers[token] = followers.pop(token, 0) + 1
                 self._entries.pop(key, None)
@@ -56,11 +59,10 @@ class FollowerCounts:
     def entry(self, context: Context) -> tuple[int, Entry]:
         """The length of the longest context that occurred, 0 if none did, and the tokens that followed with their
         probabilities, the most frequent first, of equal ones the latest; not to be changed."""
-        key: tuple[int, ...] = context
-        for length in LENGTHS:
+        for length in self._lengths:
+            key = context[-length:]
             if key in self._counts:
                 return length, self._entries.get(key) or self._ranked(key)
-            key = key[1:]
         return 0, ([], [])
 
     def _ranked(self, key: tuple[int, ...]) -> Entry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import ClassVar
 
 from lade.config.settings import FAMILIES
 from lade.memory.calibration import Calibration
@@ -38,11 +39,6 @@ def match_bucket(depth: int, length: int) -> int:
 def gram_bucket(depth: int, length: int) -> int:
     """Bucket of an n-gram by how many tokens it matched: `GRAMS` per depth bucket."""
     return depth * GRAMS + min(length, GRAMS) - 1
-
-
-def count_bucket(depth: int, length: int) -> int:
-    """Bucket of counts by the length of their context: one per length and depth bucket."""
-    return depth * len(LENGTHS) + length - 1
 
 
 class FromReference(Source):
@@ -134,10 +130,15 @@ class FromWindow(Source):
 
 
 class FromCounts(Source):
-    """What followed the last tokens earlier in the request's own text, by the longest context that occurred."""
+    """What followed the last tokens earlier in the request's own text, by the longest context that occurred.
+
+    Attributes:
+        lengths: of the contexts, longest first.
+    """
 
     setting = "counts"
-    stages = (Stage("counts", by_depth(0.1, 0.15, 0.2, 0.3)),)
+    lengths: ClassVar[tuple[int, ...]] = LENGTHS[:-1]
+    stages = (Stage("counts", by_depth(0.15, 0.2, 0.3)),)
 
     def __init__(self, first: int, counts: FollowerCounts) -> None:
         super().__init__(first)
@@ -145,14 +146,22 @@ class FromCounts(Source):
 
     @classmethod
     def open(cls, start: Start, first: int) -> FromCounts:
-        return cls(first, FollowerCounts(start.tokens))
+        return cls(first, FollowerCounts(start.tokens, cls.lengths))
 
     def expect(self, part: Context, depth: int) -> Iterable[Share]:
         length, (tokens, probabilities) = self.counts.entry(part)
-        return ((self.first, count_bucket(depth, length), tokens, probabilities),) if tokens else ()
+        bucket = depth * len(self.lengths) + length - self.lengths[-1]
+        return ((self.first, bucket, tokens, probabilities),) if tokens else ()
 
     def extend(self, tokens: Sequence[int]) -> None:
         self.counts.extend(tokens)
+
+
+class FromShortCounts(FromCounts):
+    """The same by the last token alone, which tells less than the model's own predictions."""
+
+    lengths = LENGTHS[-1:]
+    stages = (Stage("counts-1", by_depth(0.1)),)
 
 
 class FromPredictions(Source):
@@ -215,6 +224,7 @@ SOURCES: tuple[type[Source], ...] = (
     FromCounts,
     FromPredictions,
     FromWarmTable,
+    FromShortCounts,
     FromRecent,
 )
 

@@ -30,7 +30,7 @@ VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing
 SCORED = ("reference", "suffix", "recycled", "warm")  # all but the window, whose nodes nobody scores
 Expected = dict[int, float]
-REFERENCE, SUFFIX, WINDOW, _, RECYCLED, *_, WARM, _ = range(len(stages()))
+REFERENCE, SUFFIX, WINDOW, _, RECYCLED, *_, WARM, _, _ = range(len(stages()))
 SOURCES = {stage.name for stage in stages()}
 
 

@@ -33,8 +33,8 @@ VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 MIXTURES = {"seed": st.integers(0, 10_000), "text": TEXTS, "path": st.lists(st.integers(0, 2), max_size=4)}
 STAGES = len(stages())
-REFERENCE, SUFFIX, WINDOW, COUNTS, RECYCLED, *_, WARM, RECENT = range(STAGES)
-FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, COUNTS, RECYCLED, WARM, RECENT), strict=True))
+REFERENCE, SUFFIX, WINDOW, COUNTS, RECYCLED, *_, WARM, SHORT, RECENT = range(STAGES)
+FIRST = dict(zip(SOURCES, (REFERENCE, SUFFIX, WINDOW, COUNTS, RECYCLED, WARM, SHORT, RECENT), strict=True))
 
 
 class Warm:
@@ -70,7 +70,7 @@ def mixture_of(seed: int, text: Sequence[int]) -> Mixture:
             FromReference(REFERENCE, reference),
             FromOwnText(SUFFIX, OwnText(text)),
             FromWindow(WINDOW, ngrams),
-            FromCounts(COUNTS, FollowerCounts(text)),
+            FromCounts(COUNTS, FollowerCounts(text, FromCounts.lengths)),
             FromPredictions(RECYCLED, pool.table),
             FromWarmTable(WARM, Warm(*prediction(noise))),
         ],

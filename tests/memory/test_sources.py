@@ -1,7 +1,7 @@
 """The registry of sources: order, names, buckets and priors fit together; a new source is one class and one row."""
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from lade.config.settings import FAMILIES
 from lade.core.request import Request, Verdict
 from lade.drafters.blend import BlendDrafter
 from lade.memory import sources
+from lade.memory.counts import FollowerCounts
 from lade.memory.pools import Pool, drop_pools, fresh_pool, load_pool, save_pool, shared_pool
 from lade.memory.recycle import CONTEXT, LENGTHS, Context, Entry
 from lade.memory.source import DEPTHS, Share, Source, Stage, by_depth, depth_bucket
@@ -25,8 +26,8 @@ from lade.memory.sources import (
     FromOwnText,
     FromPredictions,
     FromReference,
+    FromShortCounts,
     FromWindow,
-    count_bucket,
     gram_bucket,
     match_bucket,
     prior_calibration,
@@ -39,7 +40,7 @@ DEEP, LONG = range(40), range(1, 200)
 
 def test_every_source_has_its_place() -> None:
     recycled = [f"recycled-{length}" for length in LENGTHS]
-    names = ["reference", "suffix", "window", "counts", *recycled, "warm", "recent"]
+    names = ["reference", "suffix", "window", "counts", *recycled, "warm", "counts-1", "recent"]
     assert [stage.name for stage in stages()] == names
     assert {source.setting for source in SOURCES} >= set(FAMILIES)  # each name of the setting
     assert tuple(sorted(LENGTHS, reverse=True)) == LENGTHS  # the most specific first
@@ -50,18 +51,25 @@ def test_every_bucket_has_a_prior_and_is_used() -> None:
     matches = {match_bucket(depth, length) for depth in depths for length in LONG}
     grams = {gram_bucket(depth, length) for depth in depths for length in LONG}
     warm = {warm_bucket(depth, length) for depth in depths for length in range(CONTEXT + 1)}
-    counts = {count_bucket(depth, length) for depth in depths for length in LENGTHS}
     for source, buckets in (
         (FromReference, matches),
         (FromOwnText, matches),
         (FromWindow, grams),
-        (FromCounts, counts),
         (FromPredictions, depths),
         (FromWarmTable, warm),
     ):
         assert all(buckets == set(range(len(stage.priors))) for stage in source.stages)
     sizes = DEPTHS * MATCHES, DEPTHS * GRAMS, DEPTHS, DEPTHS * (CONTEXT + 1)
     assert (len(matches), len(grams), len(depths), len(warm)) == sizes
+
+
+@pytest.mark.parametrize("source", [FromCounts, FromShortCounts])
+def test_counts_have_a_bucket_per_depth_and_length(source: type[FromCounts]) -> None:
+    text = [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+    counts = source(0, FollowerCounts(text, source.lengths))
+    contexts = [(9, 9, 9, 4), (9, 9, 3, 4), (9, 2, 3, 4), (1, 2, 3, 4)]
+    found = [[bucket for _, bucket, _, _ in counts.expect(each, depth)] for depth in range(DEPTHS) for each in contexts]
+    assert list(dict.fromkeys(chain.from_iterable(found))) == list(range(len(source.stages[0].priors)))
 
 
 def test_where_buckets_begin() -> None:
