@@ -121,8 +121,9 @@ def shipped_and_warm(
     shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase], tmp_path_factory: pytest.TempPathFactory
 ) -> PreTrainedModel:
     """A copy of it that has its warm table. Nobody changes it."""
-    model = copy.deepcopy(shipped[0])
+    model, folder = copy.deepcopy(shipped[0]), tmp_path_factory.getbasetemp()
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder  # the workers of a run make one table
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LADE_CACHE", str(shared / "tables"))
         lade.warm_up(model)
     return model

@@ -37,7 +37,7 @@ PAIRS = (
     ("llama4", "sdpa", "gpt_neox", "sdpa"),
 )
 LENGTHS = {"alone": (9,), "padded": (5, 9, 2)}
-TOKENS = 24
+TOKENS = 18
 GREEDY = Rule(weight=1.0, amateur_temperature=0.8, alpha=0.1)
 SAMPLED = Rule(weight=1.0, amateur_temperature=1.5, alpha=0.05, temperature=0.7, top_k=8)
 
