@@ -1,0 +1,101 @@
+"""Tokens per step, log loss and the likeliest priors of the sources' weights, on prompts of the half to tune on.
+
+The texts are recorded once (`replay`) and replayed cold and with the warm table. Priors are printed by stage, one per
+bucket, as in `lade.memory.sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from halves import TUNE, chosen
+from replay import Count, Recorder, Recording, load, replay, save
+from weights import Observed, Shares, likeliest, log_loss
+
+import lade
+from lade.applications.bench.conversation import Conversation, Style
+from lade.config.settings import FAMILIES
+from lade.drafters.blend import BlendDrafter
+from lade.memory.backoff import backoff
+from lade.memory.calibration import CALIBRATION
+from lade.memory.pools import Pool
+from lade.memory.recycle import TOP, PredictionTable
+from lade.memory.sources import stages
+from lade.models import load as load_model
+
+BUDGETS = 16, 32, 64
+ROUNDS = 2  # replays that fill a recording
+POOLED = 20.0  # observations that the mean of a stage counts for
+CAPACITY = 100_000
+MODES = {"cold": tuple(name for name in FAMILIES if name != "warm"), "warm": FAMILIES}
+
+Texts = list[Sequence[Shares]]
+
+
+def recorded(model: Any, tokenizer: Any, table: Any, number: int, tokens: int) -> list[Recording]:
+    """The answers to `number` prompts of each category."""
+    recorder, found = Recorder(model, tokens), []
+    prompts = [(group, prompt) for group, some in chosen(TUNE, number).items() for prompt in some]
+    with click.progressbar(prompts, label="texts") as bar:
+        for group, prompt in bar:
+            recording = recorder.record(group, Conversation(Style(tokenizer)).ask(prompt.text))
+            for _ in range(ROUNDS):
+                for mode in MODES:
+                    for budget in BUDGETS:
+                        replayed([recording], mode, budget, table)
+                recorder.fill(recording)
+            found.append(recording)
+    return found
+
+
+def replayed(recordings: Sequence[Recording], mode: str, budget: int, table: Any) -> tuple[Count, Texts]:
+    """What the replays of all texts count, and what the weights learned from in each."""
+    count, texts = Count(), Texts()
+    settings = lade.LookaheadConfig(sources=MODES[mode]).settled()
+    warm = partial(backoff, table) if mode == "warm" else None
+    for recording in recordings:
+        observed = Observed([stage.priors for stage in stages()])
+        pool = Pool(PredictionTable(TOP, CAPACITY), observed)
+        replay(recording, BlendDrafter(settings, budget, warm, lambda tenant, pool=pool: pool), count)
+        texts.append(observed.nodes)
+    return count, texts
+
+
+@click.command()
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--model", "name", default="smollm2-135m", show_default=True)
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
+@click.option("--n", "number", default=2, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
+@click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
+def main(path: Path, name: str, dtype: str, number: int, tokens: int, threads: int) -> None:
+    """Record texts to PATH where it does not exist, replay them, and print what was found."""
+    torch.set_num_threads(threads)
+    model, tokenizer = load_model(name, dtype=dtype)
+    table = lade.warm_up(model, tokenizer=tokenizer)
+    if not path.is_file():
+        save(recorded(model, tokenizer, table, number, tokens), path)
+    recordings, priors, escape = load(path), [stage.priors for stage in stages()], CALIBRATION.escape
+    every = Texts()
+    for mode in MODES:
+        for budget in BUDGETS:
+            count, texts = replayed(recordings, mode, budget, table)
+            every += texts
+            loss = log_loss(texts, priors, escape)
+            click.echo(
+                f"{mode} {budget}: S {count.tokens_per_step:.3f}, T {count.mean_forward_tokens:.0f}, loss {loss:.4f}"
+            )
+    fitted = likeliest(every, priors, escape, POOLED)
+    before, after = (log_loss(every, each, escape) for each in (priors, fitted))
+    click.echo(f"loss of all {before:.4f}, of the likeliest priors {after:.4f}")
+    for stage, found in zip(stages(), fitted, strict=True):
+        click.echo(f"{stage.name}: {' '.join(f'{weight:.2f}' for weight in found)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The script that fits priors, in small."""
+
+from pathlib import Path
+
+import fit
+import pytest
+from click.testing import CliRunner
+
+from lade.applications.bench.prompts import Prompt
+from lade.memory.sources import stages
+
+
+def test_texts_are_recorded_once_and_priors_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = {"stories": [Prompt(0, ("Once upon a time",)), Prompt(1, ("Tom had a big red ball.",))]}
+    monkeypatch.setattr(fit, "chosen", lambda half, number: prompts)
+    monkeypatch.setattr(fit, "BUDGETS", (8,))
+    arguments = [str(tmp_path / "texts"), "--model", "stories260K", "--dtype", "float32", "--tokens", "24"]
+    first = CliRunner().invoke(fit.main, arguments, catch_exceptions=False).stdout
+    monkeypatch.setattr(fit, "recorded", None)
+    again = CliRunner().invoke(fit.main, arguments, catch_exceptions=False).stdout
+    lines = again.splitlines()
+    assert first.endswith(again)
+    assert [line.partition(":")[0] for line in lines[:2]] == ["cold 8", "warm 8"]
+    assert [line.partition(":")[0] for line in lines[3:]] == [stage.name for stage in stages()]
+    before, after = (float(part.split()[-1]) for part in lines[2].split(", "))
+    assert after < before
