@@ -34,6 +34,7 @@ from lade.applications.bench.report.results import read_results
 from lade.applications.bench.runfile import add_session, check_same
 from lade.applications.bench.suites.sources import read_rows
 from lade.applications.search.measurements import MeasurementFile
+from lade.applications.serve.keys import Keys
 from lade.config import preset
 from lade.files.cachefolder import CacheWarning
 from lade.memory.warm import texts as warmtexts
@@ -196,11 +197,12 @@ READERS = {
     "rows of a suite": Reader(written("rows.jsonl", '{"prompt": "Once"}\n"Tom"\n'), lambda path: rows(path)),
     "list of a suite": Reader(written("rows.json", '["Once", {"prompt": "Tom"}]'), lambda path: rows(path)),
     "measurements": Reader(measurements, lambda path: loud(lambda: MeasurementFile(path, HEAD))),
+    "API keys": Reader(written("keys", "a-key-of-one-client\n"), lambda path: loud(lambda: Keys.of_file(path))),
 }
 FOUND_BY_NAME = {"costs", "warm table"}  # in the cache folder; where one is absent, nobody is told
 TAKES_ANEW = {"measurements"}
 SAFETENSORS = ("costs", "warm table", "part of a warm table", "pool")
-JSON = tuple(name for name in READERS if name not in SAFETENSORS)
+JSON = tuple(name for name in READERS if name not in SAFETENSORS and name != "API keys")
 
 
 def rows(path: Path) -> bool:
@@ -559,6 +561,8 @@ def test_the_readers_are_all_here() -> None:
         "applications/bench/runfile.py",  # what this process made
         "applications/bench/report/page.py",  # a part of the package
         "applications/widen.py",  # the note beside a model
+        "applications/serve/pages.py",  # a part of the package
+        "applications/serve/tools.py", "applications/serve/responses.py",  # what a model or this process made
         "applications/cache.py",  # a header that only names a model; test_cache_command has broken ones
         "lade/files/newfolder.py", "lade/files/wheel.py",  # what this process made; what has a pinned hash
     }  # fmt: skip

@@ -6,9 +6,10 @@ import hashlib
 import hmac
 from pathlib import Path
 
-from lade.base.shown import invalid
+from lade.files.regularfile import MEBIBYTE, naming, read_text
 
 SHORTEST = 16  # characters of a key
+MAX_BYTES = MEBIBYTE  # of a file of keys
 
 
 class Keys:
@@ -35,14 +36,11 @@ class Keys:
         """The keys of a file: one per line; blank lines and lines that begin with # do not count.
 
         Raises:
-            OSError: the file cannot be read.
-            ValueError: it is no text, or has no valid keys.
+            UnreadableFileError: it is no readable text file, or has no valid keys.
         """
-        try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-        except UnicodeDecodeError as error:
-            raise invalid("the key file", "a text file in UTF-8", str(path)) from error
-        return cls([line for line in lines if line and not line.startswith("#")])
+        with naming(path):
+            lines = [line.strip() for line in read_text(path, MAX_BYTES).splitlines()]
+            return cls([line for line in lines if line and not line.startswith("#")])
 
     def name(self, key: str) -> str | None:
         """The name of a key, which does not tell it; `None` if it is not one of these. Takes the same time for all."""

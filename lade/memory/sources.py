@@ -62,7 +62,7 @@ class FromReference(Source):
 
     def begin(self) -> Match | None:
         cursor = self.text.cursor
-        return (cursor.end, cursor.length or MATCHING.beginning) if cursor.end >= 0 else None
+        return (cursor.end, cursor.length + self.text.begun) if cursor.end >= 0 else None
 
     def follow(self, part: Match, token: int) -> Match | None:
         end, length = part

@@ -21,14 +21,14 @@ class MatchPolicy:
         anchor: length of a match in a reference that fixes the position; a shorter one may be a phrase that recurs.
         candidates: occurrences of a token after the last anchor that are compared with the match.
         shortest: least length of a match in the own text that is drafted from.
-        beginning: length that the beginning of a reference counts as, before any output.
+        beginning: tokens that a match counts more for as long as all output is the beginning of the reference.
     """
 
     updated: int = 4
     anchor: int = 8
     candidates: int = 8
     shortest: int = 2
-    beginning: int = 2
+    beginning: int = 8
 
 
 MATCHING = MatchPolicy()
@@ -166,6 +166,7 @@ class ReferenceText:
 
     Attributes:
         cursor: the longest suffix of the output that occurs in the reference; before any output, its beginning.
+        begun: `MatchPolicy.beginning` as long as all output is the beginning of the reference, then 0.
     """
 
     def __init__(self, tokens: Iterable[int]) -> None:
@@ -176,6 +177,7 @@ class ReferenceText:
             self._occurrences.setdefault(token, []).append(index + 1)
         self._anchor = 0  # where the last match of at least `anchor` tokens ended
         self.cursor = Cursor(0, 0, 0)
+        self.begun = MATCHING.beginning
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Follow the emitted tokens."""
@@ -184,8 +186,9 @@ class ReferenceText:
             state, length, end = self._automaton.follow(self.cursor, token)
             if expected:
                 end = self.cursor.end + 1
-            elif length:
-                end = self._nearest(token, length, end)
+            else:
+                self.begun = 0
+                end = self._nearest(token, length, end) if length else end
             self.cursor = Cursor(state, length, end)
             if length >= MATCHING.anchor:
                 self._anchor = end

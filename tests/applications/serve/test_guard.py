@@ -115,10 +115,11 @@ def test_keys_of_a_file(tmp_path: Path) -> None:
     "text", ["", "# no key\n", "short\n", "with a space in it 0123456789\n", "ümlaut-0123456789\n"]
 )
 def test_keys_that_are_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "keys").write_text(text, encoding="utf-8")
+    path = tmp_path / "keys"
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"API key|at least one") as error:
-        Keys.of_file(tmp_path / "keys")
-    assert not text.strip("# \n") or text.strip() not in str(error.value)
+        Keys.of_file(path)
+    assert not text.strip("# \n") or text.strip() not in str(error.value).removeprefix(str(path))
 
 
 def test_a_body_that_is_too_large(pair: Any) -> None:
