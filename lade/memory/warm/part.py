@@ -1,27 +1,14 @@
-"""The file of a partly computed warm table, in the cache folder: an interrupted computation resumes from it.
-
-One file per configuration of a model. A part of other weights, another plan or version, or a damaged one, is removed.
-Knows a model by its configuration and fingerprint alone.
-"""
+"""The file of a partly computed warm table: an interrupted computation resumes from it."""
 
 from __future__ import annotations
 
-import math
 import time
-import warnings
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from lade.base.version import VERSION
-from lade.facts.fingerprint import configuration_key, fingerprint
-from lade.files.cachecontent import trim
-from lade.files.cachefolder import CacheWarning, cache_folder
-from lade.files.regularfile import AbsentFileError
-from lade.files.safefile import read, write
-from lade.memory.warm.file import MOST
+from lade.memory.warm.resumefile import ResumeFile, Tensors
 from lade.memory.warm.table import Plan, WarmPart, entry_order, new_part
 from lade.memory.warm.texts import TextsPart
 from lade.memory.warm.turns import check_state
@@ -31,10 +18,8 @@ SAVES, PAUSE = 8, 10.0  # most saves of one computation, and the least seconds b
 WHOLE, STEPS = (tuple(f"{name}.{index}" for index in range(4)) for name in ("whole", "steps"))
 NEXT = ("next", "generator", "turns")
 
-Tensors = dict[str, torch.Tensor]
 
-
-class PartFile:
+class PartFile(ResumeFile):
     """The file of one computation.
 
     Args:
@@ -42,41 +27,19 @@ class PartFile:
     """
 
     def __init__(self, model: Any, plan: Plan) -> None:
-        self.path = cache_folder() / f"warmpart-{configuration_key(model)}.safetensors"
-        self._plan, self._device = plan, model.device
         described = {name: str(value) for name, value in asdict(plan).items()}
-        self._description = described | {
-            "kind": KIND,
-            "format": FORMAT,
-            "lade": VERSION,
-            "fingerprint": fingerprint(model),
-            "device": model.device.type,
-        }
-        self._saves, self._saved = 0, time.perf_counter()
+        super().__init__(model, "", described | {"kind": KIND, "format": FORMAT}, "part of the warm table")
+        self._plan, self._device = plan, model.device
+        self._saves = 0
 
     def load(self) -> WarmPart | None:
         """The part, if the file holds one of this computation; removes any other file."""
-        try:
-            tensors, metadata = read(self.path, MOST)
-            seconds = float(metadata.pop("seconds", "nan"))
-            if metadata != self._description or not 0 <= seconds < math.inf:
-                raise ValueError("it must be a part of this computation")
-            return _part(tensors, seconds, self._plan, self._device)
-        except AbsentFileError:
-            return None
-        except (OSError, ValueError):
-            self.remove()
-            return None
+        return self._read(lambda tensors, seconds: _part(tensors, seconds, self._plan, self._device))
 
     def save(self, part: WarmPart) -> None:
         """Write the file; a folder that cannot be written to is a warning."""
-        if not part.done:
-            return
-        try:
-            write(self.path, _tensors(part, self._plan), self._description | {"seconds": repr(part.cost)}, MOST)
-            trim(self.path)
-        except OSError as error:
-            warnings.warn(f"lade keeps no part of the warm table: {error}", CacheWarning, stacklevel=2)
+        if part.done:
+            self._write(_tensors(part, self._plan), part.cost)
 
     def save_periodically(self, part: WarmPart, done: int, total: int) -> None:
         """Save a bounded number of times: a killed process loses a bounded share of the work."""
@@ -84,10 +47,6 @@ class PartFile:
         if done * (SAVES + 1) >= total * (self._saves + 1) and now - self._saved >= PAUSE and done < total:
             self.save(part)
             self._saves, self._saved = done * (SAVES + 1) // total, time.perf_counter()
-
-    def remove(self) -> None:
-        with suppress(OSError):
-            self.path.unlink(missing_ok=True)
 
 
 def _tensors(part: WarmPart, plan: Plan) -> Tensors:
