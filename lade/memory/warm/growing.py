@@ -13,18 +13,16 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from lade.base.arguments import check_model, check_tokenizer
 from lade.base.locks import fork_safe_lock
-from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.memory.warm.answers import AnswerPlan, answer, answer_plan, joined
 from lade.memory.warm.answersfile import AnswersFile
 from lade.memory.warm.contexts import smoothed
 from lade.memory.warm.file import table_file
 from lade.memory.warm.progress import progress_bar
-from lade.memory.warm.table import Progress, WarmTable, check, evaluating
+from lade.memory.warm.table import Progress, WarmTable, evaluating
 from lade.memory.warm.texts import WarmTexts
-from lade.memory.warm.warming import cached, own_table, store_grown
+from lade.memory.warm.warming import cached, check_arguments, own_table, store_grown
 
 ANSWER = 128  # tokens of an answer, at most
 
@@ -57,11 +55,7 @@ def grow(
         ValueError: names the argument.
         RuntimeError: the weights changed meanwhile; nothing is stored.
     """
-    check_model("model", model)
-    check(model, top)
-    check_tokenizer("tokenizer", tokenizer)
-    if progress is not None and not callable(progress):
-        raise invalid("progress", "a function of two integers, or None", progress)
+    check_arguments(model, top, tokenizer, progress)
     model = unwrapped(model)
     asked = answer_plan(model, prompts, top, length)
     with _growing:

@@ -60,17 +60,22 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
         ValueError: names the argument.
         RuntimeError: the weights changed meanwhile; nothing is stored.
     """
-    check_model("model", model)
-    check(model, top)
-    check_tokenizer("tokenizer", tokenizer)
-    if progress is not None and not callable(progress):
-        raise invalid("progress", "a function of two integers, or None", progress)
+    check_arguments(model, top, tokenizer, progress)
     model = unwrapped(model)
     with _computing:
         table = cached(model, tokenizer=tokenizer)
         if table is None or table.kept < top or not table.complete:
             table = _loaded_or_computed(model, top, tokenizer, progress)
     return table
+
+
+def check_arguments(model: Any, top: int, tokenizer: Any, progress: Progress | None) -> None:
+    """ValueError names the argument of `warm_up` that is wrong."""
+    check_model("model", model)
+    check(model, top)
+    check_tokenizer("tokenizer", tokenizer)
+    if progress is not None and not callable(progress):
+        raise invalid("progress", "a function of two integers, or None", progress)
 
 
 def cached(model: Any, *, tokenizer: Any = None) -> WarmTable | None:
