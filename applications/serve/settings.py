@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lade.applications.serve.keys import Keys
+from lade.files.regularfile import MEBIBYTE
 
 LOOPBACK = "127.0.0.1"
-MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,10 +73,11 @@ class StopSearch:
     @property
     def certain(self) -> int:
         """Characters of the text that no later piece can make a part of a stop string."""
-        if self.found:
-            return len(self.text)
-        held = 0
-        for stop in self.stops:
-            most = min(len(stop) - 1, len(self.text))
-            held = max(held, next((size for size in range(most, 0, -1) if self.text.endswith(stop[:size])), 0))
+        held = 0 if self.found else max((overlap(self.text, stop) for stop in self.stops), default=0)
         return len(self.text) - held
+
+
+def overlap(text: str, marker: str) -> int:
+    """Characters at the end of a text that may begin a marker."""
+    most = min(len(text), len(marker) - 1)
+    return next((size for size in range(most, 0, -1) if text.endswith(marker[:size])), 0)

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lade.applications.serve.text import overlap
+
 Json = dict[str, Any]
 
 
@@ -114,7 +116,7 @@ class ToolParser:
         while True:
             before, begun, inside = self._held.partition(marker)
             if not begun:
-                keep = 0 if final else _overlap(self._held, marker)
+                keep = 0 if final else overlap(self._held, marker)
                 texts.append(self._held[: len(self._held) - keep])
                 self._held = self._held[len(self._held) - keep :]
                 break
@@ -158,9 +160,3 @@ def for_template(calls: Sequence[Mapping[str, Any]]) -> list[Json]:
             function["arguments"] = json.loads(function["arguments"])
         found.append({"id": call["id"], "type": "function", "function": function})
     return found
-
-
-def _overlap(text: str, marker: str) -> int:
-    """Characters at the end of a text that may begin a marker."""
-    most = min(len(text), len(marker) - 1)
-    return next((size for size in range(most, 0, -1) if text.endswith(marker[:size])), 0)
