@@ -12,10 +12,10 @@ from lade.applications.serve.answer import Answer, Choice, Delta
 from lade.applications.serve.formats import Extras, Format, Json
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.schema import (
+    Asked,
     ChatRequest,
     Content,
     Fields,
-    LadeOptions,
     NotBuilt,
     ObjectFormat,
     SchemaFields,
@@ -46,18 +46,13 @@ class TextOptions(Fields):
     verbosity: Any = None
 
 
-class ResponsesRequest(Fields):
+class ResponsesRequest(Asked):
     """The body of /v1/responses."""
 
     input: Text | Annotated[list[InputMessage], Field(min_length=1)]
     instructions: Text | None = None
-    model: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, ge=0, le=1)
     text: TextOptions | None = None
-    stream: bool | None = None
-    lade: LadeOptions = LadeOptions()
     metadata: dict[str, Any] | None = None
     # They would change the answer.
     previous_response_id: NotBuilt = None
@@ -67,12 +62,6 @@ class ResponsesRequest(Fields):
     prompt: NotBuilt = None
     include: NotBuilt = None
     # They change nothing here.
-    store: Any = None
-    user: Any = None
-    service_tier: Any = None
-    safety_identifier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
     parallel_tool_calls: Any = None
     reasoning: Any = None
     stream_options: Any = None

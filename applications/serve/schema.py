@@ -86,12 +86,26 @@ class SchemaFormat(Fields):
 ResponseFormat = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
 
 
-class Sampling(Fields):
-    """The fields that both endpoints share."""
+class Asked(Fields):
+    """The fields that all endpoints share."""
 
     model: Text | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
+    stream: bool | None = None
+    lade: LadeOptions = LadeOptions()
+    # They change nothing here.
+    user: Any = None
+    store: Any = None
+    service_tier: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_retention: Any = None
+
+
+class Sampling(Asked):
+    """The fields that chats and completions share."""
+
     top_k: int | None = Field(None, ge=-1, le=1 << 30)
     min_p: float | None = Field(None, ge=0, le=1)
     seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS)
@@ -101,18 +115,9 @@ class Sampling(Fields):
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
-    lade: LadeOptions = LadeOptions()
-    # They change nothing here.
-    user: Any = None
-    metadata: Any = None
-    store: Any = None
-    service_tier: Any = None
-    safety_identifier: Any = None
-    prompt_cache_key: Any = None
-    prompt_cache_retention: Any = None
+    metadata: Any = None  # changes nothing here
 
     @model_validator(mode="after")
     def _streams(self) -> Sampling:
