@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME, VOCAB
+from interrupts import interrupted_at
 from tiny import tiny_model, words
 from transformers import PreTrainedModel
 
@@ -45,16 +46,7 @@ def grown(model: PreTrainedModel, prompts: Any = PROMPTS, **arguments: Any) -> t
 
 
 def interrupted(model: PreTrainedModel, at: int) -> list[int]:
-    told: list[int] = []
-
-    def stop(done: int, total: int) -> None:
-        told.append(done)
-        if done >= at:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        grow(model, PROMPTS, length=LENGTH, progress=stop)
-    return told
+    return interrupted_at(lambda stop: grow(model, PROMPTS, length=LENGTH, progress=stop), at)
 
 
 def same(one: WarmContexts, other: WarmContexts) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from families import BY_NAME, VOCAB
+from interrupts import interrupted_at
 from tiny import tiny_model
 from transformers import PreTrainedModel
 
@@ -41,16 +42,7 @@ def fresh(name: str = "llama") -> PreTrainedModel:
 
 def interrupted(model: PreTrainedModel, at: int, **arguments: Any) -> list[int]:
     """What the progress told until `at` tokens were through the model."""
-    told: list[int] = []
-
-    def stop(done: int, total: int) -> None:
-        told.append(done)
-        if done >= at:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        warm_up(model, progress=stop, **arguments)
-    return told
+    return interrupted_at(lambda stop: warm_up(model, progress=stop, **arguments), at)
 
 
 def gone_on(model: PreTrainedModel, **arguments: Any) -> tuple[WarmTable, list[int]]:
