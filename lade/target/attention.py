@@ -54,12 +54,14 @@ class PackedKind:
     uniform: Uniform | None = None
     _folded: dict[tuple[object, ...], Sequence[Mask]] = field(default_factory=dict, init=False)
     _hides: bool = field(init=False)
+    _cuts: Cuts = field(init=False)
 
     def __post_init__(self) -> None:
         self._hides = any(mask is not None for mask in self.masks)
+        self._cuts = Cuts.at(self.spans, self.kv_length)
 
     def folded(self, group: int, like: torch.Tensor) -> Sequence[Mask]:
-        """Per row [1, 1, G * t, K], made once per forward, for queries of this type and device."""
+        """Per row [1, 1, t * G, K], made once per forward, for queries of this type and device."""
         if not self._hides:
             return self.masks
         key = (group, like.dtype, like.device)
@@ -67,9 +69,45 @@ class PackedKind:
             self._folded[key] = [_folded(mask, group, like) for mask in self.masks]
         return self._folded[key]
 
+    def rows_of(self, states: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Per row [1, H, K, D], of the keys or values of all."""
+        return self._cuts.parts(states)
+
 
 def _folded(mask: Mask, group: int, like: torch.Tensor) -> Mask:
-    return None if mask is None else mask.to(like).repeat(group, 1)[None, None]
+    return None if mask is None else mask.to(like).repeat_interleave(group, 0)[None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where all tokens are cut in one call, so that some spans of them are parts of their own.
+
+    Attributes:
+        sizes: of the parts, which together are all tokens.
+        wanted: which part each span is; `None` if the parts are the spans.
+    """
+
+    sizes: list[int]
+    wanted: list[int] | None
+
+    @classmethod
+    def at(cls, spans: Sequence[tuple[int, int]], length: int) -> Cuts:
+        """Cut `length` tokens at spans that do not overlap."""
+        sizes, wanted, done = list[int](), [0] * len(spans), 0
+        for row in sorted(range(len(spans)), key=spans.__getitem__):
+            begin, end = spans[row]
+            if begin > done:
+                sizes.append(begin - done)
+            wanted[row], done = len(sizes), end
+            sizes.append(end - begin)
+        if done < length:
+            sizes.append(length - done)
+        return cls(sizes, None if wanted == list(range(len(sizes))) else wanted)
+
+    def parts(self, states: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Views of each span's tokens of [1, H, length, D]."""
+        found = states.split_with_sizes(self.sizes, 2)
+        return found if self.wanted is None else [found[part] for part in self.wanted]
 
 
 @dataclass(eq=False)
@@ -119,19 +157,15 @@ class PackedForward:
         if kind.uniform is not None:
             return kind.uniform.attend(query, key, value, dropout, scaling), None
         group = heads // key.shape[1]
-        found = [
-            _attended(
-                _part(query, first, end),
-                _part(key, begin, stop),
-                _part(value, begin, stop),
-                own,
-                group,
-                dropout,
-                scaling,
-            )
-            for (first, end), (begin, stop), own in zip(self.spans, kind.spans, kind.folded(group, query), strict=True)
-        ]
-        return found[0] if len(found) == 1 else torch.cat(found, 1), None
+        parts = zip(
+            _fold(query, group).split_with_sizes([group * (end - first) for first, end in self.spans], 2),
+            kind.rows_of(key),
+            kind.rows_of(value),
+            kind.folded(group, query),
+            strict=True,
+        )
+        found = [scaled_dot_product_attention(*part, dropout, scale=scaling) for part in parts]
+        return _unfold(found[0] if len(found) == 1 else torch.cat(found, 2), group), None
 
     def _kind(self, mask: torch.Tensor | None) -> PackedKind:
         """What a layer with this mask attends to. Layers share masks, so each is looked at once."""
@@ -172,30 +206,15 @@ class RootForward:
             raise NotImplementedError(OTHER_SHAPE)
         if position_bias is not None or softcap is not None:
             raise NotImplementedError(OTHER_SCORES)
-        group = heads // key.shape[1]
-        return _attended(query, _part(key, begin, end), _part(value, begin, end), None, group, dropout, scaling), None
-
-
-def _attended(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: Mask,
-    group: int,
-    dropout: float,
-    scaling: float | None,
-) -> torch.Tensor:
-    """[1, t, G * H, D] for one row.
-
-    Args:
-        mask: folded.
-        group: G
-    """
-    if mask is None and query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # one node: as in plain decoding
-        output = scaled_dot_product_attention(query, key, value, None, dropout, scale=scaling, enable_gqa=group > 1)
-        return output.transpose(1, 2)
-    output = scaled_dot_product_attention(_fold(query, group), key, value, mask, dropout, scale=scaling)
-    return _unfold(output, group).contiguous()  # some models take views of it
+        keys, values, group = _part(key, begin, end), _part(value, begin, end), heads // key.shape[1]
+        if query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # as in plain decoding
+            output = scaled_dot_product_attention(
+                query, keys, values, None, dropout, scale=scaling, enable_gqa=group > 1
+            )
+            return output.transpose(1, 2), None
+        return _unfold(
+            scaled_dot_product_attention(_fold(query, group), keys, values, None, dropout, scale=scaling), group
+        ), None
 
 
 def _index(mask: torch.Tensor | None, nodes: int, kinds: int) -> int:
@@ -213,20 +232,22 @@ def _part(states: torch.Tensor, first: int, end: int) -> torch.Tensor:
 
 
 def _fold(query: torch.Tensor, group: int) -> torch.Tensor:
-    """[1, H, G * t, D] from [1, G * H, t, D]."""
+    """[1, H, T * G, D] from [1, G * H, T, D]."""
+    if group == 1:
+        return query
     _, heads, nodes, size = query.shape
-    return query if group == 1 else query.reshape(1, heads // group, group * nodes, size)
+    return query.view(1, heads // group, group, nodes, size).transpose(2, 3).reshape(1, -1, nodes * group, size)
 
 
 def _unfold(output: torch.Tensor, group: int) -> torch.Tensor:
-    """[1, t, G * H, D] from [1, H, G * t, D]."""
+    """[1, T, G * H, D] from [1, H, T * G, D], contiguous, since some models take views of it."""
     _, shared, folded, size = output.shape
-    nodes = folded // group
-    if nodes == 1:
-        return output.reshape(1, 1, shared * group, size)
-    if group == 1:
-        return output.transpose(1, 2)
-    return output.view(1, shared, group, nodes, size).permute(0, 3, 1, 2, 4).reshape(1, nodes, shared * group, size)
+    return (
+        output.transpose(1, 2)
+        .reshape(1, folded // group, group, shared, size)
+        .transpose(2, 3)
+        .reshape(1, folded // group, -1, size)
+    )
 
 
 @functools.lru_cache(maxsize=256)
