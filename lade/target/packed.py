@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lade.target.attention import PackedForward, PackedKind, RootForward, packed, stand_in
+from lade.target.attention import packed
 from lade.target.masks import Mask, MaskKind, Sight
 from lade.target.pieces import Piece
+from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
 from lade.target.store import LayerGroup
 from lade.target.transfer import transfer
 from lade.target.uniform import RowKeys, Uniform, uniform

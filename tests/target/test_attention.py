@@ -19,10 +19,10 @@ import lade
 from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.target import attention, verdicts
-from lade.target.attention import PackedForward, PackedKind, RootForward
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.probe import empty_cache, probed_reason
+from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24}
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5)
@@ -314,7 +314,7 @@ def _arguments(nodes: int) -> dict[str, Any]:
         "query": torch.zeros(1, 4, nodes, 4),
         "key": torch.zeros(1, 2, 5, 4),
         "value": torch.zeros(1, 2, 5, 4),
-        "mask": attention.stand_in(0, nodes, torch.float32, torch.device("cpu")),
+        "mask": stand_in(0, nodes, torch.float32, torch.device("cpu")),
     }
 
 
