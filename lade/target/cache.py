@@ -12,6 +12,7 @@ import torch
 from transformers import cache_utils
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+from lade.target.groups import PackedGroup, PaddedGroup
 from lade.target.layers import Prefix, TreeLayer
 from lade.target.store import LayerGroup
 from lade.target.upload import Upload
@@ -42,7 +43,9 @@ class TreeCache(Cache):
         by_window: dict[int | None, list[TreeLayer]] = {}
         for layer in self.own_layers():
             by_window.setdefault(layer.window, []).append(layer)
-        self.groups = {window: LayerGroup(layers) for window, layers in by_window.items()}
+        self.groups: dict[int | None, LayerGroup] = {
+            window: PaddedGroup(layers) for window, layers in by_window.items()
+        }
 
     def own_layers(self) -> list[TreeLayer]:
         return [layer for layer in self.layers if isinstance(layer, TreeLayer)]
@@ -64,9 +67,9 @@ class TreeCache(Cache):
         return next(iter(self.groups.values())).lengths
 
     def pack(self, packed: bool) -> None:
-        """Whether forwards take the nodes of their rows behind one another (`LayerGroup`); said before any slot."""
-        for group in self.groups.values():
-            group.packed = packed
+        """Whether forwards take the nodes of their rows behind one another; said before any slot."""
+        kind = PackedGroup if packed else PaddedGroup
+        self.groups = {window: kind(group.layers) for window, group in self.groups.items()}
 
     # Slots
 

@@ -135,7 +135,7 @@ class PackedRows:
                 rows.append(RowKeys(offset, capacity, offset + lowest, end, shared[alike]))
             together = uniform(rows, nodes, masks.lowest) if self.target.device.type == "cpu" else None
             if together is not None:
-                group.reach(together.end)
+                group.kv_length = max(group.kv_length, together.end)
             found.append((group, rows, together))
         return [  # once all kinds of a group have said how far they reach
             PackedKind(group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], together)

@@ -10,40 +10,38 @@ forwards), D head size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import torch
 
 from lade.target import layers as sizes
+from lade.target.changes import Change, copied, gathered, packed, zeroed
 from lade.target.layers import TreeLayer
-from lade.target.slabs import Move, Slabs
+from lade.target.slabs import Slabs
 from lade.target.upload import Part, Upload
 
 SPARE = 256  # tokens that a new slot has room for behind its first ones
 
-Change = Callable[[torch.Tensor], torch.Tensor]  # of a buffer [1, H, total, D]; returns it, or another in its place
 
-
-class LayerGroup:
+class LayerGroup(ABC):
     """Layers with one window, and what they share: how many tokens each slot has, and where they lie.
+
+    A subclass says how the nodes of a forward's rows are stored (`lade.target.groups`).
 
     Args:
         layers: of one window.
 
     Attributes:
-        packed: whether a forward takes the nodes of its rows behind one another, [1, H, sum T, D]. Otherwise it takes
-            them padded, [n, H, T, D]; then all slots have one capacity, and those of a forward are neighbours.
         lengths: tokens of each slot, padding included.
         starts: first token of each slot that is still stored; the key at index k of a slab is that of token start + k.
         margin: tokens that sliding layers store beyond their window, at least.
-        kv_length: keys that the step's forward attends to: from the buffers' start where it is packed, of each slot
-            from the slab's start otherwise.
+        kv_length: keys that the step's forward attends to.
     """
 
     def __init__(self, layers: Sequence[TreeLayer]) -> None:
         self.layers, self.window = layers, layers[0].window
-        self.packed = False
         self.margin = 0
         self.slabs = Slabs()
         self.lengths: dict[int, int] = {}
@@ -51,10 +49,7 @@ class LayerGroup:
         self.kv_length = 0
         self._most: dict[int, float] = {}  # tokens that a slot may come to need
         self._columns: dict[int, int] = {}  # C of the step's slots
-        self._places: list[int] = []  # of each row's first new node: in the buffers, or in its slab where padded
-        self._nodes: list[int] = []  # T of each row, where packed
-        self._first = 0  # slab of the first row, where padded
-        self._index: torch.Tensor | None = None  # [sum T] places of all new nodes; `None` where they are contiguous
+        self._index: torch.Tensor | None = None  # [sum T] places of all new nodes; `None` where it needs none
         self._sources: list[int] = []  # places of kept nodes
         self._goals: list[int] = []  # and where they go
         self._queue: list[Change] = []
@@ -105,10 +100,14 @@ class LayerGroup:
         return self.window + self.margin + sizes.SLACK + max(nodes, sizes.SLACK)
 
     def _grown(self, slot: int, needed: int) -> int:
-        """The next capacity of a slot: twice the last one, but no more than it, or its neighbours, may come to need."""
-        bound = self._most[slot] if self.packed else max(self._most.values())
+        """The next capacity of a slot: twice the last one, but no more than it may come to need."""
+        bound = self._bound(slot)
         doubled = min(2 * self.slabs.capacities[slot], bound) if needed <= bound else needed + sizes.SLACK
         return self._within_window(max(needed, int(doubled)), needed)
+
+    def _bound(self, slot: int) -> float:
+        """Tokens that a slot's slab may come to hold."""
+        return self._most[slot]
 
     def _within_window(self, capacity: int, needed: int) -> int:
         if self.window is None:
@@ -117,12 +116,6 @@ class LayerGroup:
 
     def _provide(self, wanted: Mapping[int, int]) -> None:
         """Give slots slabs of these capacities. What they do not use is zero: a masked NaN spreads."""
-        if not self.packed:
-            level = max(*wanted.values(), *self.slabs.capacities.values(), 0)
-            if self.slabs.total % level or any(capacity < level for capacity in self.slabs.capacities.values()):
-                self._pack(dict.fromkeys([*self.slabs.offsets, *wanted], level))
-                return
-            wanted = dict.fromkeys(wanted, level)
         left = {slot: capacity for slot, capacity in wanted.items() if not self._fits(slot, capacity)}
         if left:
             self._pack(left)
@@ -132,20 +125,20 @@ class LayerGroup:
         offset, held = self.slabs.offsets.get(slot), self.slabs.capacities.get(slot, 0)
         if offset is not None and self.slabs.behind(slot) >= capacity - held:
             self.slabs.place(slot, offset, capacity)
-            self._queue.append(_zeroed(offset + held, offset + capacity))
+            self._queue.append(zeroed(offset + held, offset + capacity))
             return True
         gap = self.slabs.gap(capacity)
         if gap is None:
             return False
         self.slabs.place(slot, gap, capacity)
         if offset is not None:
-            self._queue.append(_copied(offset, gap, held))
-        self._queue.append(_zeroed(gap + held, gap + capacity))
+            self._queue.append(copied(offset, gap, held))
+        self._queue.append(zeroed(gap + held, gap + capacity))
         return True
 
     def _pack(self, capacities: Mapping[int, int]) -> None:
         moves = self.slabs.pack(capacities)
-        self._queue.append(_packed(self.slabs.total, moves))
+        self._queue.append(packed(self.slabs.total, moves))
 
     def take(self, slots: Sequence[int]) -> None:
         """Move the rows of a prefill into slots that are open, buffer by buffer."""
@@ -183,59 +176,41 @@ class LayerGroup:
             for slot in slots:
                 if self.held(slot) > self.window - 1 + self.margin + sizes.SLACK:
                     self._compact(slot, self.window - 1 + self.margin)
-        if not self.packed:
-            self.kv_length = max(map(self.held, slots)) + max(columns)
-        wanted = {}
-        for slot, count in zip(slots, columns, strict=True):
-            needed = self.held(slot) + count if self.packed else self.kv_length
-            if needed > self.slabs.capacities[slot]:
-                wanted[slot] = self._grown(slot, needed)
+        needed = self._needed(slots, columns)
+        wanted = {
+            slot: self._grown(slot, tokens)
+            for slot, tokens in zip(slots, needed, strict=True)
+            if tokens > self.slabs.capacities[slot]
+        }
         if wanted:
             self._provide(wanted)
         self._columns = dict(zip(slots, columns, strict=True))
-        self._places = [self.held(slot) + done for slot, done in zip(slots, computed, strict=True)]
-        if self.packed:
-            self._places = [self.slabs.offsets[slot] + place for slot, place in zip(slots, self._places, strict=True)]
-            self._nodes = [count - done for count, done in zip(columns, computed, strict=True)]
-            self.kv_length = max(place + nodes for place, nodes in zip(self._places, self._nodes, strict=True))
-        else:
-            self._line_up(slots)
+        self._place(slots, columns, computed)
+
+    @abstractmethod
+    def _needed(self, slots: Sequence[int], columns: Sequence[int]) -> Sequence[int]:
+        """The capacity that each slot needs for a forward."""
+
+    @abstractmethod
+    def _place(self, slots: Sequence[int], columns: Sequence[int], computed: Sequence[int]) -> None:
+        """Find where the forward's nodes are written, and `kv_length`."""
 
     def _compact(self, slot: int, stored: int) -> None:
         """Drop the tokens of a slot but for the last ones."""
         drop = self.held(slot) - stored
         offset = self.slabs.offsets[slot]
-        self._queue.append(_copied(offset + drop, offset, stored))
+        self._queue.append(copied(offset + drop, offset, stored))
         self.starts[slot] += drop
-
-    def _line_up(self, slots: Sequence[int]) -> None:
-        """Exchange slabs until those of the slots are neighbours in this order."""
-        offsets = self.slabs.offsets
-        capacity, first = self.slabs.capacities[slots[0]], offsets[slots[0]]
-        if any(offsets[slot] != first + row * capacity for row, slot in enumerate(slots)):
-            first = 0
-            for row, slot in enumerate(slots):
-                place = row * capacity
-                if offsets[slot] != place:
-                    self._queue.append(_exchanged(offsets[slot], place, capacity))
-                    other = next((each for each, offset in offsets.items() if offset == place), None)
-                    if other is not None:
-                        offsets[other] = offsets[slot]
-                    offsets[slot] = place
-        self._first = first // capacity
-
-    def reach(self, end: int) -> None:
-        """Let the step's forward, where packed, see the buffers up to this token at least."""
-        self.kv_length = max(self.kv_length, end)
 
     def send(self, upload: Upload) -> None:
         """Add what `settle` needs on the device."""
-        places: list[int] = []
-        if self.packed and len(self._places) > 1:
-            for place, nodes in zip(self._places, self._nodes, strict=True):
-                places += range(place, place + nodes)
+        places = self._scattered()
         if places or self._sources:
             self._sent = upload.add(self._sources), upload.add(self._goals), upload.add(places)
+
+    def _scattered(self) -> Sequence[int]:
+        """Places of all new nodes in the buffers, where `write` needs them on the device."""
+        return ()
 
     def settle(self) -> None:
         """Do what is queued, with what `send` added to an upload that is sent; else transfer what is needed now."""
@@ -247,7 +222,7 @@ class LayerGroup:
                 sources, goals = torch.tensor(self._sources), torch.tensor(self._goals)
             else:
                 sources, goals = sent[0].there, sent[1].there
-            self._queue.insert(0, self._gathered(sources, goals))
+            self._queue.insert(0, gathered(sources, goals, self._goals))
             self._sources, self._goals = [], []
         changes, self._queue = self._queue, []
         for change in changes:
@@ -256,54 +231,15 @@ class LayerGroup:
                     layer.keys = change(layer.keys)
                     layer.values = change(layer.values)
 
-    def _gathered(self, sources: torch.Tensor, goals: torch.Tensor) -> Change:
-        """One gather for all rows; with one run of goals it needs no index to write."""
-        first, last, count = self._goals[0], self._goals[-1], len(self._goals)
-
-        def change(buffer: torch.Tensor) -> torch.Tensor:
-            kept = buffer.index_select(2, sources.to(buffer.device))
-            if last - first == count - 1:
-                buffer.narrow(2, first, count).copy_(kept)
-            else:
-                buffer.index_copy_(2, goals.to(buffer.device), kept)
-            return buffer
-
-        return change
-
+    @abstractmethod
     def write(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Store the keys or values of a forward's nodes, and return what it attends to.
-
-        Args:
-            buffer: of a layer.
-            states: [1, H, sum T, D] where packed, [n, H, T, D] otherwise.
-
-        Returns:
-            [1, H, kv_length, D] where packed, [n, H, kv_length, D] otherwise.
-        """
-        if not self.packed:
-            return self._write_padded(buffer, states)
-        if self._index is None:
-            buffer.narrow(2, self._places[0], states.shape[2]).copy_(states)
-        else:
-            buffer.index_copy_(2, self._index.to(buffer.device), states)
-        return buffer.narrow(2, 0, self.kv_length)
-
-    def _write_padded(self, buffer: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        rows, heads, nodes, size = states.shape
-        capacity = next(iter(self.slabs.capacities.values()))
-        slots = buffer.view(heads, -1, capacity, size).transpose(0, 1).narrow(0, self._first, rows)
-        if self._places.count(self._places[0]) == rows:
-            slots.narrow(2, self._places[0], nodes).copy_(states)
-        else:
-            for row, place in enumerate(self._places):
-                slots[row].narrow(1, place, nodes).copy_(states[row])
-        return slots[:, :, : self.kv_length]
+        """Store the keys or values of a forward's nodes in a layer's buffer, and return what it attends to."""
 
     def discard(self, slots: Sequence[int]) -> None:
         """Clear what the last forward wrote in these slots, since a masked NaN spreads."""
         for slot in slots:
             place = self.slabs.offsets[slot] + self.held(slot)
-            self._queue.append(_zeroed(place, place + self._columns[slot]))
+            self._queue.append(zeroed(place, place + self._columns[slot]))
 
     def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Make a path of each slot's tree part of its tokens and drop the other nodes.
@@ -320,39 +256,3 @@ class LayerGroup:
                     self._sources.append(place + node)
                     self._goals.append(place + index)
             self.lengths[slot] += len(path)
-
-
-def _zeroed(begin: int, end: int) -> Change:
-    def change(buffer: torch.Tensor) -> torch.Tensor:
-        buffer[:, :, begin:end].zero_()
-        return buffer
-
-    return change
-
-
-def _copied(source: int, goal: int, tokens: int) -> Change:
-    def change(buffer: torch.Tensor) -> torch.Tensor:
-        buffer[:, :, goal : goal + tokens] = buffer[:, :, source : source + tokens].clone()
-        return buffer
-
-    return change
-
-
-def _exchanged(one: int, other: int, tokens: int) -> Change:
-    def change(buffer: torch.Tensor) -> torch.Tensor:
-        held = buffer[:, :, one : one + tokens].clone()
-        buffer[:, :, one : one + tokens] = buffer[:, :, other : other + tokens]
-        buffer[:, :, other : other + tokens] = held
-        return buffer
-
-    return change
-
-
-def _packed(total: int, moves: Sequence[Move]) -> Change:
-    def change(buffer: torch.Tensor) -> torch.Tensor:
-        packed = buffer.new_zeros(1, buffer.shape[1], total, buffer.shape[3])
-        for source, goal, tokens in moves:
-            packed[:, :, goal : goal + tokens] = buffer[:, :, source : source + tokens]
-        return packed
-
-    return change
