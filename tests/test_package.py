@@ -43,13 +43,17 @@ def declared(requirements: Iterable[str]) -> set[str]:
 
 
 def test_what_every_import_of_the_package_needs_is_declared() -> None:
-    """Imports inside functions are left to the extras; the server's modules, but its command, are those of one."""
+    """Imports inside functions are left to the extras; the server's modules, but its command, are those of two."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     paths = [path for folder in ("lade", "models", "applications") for path in (ROOT / folder).rglob("*.py")]
+    replicas = [path for path in paths if path.parent.name == "ray_serve"]
     server = [path for path in paths if path.parent.name == "serve" and path.name != "command.py"]
-    assert {"torch", "transformers"} <= needs(set(paths) - set(server)) <= declared(project["dependencies"])
+    others = set(paths) - set(server) - set(replicas)
+    assert {"torch", "transformers"} <= needs(others) <= declared(project["dependencies"])
     extra = declared(project["optional-dependencies"]["serve"])
     assert {"fastapi"} <= needs(server) - declared(project["dependencies"]) <= extra
+    assert needs(replicas) == {"click", "prometheus_client", "ray"}
+    assert declared(project["optional-dependencies"]["ray"]) == {"ray"}
 
 
 def test_every_extra_has_code_that_needs_it() -> None:
@@ -109,7 +113,7 @@ for name in ("fork", "killpg", "mkfifo", "register_at_fork", "sched_getaffinity"
         delattr(os, name)
 import lade
 for module in pkgutil.walk_packages(lade.__path__, "lade."):
-    if not module.name.endswith(".jail"):  # a program of its own, for Linux
+    if not module.name.endswith((".jail", ".ray_serve.cluster")):  # a program for Linux, and what needs an extra
         importlib.import_module(module.name)
 """
 

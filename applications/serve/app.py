@@ -12,6 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
+from lade.applications.serve.connection import EVENTS
 from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, internal, of_validation, unavailable
 from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format, asked_of
 from lade.applications.serve.guard import KEY, Guard
@@ -21,7 +22,7 @@ from lade.applications.serve.pages import add_page
 from lade.applications.serve.responses import ResponsesFormat, ResponsesRequest
 from lade.applications.serve.schema import ChatRequest, CompletionRequest
 from lade.applications.serve.service import Service
-from lade.applications.serve.stream import EVENTS, SentAsEvents, SentWhole
+from lade.applications.serve.stream import SentAsEvents, SentWhole
 from lade.applications.serve.tools import ToolParser
 from lade.base.version import VERSION
 
@@ -62,16 +63,21 @@ ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service) -> Any:
-    """The application, as ASGI servers take it."""
+def create_app(service: Service, guarded: bool = True) -> Any:
+    """The application, as ASGI servers take it.
+
+    Args:
+        guarded: whether it checks who asks; else a guard before it does, and names the key in the scope.
+    """
     app = FastAPI(title="lade", version=VERSION, lifespan=_lifespan(service), docs_url=None, redoc_url=None)
     _add_errors(app)
     _add_models(app, service)
     _add_state(app, service)
     _add_answers(app, service)
     add_page(app)
-    paths = frozenset(getattr(route, "path", "") for route in app.routes)
-    app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
+    if guarded:
+        paths = frozenset(getattr(route, "path", "") for route in app.routes)
+        app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
     return app
 
 

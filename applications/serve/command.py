@@ -13,14 +13,18 @@ import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import MODEL, QUANT, load_model, machine_options
+from lade.applications.ray_serve import start
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
 from lade.models.shipped import TARGET
 
 if TYPE_CHECKING:
+    from lade.applications.serve.service import Service
     from lade.applications.serve.settings import ServeSettings
 
 EXTRA = ("fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
+
+REPLICAS = "Copies of the model, on Ray Serve (extra ray); each has --max-batch, and they share --threads."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class Loading:
 @click.option("--max-waiting", default=64, show_default=True, type=click.IntRange(min=0), help="Texts that wait.")
 @click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
 @click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds at shutdown.")
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 256), help=REPLICAS)
+@click.option("--max-replicas", type=click.IntRange(1, 256), help="As many under load.  [default: --replicas]")
 @click.option("--warm", is_flag=True, help="Compute the model's warm table first, or load it.")
 @machine_options
 @click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
@@ -70,6 +76,8 @@ def command(
     max_batch: int,
     max_waiting: int,
     grace: float,
+    replicas: int,
+    max_replicas: int | None,
     **loading: Any,
 ) -> None:
     """Serve MODEL over HTTP in OpenAI's format: /v1/chat/completions, /v1/completions, /v1/models.
@@ -78,6 +86,11 @@ def command(
     code model that ships. Needs the extra: pip install 'lade[serve]'.
     """
     check_extra()
+    most = replicas if max_replicas is None else max_replicas
+    if most < replicas:
+        raise click.BadParameter(f"must be at least --replicas, {replicas}, got {most}", param_hint="'--max-replicas'")
+    if most > 1:
+        start.check_extra()
     from lade.applications.serve.keys import Keys
     from lade.applications.serve.settings import ServeSettings
 
@@ -98,7 +111,12 @@ def command(
     )
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    serve(settings, path, Loading(**loading))
+    if settings.keys is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
+        click.echo("everyone who reaches this address may use the server; --api-key-file asks for keys", err=True)
+    if most > 1:
+        start.serve_replicas(settings, load_service, path, Loading(**loading), replicas, most)
+    else:
+        serve(settings, path, Loading(**loading))
 
 
 def check_extra() -> None:
@@ -115,19 +133,26 @@ def default_model() -> str:
 
 def serve(settings: ServeSettings, path: str, loading: Loading) -> None:
     """Load the model and answer requests until a signal comes."""
+    from lade.applications.serve.app import create_app
+    from lade.applications.serve.server import Server
+
+    service = load_service(settings, path, loading)
+    with interruptible(lambda: "the server has ended"):
+        Server(create_app(service), service).run()
+
+
+def load_service(settings: ServeSettings, path: str, loading: Loading) -> Service:
+    """The model, and a service on it that is not started yet."""
     import torch
 
     import lade
     from lade.applications.serve.build import build_service
     from lade.applications.serve.prompts import NOTICE
-    from lade.applications.serve.server import Server
 
     torch.set_num_threads(loading.threads)
     model, tokenizer = load_model(path, dtype=loading.dtype, device=loading.device, quant=loading.quant or None)
     if not tokenizer.chat_template:
         click.echo(NOTICE, err=True)
-    if settings.keys is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
-        click.echo("everyone who reaches this address may use the server; --api-key-file asks for keys", err=True)
     with failing(OSError, ValueError, RuntimeError):
         if loading.warm:
             lade.warm_up(model, tokenizer=tokenizer)
@@ -135,6 +160,4 @@ def serve(settings: ServeSettings, path: str, loading: Loading) -> None:
         if loading.draft is not None:
             method = lade.DraftModel(load_model(loading.draft, dtype=loading.dtype, device=loading.device)[0])
         config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode)
-        service = build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)
-    with interruptible(lambda: "the server has ended"):
-        Server(service).run()
+        return build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)

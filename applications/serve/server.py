@@ -5,26 +5,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 
-from lade.applications.serve.app import create_app
-from lade.applications.serve.service import Service
+from lade.applications.serve.settings import ServeSettings
 
 HEADER_BYTES = 1 << 16
 MARGIN = 5  # seconds for the last events of what is cut off
 log = logging.getLogger("lade.serve")
 
 
-class Server(uvicorn.Server):
-    """uvicorn's server, whose service takes no requests once it shuts down, and is stopped after its grace."""
+class Answering(Protocol):
+    """What answers the requests.
 
-    def __init__(self, service: Service) -> None:
+    Attributes:
+        texts: that run or wait.
+    """
+
+    @property
+    def settings(self) -> ServeSettings: ...
+
+    @property
+    def texts(self) -> int: ...
+
+    def drain(self) -> None:
+        """Take no further requests."""
+
+    async def stop(self) -> None:
+        """End what runs."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, whose service takes no requests once it shuts down, and is stopped after its grace.
+
+    Args:
+        app: of ASGI.
+    """
+
+    def __init__(self, app: Any, service: Answering) -> None:
         settings = service.settings
         super().__init__(
             uvicorn.Config(
-                create_app(service),
+                app,
                 host=settings.host,
                 port=settings.port,
                 log_config=None,

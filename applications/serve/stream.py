@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
 from lade.applications.serve.answer import CutOffError
+from lade.applications.serve.connection import ALIVE, EVENTS, while_there
 from lade.applications.serve.errors import APIError, internal, unavailable
 from lade.applications.serve.formats import Format
 from lade.applications.serve.service import Service
 
 log = logging.getLogger("lade.serve")
-ALIVE = b": keep-alive\n\n"
-EVENTS = "text/event-stream"
 
 
 class Sent(Response):
@@ -87,24 +86,3 @@ def error_of(error: Exception) -> APIError:
         return unavailable()
     log.error("a request failed", exc_info=error)
     return internal()
-
-
-async def while_there(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, None]) -> bool:
-    """Do something until the client goes away. Returns whether it was done."""
-    doing = asyncio.create_task(work)
-    leaving = asyncio.create_task(_left(receive))
-    try:
-        await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            return False
-        doing.result()
-        return True
-    finally:
-        for task in (doing, leaving):
-            task.cancel()
-        await asyncio.gather(doing, leaving, return_exceptions=True)
-
-
-async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

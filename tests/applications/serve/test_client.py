@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 from served import CONFIG, NAME, PROMPT, Served
 
+from lade.applications.serve.app import create_app
 from lade.applications.serve.build import build_service
 from lade.applications.serve.server import Server
 from lade.applications.serve.settings import ServeSettings
@@ -98,7 +99,8 @@ class Running:
 
     def __init__(self, pair: Any, grace: float) -> None:
         settings = ServeSettings(model=NAME, port=0, grace=grace)
-        self.server = Server(build_service(settings, *pair, config=CONFIG))
+        service = build_service(settings, *pair, config=CONFIG)
+        self.server = Server(create_app(service), service)
         self._thread = threading.Thread(target=self.server.run)
 
     def __enter__(self) -> "Running":
