@@ -75,7 +75,7 @@ def ranked(route: Route | None, running: Mapping[str, int], most: int) -> list[s
     """
     order = _order(route, list(running))
     full = max(most, 1) if route else 0
-    return sorted(order, key=lambda replica: running[replica] if running[replica] >= full else -1)
+    return sorted(order, key=lambda replica: running[replica] if running[replica] >= full else 0)
 
 
 def _order(route: Route | None, replicas: Sequence[str]) -> list[str]:

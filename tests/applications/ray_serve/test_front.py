@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -125,7 +126,8 @@ def test_a_replica_decodes() -> None:
         wrong = client.post("/v1/completions", json=fields | {"temperature": 9})
         missing = client.get("/v1/nothing")
         page = client.get("/")
-        leaving = Call(front.app, "/v1/completions", json.dumps(fields | {"stream": True, "max_tokens": 1500}).encode())
+        long = fields | {"stream": True, "max_tokens": 1500, "logit_bias": {"0": -100}}
+        leaving = Call(front.app, "/v1/completions", json.dumps(long).encode())
 
         async def leave() -> None:
             async def soon() -> None:
@@ -135,6 +137,9 @@ def test_a_replica_decodes() -> None:
             await leaving.run()
             while here.service.texts:
                 await asyncio.sleep(0.001)
+            scope = {"type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "headers": []}
+            (messages,) = [messages async for messages in here.ask(Exchange(scope, b""), None)]
+            assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
             await here.service.stop()
 
         metrics = client.get("/metrics").text
@@ -150,6 +155,8 @@ def test_a_replica_decodes() -> None:
     assert 'lade_generated_tokens_total{replica="here"} 24.0' in metrics
     assert 'lade_requests_total{path="/v1/completions",status="200"} 2.0' in metrics
     assert front.texts == 0
+    (new,) = re.findall(r"^lade_generated_tokens_total (\S+)", here.service.metrics.page().decode(), re.MULTILINE)
+    assert float(new) < 24 + 500  # the text of the client that left has 1,500
 
 
 def test_the_paths_are_those_of_the_server() -> None:

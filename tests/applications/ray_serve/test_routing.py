@@ -57,6 +57,14 @@ def test_tenants_are_spread() -> None:
     assert all(400 < homes[name] < 600 for name in names)  # 500 expected; 100 are 5 standard deviations
 
 
+def test_what_does_not_fit_is_spread_by_prefix() -> None:
+    names = [f"replica {index}" for index in range(4)]
+    orders = [ranked(Route("tenant", f"prefix {index % 30}"), idle(names), SLOTS) for index in range(60)]
+    assert orders[:30] == orders[30:]
+    assert len({order[0] for order in orders}) == 1
+    assert len({order[1] for order in orders}) == 3
+
+
 def test_there_may_be_no_replica() -> None:
     assert ranked(Route("", ""), {}, SLOTS) == ranked(None, {}, SLOTS) == []
 
