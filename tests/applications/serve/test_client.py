@@ -8,12 +8,8 @@ import httpx2
 import openai
 import pytest
 from pydantic import BaseModel
-from served import CONFIG, NAME, PROMPT, Served
-
-from lade.applications.serve.app import create_app
-from lade.applications.serve.build import build_service
-from lade.applications.serve.server import Server
-from lade.applications.serve.settings import ServeSettings
+from running import Running
+from served import NAME, PROMPT, Served
 
 MESSAGES: Any = [{"role": "user", "content": "Add two numbers"}]
 
@@ -92,28 +88,6 @@ def test_errors_are_those_of_the_package(served: Served) -> None:
             assert missing.value.code == "model_not_found"
 
     served.run(use)
-
-
-class Running:
-    """A server of uvicorn in a thread of its own, on a free port."""
-
-    def __init__(self, pair: Any, grace: float) -> None:
-        settings = ServeSettings(model=NAME, port=0, grace=grace)
-        service = build_service(settings, *pair, config=CONFIG)
-        self.server = Server(create_app(service), service)
-        self._thread = threading.Thread(target=self.server.run)
-
-    def __enter__(self) -> "Running":
-        self._thread.start()
-        while not self.server.started:
-            assert self._thread.is_alive()
-            threading.Event().wait(0.005)
-        self.url = f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.server.should_exit = True
-        self._thread.join()
 
 
 def read_while_it_ends(running: Running, tokens: int) -> list[Any]:

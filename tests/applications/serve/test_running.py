@@ -3,39 +3,18 @@
 import asyncio
 import json
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from running import Gate
 from served import PROMPT, Exchange, Served, events, serving
 
 from lade.applications.serve.penalties import Penalties
 
 LONG = {"prompt": PROMPT, "max_tokens": 1500, "logit_bias": {"0": -100}}  # its end is never chosen
 SHORT = {"prompt": PROMPT, "max_tokens": 3}
-
-
-class Gate:
-    """Lets the engine of a server take steps only when it is told to."""
-
-    def __init__(self, engine: Any) -> None:
-        self._step, self._permits, self._open = engine.step, threading.Semaphore(0), False
-        engine.step = self.step
-
-    def step(self) -> bool:
-        if not self._open:
-            self._permits.acquire()
-        return bool(self._step())
-
-    def let(self, steps: int) -> None:
-        for _ in range(steps):
-            self._permits.release()
-
-    def open(self) -> None:
-        self._open = True
-        self._permits.release(100)
 
 
 @contextmanager
