@@ -10,17 +10,10 @@ from typing import Any
 import torch
 
 from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
+from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
-from lade.applications.serve.schema import (
-    ChatRequest,
-    CompletionRequest,
-    Message,
-    ObjectFormat,
-    Sampling,
-    SchemaFormat,
-    joined,
-)
+from lade.applications.serve.schema import ChatRequest, CompletionRequest, ObjectFormat, Sampling, SchemaFormat
 from lade.applications.serve.tools import for_template
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it

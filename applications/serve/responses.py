@@ -9,20 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lade.applications.serve.answer import Answer, Choice, Delta
+from lade.applications.serve.fields import WHOLE, Fields, NotBuilt, Text
 from lade.applications.serve.formats import Extras, Format, Json
 from lade.applications.serve.logprobs import TokenTexts
-from lade.applications.serve.schema import (
-    Asked,
-    ChatRequest,
-    Content,
-    Fields,
-    NotBuilt,
-    ObjectFormat,
-    SchemaFields,
-    Text,
-    TextFormat,
-    joined,
-)
+from lade.applications.serve.messages import Content, joined
+from lade.applications.serve.schema import Asked, ChatRequest, ObjectFormat, SchemaFields, TextFormat
 from lade.applications.serve.usage import speculation_of, usage_of
 
 
@@ -51,7 +42,7 @@ class ResponsesRequest(Asked):
 
     input: Text | Annotated[list[InputMessage], Field(min_length=1)]
     instructions: Text | None = None
-    max_output_tokens: int | None = Field(None, ge=1)
+    max_output_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     text: TextOptions | None = None
     metadata: dict[str, Any] | None = None
     # They would change the answer.

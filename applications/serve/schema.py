@@ -8,38 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP, MOST_TOOLS = 128, 16, 20, 500, 128
+from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, TokenId, all_of, either, where
+from lade.applications.serve.messages import MOST_TOOLS, SOME, Message, NamedTool, Prediction, Tool
+
+MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP = 128, 16, 20, 500
 SEEDS = 1 << 63
+TRUE: Json = {"const": True}
 
-
-def _text(value: str) -> str:
-    """JSON can hold half a character, which no tokenizer takes."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("must be text in Unicode, got a surrogate without its other half") from error
-    return value
-
-
-def _nothing(value: Any) -> Any:
-    if value:
-        raise ValueError("must be left out, since the server does not have it")
-    return value
-
-
-Text = Annotated[str, AfterValidator(_text)]
-StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP), AfterValidator(_text)]
+StopText = Annotated[Text, Field(min_length=1, max_length=LONGEST_STOP)]
 Stops = StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)]
-NotBuilt = Annotated[Any, AfterValidator(_nothing), WithJsonSchema({"enum": [None, False, [], ""]})]
-TokenId = Annotated[int, Field(ge=0)]
-
-
-class Fields(BaseModel):
-    """An object of a request: types are not converted, and no other fields are taken."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class LadeOptions(Fields):
@@ -103,18 +82,29 @@ class Asked(Fields):
     prompt_cache_retention: Any = None
 
 
+# Rules across fields; those about numbers of tokens and texts, names of functions and contents of schemas are not told.
+STREAMED = either(where(stream_options=NULL), where("stream", stream=TRUE))
+TOP = either(where(top_logprobs=NULL), where("logprobs", logprobs=TRUE))
+FREE = where(tool_choice={"enum": [None, "none", "auto"]})
+CALLED = either(FREE, where("tools", tools=SOME))
+ONE_GRAMMAR = either(FREE, where(response_format=either(NULL, where(type={"const": "text"}))))
+ECHOED = either(where(max_tokens={"not": {"const": 0}}), where("echo", echo=TRUE))
+
+
 class Sampling(Asked):
     """The fields that chats and completions share."""
 
-    top_k: int | None = Field(None, ge=-1, le=1 << 30)
+    top_k: Annotated[int, Field(ge=-1, le=1 << 30), WHOLE] | None = None
     min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS)
+    seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS), WHOLE] | None = None
     stop: Stops | None = None
-    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), WHOLE] | None = None
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
+        None, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}
+    )
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     metadata: Any = None  # changes nothing here
@@ -135,92 +125,15 @@ class Sampling(Asked):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
-class TextPart(Fields):
-    """A part of a message; images and sound are not taken."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: Text
-    annotations: Any = None
-
-
-Content = Text | Annotated[list[TextPart], Field(min_length=1)]
-
-
-class CalledFunction(Fields):
-    name: Text
-    arguments: Text
-
-
-class Call(Fields):
-    """A call that the model made earlier."""
-
-    id: Text
-    type: Literal["function"]
-    function: CalledFunction
-    index: int | None = None
-
-
-class Function(Fields):
-    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
-    description: Text | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class Tool(Fields):
-    type: Literal["function"]
-    function: Function
-
-
-class NamedFunction(Fields):
-    name: Text
-
-
-class NamedTool(Fields):
-    """The function that the answer must call."""
-
-    type: Literal["function"]
-    function: NamedFunction
-
-
-class Message(Fields):
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = None
-    name: Text | None = None
-    tool_call_id: Text | None = None
-    refusal: NotBuilt = None
-    audio: NotBuilt = None
-    function_call: NotBuilt = None
-    tool_calls: Annotated[list[Call], Field(max_length=MOST_TOOLS)] | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Message:
-        if self.content is None and not self.tool_calls:
-            raise ValueError("must have content, got none")
-        if self.tool_calls and self.role != "assistant":
-            raise ValueError("must have tool_calls only where role is 'assistant'")
-        return self
-
-    @property
-    def text(self) -> str:
-        return joined(self.content)
-
-
-class Prediction(Fields):
-    """A text that the answer may repeat, such as the file that it changes."""
-
-    type: Literal["content"]
-    content: Content
-
-
 class ChatRequest(Sampling):
     """The body of /v1/chat/completions."""
 
+    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, ONE_GRAMMAR))
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_tokens: int | None = Field(None, ge=1)
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
     prediction: Prediction | None = None
     tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
@@ -285,11 +198,12 @@ Prompt = (
 class CompletionRequest(Sampling):
     """The body of /v1/completions."""
 
+    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, ECHOED))
     prompt: Prompt
-    max_tokens: int | None = Field(None, ge=0)
-    logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
+    max_tokens: Annotated[int, Field(ge=0), WHOLE] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
     echo: bool | None = None
-    best_of: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES), WHOLE] | None = None
     suffix: NotBuilt = None
 
     @model_validator(mode="after")
@@ -306,8 +220,3 @@ class CompletionRequest(Sampling):
         if isinstance(prompt, str) or isinstance(prompt[0], int):
             return [prompt]
         return list(prompt)
-
-
-def joined(content: Content | None) -> str:
-    """The text of a message's content."""
-    return content if isinstance(content, str) else "".join(part.text for part in content or [])

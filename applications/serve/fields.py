@@ -1,0 +1,57 @@
+"""The types of the fields of requests, and rules across fields as the OpenAPI page tells them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+Json = dict[str, Any]
+NULL: Json = {"type": "null"}
+LARGEST = 1 << 53  # from it on a float does not tell an integer from its neighbours
+
+
+def _text(value: str) -> str:
+    """JSON can hold half a character, which no tokenizer takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("must be text in Unicode, got a surrogate without its other half") from error
+    return value
+
+
+def _nothing(value: Any) -> Any:
+    if value or (isinstance(value, dict | int | float) and value is not False):
+        raise ValueError("must be left out, since the server does not have it")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """For JSON 5.0 is an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST else value
+
+
+Text = Annotated[str, AfterValidator(_text)]
+NotBuilt = Annotated[Any, AfterValidator(_nothing), WithJsonSchema({"enum": [None, False, [], ""]})]
+WHOLE = BeforeValidator(_whole)
+TokenId = Annotated[int, Field(ge=0), WHOLE]
+
+
+class Fields(BaseModel):
+    """An object of a request: types are not converted, and no other fields are taken."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def all_of(*rules: Json) -> Json:
+    """The JSON schema of an object that keeps to all of these rules."""
+    return {"allOf": list(rules)}
+
+
+def either(*rules: Json) -> Json:
+    return {"anyOf": list(rules)}
+
+
+def where(*required: str, **properties: Json) -> Json:
+    """An object with these fields required, whose properties have these schemas where they are given."""
+    return {"properties": properties} | ({"required": list(required)} if required else {})

@@ -1,0 +1,101 @@
+"""The messages of a chat, and the functions that its answer may call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from lade.applications.serve.fields import NULL, WHOLE, Fields, NotBuilt, Text, all_of, either, where
+
+MOST_TOOLS = 128
+SOME = {"type": "array", "minItems": 1}
+
+
+class TextPart(Fields):
+    """A part of a message; images and sound are not taken."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: Text
+    annotations: Any = None
+
+
+Content = Text | Annotated[list[TextPart], Field(min_length=1)]
+
+
+class CalledFunction(Fields):
+    name: Text
+    arguments: Text
+
+
+class Call(Fields):
+    """A call that the model made earlier."""
+
+    id: Text
+    type: Literal["function"]
+    function: CalledFunction
+    index: Annotated[int, WHOLE] | None = None
+
+
+class Function(Fields):
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Fields):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(Fields):
+    name: Text
+
+
+class NamedTool(Fields):
+    """The function that the answer must call."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class Message(Fields):
+    model_config = ConfigDict(
+        json_schema_extra=all_of(
+            either(where("content", content={"not": NULL}), where("tool_calls", tool_calls=SOME)),
+            either(where(role={"const": "assistant"}), where(tool_calls={"anyOf": [NULL, {"maxItems": 0}]})),
+        )
+    )
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: Text | None = None
+    tool_call_id: Text | None = None
+    refusal: NotBuilt = None
+    audio: NotBuilt = None
+    function_call: NotBuilt = None
+    tool_calls: Annotated[list[Call], Field(max_length=MOST_TOOLS)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Message:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("must have content, got none")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("must have tool_calls only where role is 'assistant'")
+        return self
+
+    @property
+    def text(self) -> str:
+        return joined(self.content)
+
+
+class Prediction(Fields):
+    """A text that the answer may repeat, such as the file that it changes."""
+
+    type: Literal["content"]
+    content: Content
+
+
+def joined(content: Content | None) -> str:
+    """The text of a message's content."""
+    return content if isinstance(content, str) else "".join(part.text for part in content or [])
