@@ -12,7 +12,8 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
-from lade.applications.serve.connection import EVENTS
+from lade.applications.serve import described
+from lade.applications.serve.described import ERRORS
 from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, internal, of_validation, unavailable
 from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format, asked_of
 from lade.applications.serve.guard import KEY, Guard
@@ -26,41 +27,7 @@ from lade.applications.serve.stream import SentAsEvents, SentWhole
 from lade.applications.serve.tools import ToolParser
 from lade.base.version import VERSION
 
-ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
-}
 HTTP_ERRORS = (400, 404, 405, 413, 415, 422)  # that the framework raises itself
-TOLD = {
-    400: "A field is wrong.",
-    401: "No valid API key.",
-    403: "The Host or Origin is not allowed.",
-    404: "There is no such model or path.",
-    408: "The body takes too long.",
-    413: "The body is too large.",
-    429: "Too many requests wait.",
-    500: "The server failed.",
-    503: "The server shuts down.",
-}
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": told, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
-    for status, told in TOLD.items()
-}
-ANSWER: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The answer, or a stream of it.", "content": {EVENTS: {}, "application/json": {}}}
-}
 
 
 def create_app(service: Service, guarded: bool = True) -> Any:
@@ -75,6 +42,8 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     _add_state(app, service)
     _add_answers(app, service)
     add_page(app)
+    page = described.without_validation(app.openapi())
+    app.openapi = lambda: page  # type: ignore[method-assign]
     if guarded:
         paths = frozenset(getattr(route, "path", "") for route in app.routes)
         app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
@@ -126,24 +95,24 @@ def _add_models(app: FastAPI, service: Service) -> None:
         name = service.settings.model
         return {"id": name, "object": "model", "created": created, "owned_by": "lade", "max_model_len": most}
 
-    @app.get("/v1/models", responses=ERRORS)
+    @app.get("/v1/models", responses=described.MODELS | ERRORS)
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [card()]}
 
-    @app.get("/v1/models/{model:path}", responses=ERRORS)
+    @app.get("/v1/models/{model:path}", responses=described.MODEL | ERRORS)
     async def model(model: str) -> dict[str, Any]:
         _check_model(service, model)
         return card()
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
-    @app.get("/health", responses=ERRORS)
+    @app.get("/health", responses=described.HEALTH | ERRORS)
     async def health() -> dict[str, Any]:
         if not service.healthy:
             raise unavailable("the server does not decode")
         return {"status": "ok"}
 
-    @app.get("/metrics", responses=ERRORS, response_class=Response)
+    @app.get("/metrics", responses=described.METRICS | ERRORS, response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE)
 
@@ -151,7 +120,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
 def _add_answers(app: FastAPI, service: Service) -> None:
     tokens, name = TokenTexts(service.planner.prompts.tokenizer), service.settings.model
 
-    @app.post("/v1/chat/completions", responses=ANSWER | ERRORS, response_class=Response)
+    @app.post("/v1/chat/completions", responses=described.CHAT | ERRORS, response_class=Response)
     async def chat(body: ChatRequest, request: Request) -> Response:
         _check_model(service, body.model)
         choices = body.n or 1
@@ -160,7 +129,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             service, bool(body.stream), ChatFormat(name, answer, tokens, asked_of(body), _parser(service, body))
         )
 
-    @app.post("/v1/completions", responses=ANSWER | ERRORS, response_class=Response)
+    @app.post("/v1/completions", responses=described.COMPLETION | ERRORS, response_class=Response)
     async def completions(body: CompletionRequest, request: Request) -> Response:
         _check_model(service, body.model)
         choices, tenant = body.n or 1, _tenant(service, request)
@@ -170,7 +139,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             service, bool(body.stream), CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo))
         )
 
-    @app.post("/v1/responses", responses=ANSWER | ERRORS, response_class=Response)
+    @app.post("/v1/responses", responses=described.RESPONSE | ERRORS, response_class=Response)
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         _check_model(service, body.model)
         chat = body.chat()

@@ -96,6 +96,7 @@ def test_choices_of_a_prompt_have_seeds_in_turn(served: Served) -> None:
 def test_token_ids_are_a_prompt_too(served: Served) -> None:
     ids = served.tokenizer(PROMPT)["input_ids"]
     assert served.text(ids) == served.text(PROMPT) == served.text([ids])
+    assert served.text([float(token) for token in ids], n=1.0) == served.text(ids), "5.0 is an integer in JSON"
     assert len(served.complete([ids, ids[:3]])["choices"]) == 2
 
 
@@ -195,6 +196,16 @@ def test_a_prediction_drafts_and_changes_nothing(served: Served) -> None:
     assert details[2]["accepted_prediction_tokens"] == 0
     steps = [each["metrics"]["speculative_decoding"]["num_spec_steps"] for each in (alone, right)]
     assert steps[1] < steps[0] / 2
+
+
+def test_the_openapi_page_tells_the_statuses_that_there_are(served: Served) -> None:
+    page = served.client.get("/openapi.json").json()
+    for path, method in (("/v1/chat/completions", "post"), ("/v1/models/{model}", "get"), ("/metrics", "get")):
+        statuses = page["paths"][path][method]["responses"]
+        assert {"200", "400", "401", "403", "404", "405", "413", "429", "503"} <= set(statuses)
+        assert "422" not in statuses, "FastAPI's own, which this server does not send"
+        assert all(each["content"] for each in statuses.values())
+    assert "HTTPValidationError" not in page["components"]["schemas"]
 
 
 @pytest.mark.parametrize("path", ["/v1/models", f"/v1/models/{NAME}"])
