@@ -3,7 +3,7 @@
 const at = (id) => document.getElementById(id);
 const state = { turns: [], controller: null, speeds: {} };
 
-const number = (id) => Number(at(id).value);
+const number = (id) => (at(id).value === "" ? undefined : Number(at(id).value)); // JSON leaves undefined out
 const headers = () => {
   const key = at("key").value.trim();
   return { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
@@ -20,7 +20,10 @@ function shown(role, text = "") {
 
 function append(turn, text, tokens, steps) {
   const piece = document.createElement("span");
-  if (tokens > 1) piece.className = `step${1 + (steps % 2)}`;
+  if (tokens > 1) {
+    piece.className = `step${1 + (steps % 2)}`;
+    piece.title = `${tokens} tokens in one step`;
+  }
   piece.textContent = text;
   const log = at("log"), follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   turn.append(piece);
@@ -74,10 +77,36 @@ async function answer(turn, drafts, signal) {
   }
 }
 
+async function tellModel() {
+  const response = await fetch("v1/models", { headers: headers() });
+  if (response.ok) at("model").textContent = (await response.json()).data[0].id;
+}
+
+// Without TLS only loopback addresses have navigator.clipboard.
+function copySelected(text) {
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  at("copy").focus();
+}
+
 function busy(is) {
+  at("log").setAttribute("aria-busy", is); // a screen reader waits for the whole answer
   at("send").disabled = is;
   at("stop").disabled = !is;
   for (const id of ["again", "copy"]) at(id).disabled = is || !state.turns.length;
+  const focused = document.activeElement;
+  if (!is && (focused === document.body || focused.disabled)) at("message").focus();
+}
+
+// A question without an answer goes back to its field, since the server would refuse it at every turn.
+function takeBack(turn, turns) {
+  turn.remove();
+  const question = turns.pop().content;
+  if (!at("message").value) at("message").value = question;
 }
 
 async function ask(drafts) {
@@ -88,11 +117,10 @@ async function ask(drafts) {
     await answer(turn, drafts, state.controller.signal);
   } catch (error) {
     if (error.name !== "AbortError") shown("error", error.message);
-  } finally {
-    turns.push({ role: "assistant", content: turn.textContent });
-    busy(false);
-    at("message").focus();
   }
+  if (turn.textContent) turns.push({ role: "assistant", content: turn.textContent });
+  else takeBack(turn, turns);
+  if (turns === state.turns) busy(false);
 }
 
 at("ask").addEventListener("submit", (event) => {
@@ -119,7 +147,12 @@ at("again").addEventListener("click", () => {
   at("drafts").checked = !at("drafts").checked;
   ask(at("drafts").checked);
 });
-at("copy").addEventListener("click", () => navigator.clipboard.writeText(state.turns.at(-1).content));
+at("copy").addEventListener("click", async () => {
+  const text = state.turns.at(-1).content;
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else copySelected(text);
+  at("figures").textContent = "The last answer is copied.";
+});
 at("clear").addEventListener("click", () => {
   if (state.controller) state.controller.abort();
   state.turns = [];
@@ -127,6 +160,8 @@ at("clear").addEventListener("click", () => {
   at("log").replaceChildren();
   busy(false);
 });
-fetch("v1/models", { headers: headers() }).then(async (response) => {
-  if (response.ok) at("model").textContent = (await response.json()).data[0].id;
-});
+document.querySelector("details").addEventListener("invalid", (event) => {
+  event.currentTarget.open = true; // else the browser cannot show what is wrong
+}, true);
+at("key").addEventListener("change", tellModel);
+tellModel();
