@@ -55,6 +55,7 @@ class Loading:
 )
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 4096), help="Texts at once.")
 @click.option("--max-waiting", default=64, show_default=True, type=click.IntRange(min=0), help="Texts that wait.")
+@click.option("--max-connections", default=512, show_default=True, type=click.IntRange(1), help="Open connections.")
 @click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
 @click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds at shutdown.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 256), help=REPLICAS)
@@ -75,6 +76,7 @@ def command(
     tenant_pools: bool | None,
     max_batch: int,
     max_waiting: int,
+    max_connections: int,
     grace: float,
     replicas: int,
     max_replicas: int | None,
@@ -105,6 +107,7 @@ def command(
         tenant_pools=keys is not None if tenant_pools is None else tenant_pools,
         slots=max_batch,
         waiting=max_waiting,
+        connections=max_connections,
         allow_origins=tuple(allow_origin),
         allow_hosts=tuple(allow_host),
         grace=grace,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from functools import partial
 from typing import Any, Protocol
 
 import uvicorn
 
+from lade.applications.serve.bounded import BoundedConnection
 from lade.applications.serve.settings import ServeSettings
 
 HEADER_BYTES = 1 << 16
@@ -50,6 +52,7 @@ class Server(uvicorn.Server):
                 app,
                 host=settings.host,
                 port=settings.port,
+                http=partial(BoundedConnection, settings),  # type: ignore[arg-type]  # called as the class is
                 log_config=None,
                 access_log=False,
                 server_header=False,

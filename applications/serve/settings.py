@@ -22,11 +22,14 @@ class ServeSettings:
             without keys all requests are those of one tenant.
         slots: the most texts that decode at once.
         waiting: the most texts that wait for a slot; further requests get status 429.
+        connections: the most open connections. A further one takes the place of the one that has waited longest without
+            a request; where all have requests, it gets status 503, but for /health.
         allow_origins: origins of web pages that may use the server; `*` for all.
         allow_hosts: names of this server in the Host header, beside its addresses, `localhost` and `host`.
         body_bytes: the most bytes of a request's body.
+        head_seconds: the most seconds that a connection may be open without a request.
         body_seconds: the most seconds that a body may take to arrive.
-        send_seconds: the most seconds that a client may take to read an event.
+        send_seconds: the most seconds that a client may take to read an event, or the rest of an answer.
         alive_seconds: after so many seconds without a token a stream gets a comment.
         grace: seconds that running requests get to finish at shutdown.
     """
@@ -38,9 +41,11 @@ class ServeSettings:
     tenant_pools: bool = False
     slots: int = 8
     waiting: int = 64
+    connections: int = 512
     allow_origins: tuple[str, ...] = ()
     allow_hosts: tuple[str, ...] = ()
     body_bytes: int = 8 * MEBIBYTE
+    head_seconds: float = 10.0
     body_seconds: float = 30.0
     send_seconds: float = 60.0
     alive_seconds: float = 15.0

@@ -8,7 +8,7 @@ import httpx2
 import openai
 import pytest
 from pydantic import BaseModel
-from running import Running
+from running import Gate, Running
 from served import NAME, PROMPT, Served
 
 MESSAGES: Any = [{"role": "user", "content": "Add two numbers"}]
@@ -125,3 +125,18 @@ def test_a_disconnect_on_a_real_port(pair: Any) -> None:
         page = httpx2.get(f"{running.url}/metrics").text
     (new,) = (float(line.split()[1]) for line in page.splitlines() if line.startswith("lade_generated_tokens_total"))
     assert new < 1900
+
+
+def test_a_connection_beyond_the_bound_on_a_real_port(pair: Any) -> None:
+    fields = {"prompt": PROMPT, "max_tokens": 9, "stream": True}
+    with Running(pair, connections=1) as running:
+        gate = Gate(running.server.service.engine)
+        with httpx2.stream("POST", f"{running.url}/v1/completions", json=fields) as answer:
+            refused = httpx2.get(f"{running.url}/v1/models")
+            health = httpx2.get(f"{running.url}/health")
+            gate.open()
+            answer.read()
+    assert refused.status_code == 503
+    assert "connections" in refused.json()["error"]["message"]
+    assert refused.headers["connection"] == "close"
+    assert health.json() == {"status": "ok"}
