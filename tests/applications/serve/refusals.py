@@ -1,0 +1,25 @@
+"""A check that schemathesis loads: a body that keeps to its schema is refused only for reasons that no schema tells."""
+
+import re
+from typing import Any
+
+import schemathesis
+
+REASONS = (
+    r"must have at most \d+ tokens",
+    r"must be token ids from 0 to \d+",
+    r"must be an object with token ids from 0 to \d+ as its names",
+    r"must be such that n times the prompts is at most",
+    r"must have best_of equal to n",
+    r"must have a tool_choice that names one of tools",
+    r"must be a JSON schema that can be followed",
+)
+
+
+@schemathesis.check
+def refused_for_a_reason(context: Any, response: Any, case: Any) -> None:
+    """In the place of schemathesis's `positive_data_acceptance`, which takes no refusal."""
+    if case.meta is None or not case.meta.generation.mode.is_positive or response.status_code != 400:
+        return
+    message = response.json()["error"]["message"]
+    assert re.search("|".join(REASONS), message), f"a body that keeps to its schema was refused: {message}"
