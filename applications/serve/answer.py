@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import lade
-from lade.applications.serve.text import Detokenizer, StopSearch
+from lade.applications.serve.text import AnswerText
 from lade.applications.serve.worker import Update
 from lade.core.logprobs import TokenLogprob
 
@@ -42,6 +42,7 @@ class Choice:
 
     Attributes:
         request: of the engine.
+        whole: its text, with what is held back.
         text: all that was told of it.
         logprobs: of the tokens that were told.
         finish: why it ended.
@@ -49,25 +50,25 @@ class Choice:
 
     index: int
     request: lade.Request
-    detokenizer: Detokenizer
-    search: StopSearch
+    whole: AnswerText
     ends: frozenset[int]
     most: int
     finish: str | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    _taken: int = 0  # tokens
     _told: int = 0  # characters
     _held: list[tuple[int, TokenLogprob]] = field(default_factory=list)  # where a token's text begins
 
     @property
     def text(self) -> str:
-        return self.search.text[: self._told]
+        return self.whole.search.text[: self._told]
 
     def take(self, update: Update) -> Delta:
         for place, token in enumerate(update.tokens[: self._room(update)]):
             self._add(token, update.logprobs[place] if update.logprobs else None)
         if update.ended:
-            self.search.add(self.detokenizer.end())
-            self.finish = STOP if self.search.found or self._at_end() else LENGTH
+            self.whole.end()
+            self.finish = STOP if self.whole.search.found or self._at_end() else LENGTH
         text, tokens = self._release()
         return Delta(self.index, text, tokens, len(update.tokens), self.finish)
 
@@ -76,23 +77,26 @@ class Choice:
         return len(update.tokens) if self.most else 0
 
     def _add(self, token: int, noted: TokenLogprob | None) -> None:
-        begin = len(self.search.text)
-        if token not in self.ends:  # else its text is no part of the answer
-            self.search.add(self.detokenizer.add(token))
-        if noted is not None and (not self.search.found or begin < len(self.search.text)):
-            self._held.append((begin, noted))
+        self.whole.add(self._taken, token)
+        place = self.whole.places[self._taken]
+        self._taken += 1
+        if noted is not None and place.kept:
+            self._held.append((place.begin, noted))
 
     def _at_end(self) -> bool:
         return self.most > 0 and self.request.emitted > 0 and self.request.tokens[-1] in self.ends
 
     def _release(self) -> tuple[str, list[TokenLogprob]]:
         """The text that is certain, and the tokens that begin in it or before its end."""
-        begin = self._told
-        self._told = len(self.search.text) if self.finish is not None else self.search.certain
+        begin, search = self._told, self.whole.search
+        if self.finish is not None:
+            self._told = len(search.text)
+        elif self._taken:
+            self._told = search.certain(self.whole.places[self._taken - 1].size)
         out = [noted for place, noted in self._held if place < self._told or self.finish is not None]
         self._held = self._held[len(out) :]
         self.logprobs += out
-        return self.search.text[begin : self._told], out
+        return search.text[begin : self._told], out
 
 
 class Answer:

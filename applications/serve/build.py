@@ -41,6 +41,6 @@ def build_service(
     prompts, grammars = Prompts(tokenizer, positions, vocabulary), Grammars(tokenizer, vocabulary, ends)
     auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
     metrics = Metrics()
-    service = Service(settings, engine, Planner(prompts, grammars, model.device, auto), ends, metrics)
+    service = Service(settings, engine, Planner(prompts, grammars, ends, model.device, auto), ends, metrics)
     metrics.watch("lade_texts", "Texts that decode or wait.", lambda: service.texts)
     return service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
 from lade.applications.serve.schema import ChatRequest, CompletionRequest, ObjectFormat, Sampling, SchemaFormat
+from lade.applications.serve.text import AnswerText, Detokenizer, StopSearch
 from lade.applications.serve.tools import for_template
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
@@ -27,29 +28,30 @@ class Text:
     Attributes:
         prompt: its token ids.
         most: tokens of the answer; 0 where only the prompt's log probabilities are wanted.
-        stops: texts that end it.
+        answer: its text.
         generate: arguments of `model.generate`, which say what the text is.
         own: arguments of `lade.Engine.submit` that do not change it.
-        special: whether special tokens are text.
     """
 
     prompt: list[int]
     most: int
-    stops: tuple[str, ...]
+    answer: AnswerText
     generate: dict[str, Any]
     own: dict[str, Any]
-    special: bool = False
 
 
 class Planner:
     """Plans requests; for any thread.
 
     Args:
+        ends: tokens that end a text.
         auto: whether drafting reads references and tokens that must follow.
     """
 
-    def __init__(self, prompts: Prompts, grammars: Grammars, device: torch.device, auto: bool = True) -> None:
-        self.prompts, self.grammars, self.device, self.auto = prompts, grammars, device, auto
+    def __init__(
+        self, prompts: Prompts, grammars: Grammars, ends: frozenset[int], device: torch.device, auto: bool = True
+    ) -> None:
+        self.prompts, self.grammars, self.ends, self.device, self.auto = prompts, grammars, ends, device, auto
 
     def chat(self, request: ChatRequest) -> list[Text]:
         messages = [_as_template(message, self.prompts.has_template) for message in request.messages]
@@ -59,8 +61,7 @@ class Planner:
         if request.prediction is not None and self.auto:
             own["reference"] = self.prompts.of_prediction(joined(request.prediction.content)) or None
         special = bool(request.functions_offered) and self.prompts.keeps_special
-        texts = self._choices(request, [prompt], request.asked_tokens, stops, own)
-        return [replace(text, special=special) for text in texts]
+        return list(self._choices(request, [prompt], request.asked_tokens, stops, own, special))
 
     def completion(self, request: CompletionRequest) -> list[Text]:
         prompts = [self.prompts.of_prompt(prompt) for prompt in request.prompts]
@@ -75,19 +76,21 @@ class Planner:
         asked: int | None,
         stops: tuple[str, ...],
         own: dict[str, Any],
+        special: bool = False,
     ) -> Iterator[Text]:
+        """`special`: whether special tokens are text."""
         for prompt in prompts:
             room = int(min(self.prompts.positions - len(prompt), UNLIMITED))
             most = room if asked is None else min(asked, room)
             for choice in range(request.n or 1):
                 mask = self._mask(request, len(prompt))
-                generate = generate_arguments(
-                    request, self.prompts.tokenizer, prompt, max(1, most), stops, self.prompts.vocabulary, mask
-                )
+                search = StopSearch(stops if most else ())  # else the token that is decoded is not told
+                answer = AnswerText(Detokenizer(self.prompts.tokenizer, prompt, special), search, self.ends)
+                generate = generate_arguments(request, len(prompt), max(1, most), answer, self.prompts.vocabulary, mask)
                 drafts: dict[str, Any] = {"drafts": request.lade.speculation, "seed": seed_of(request, choice)}
                 if mask is not None and self.auto:
                     drafts["forced"] = mask.forced
-                yield Text(prompt, most, stops, generate | as_ids(prompt, self.device), own | drafts)
+                yield Text(prompt, most, answer, generate | as_ids(prompt, self.device), own | drafts)
 
     def _mask(self, request: Sampling, prompt_length: int) -> GrammarMask | None:
         if isinstance(request, ChatRequest) and request.must_call:

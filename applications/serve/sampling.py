@@ -12,6 +12,7 @@ from lade.applications.serve.errors import bad
 from lade.applications.serve.penalties import Penalties
 from lade.applications.serve.schema import Sampling
 from lade.applications.serve.stops import StopText
+from lade.applications.serve.text import AnswerText
 
 COLDEST = 1e-5  # temperatures below it choose the most likely token: a division by them would overflow
 DEFAULT_TEMPERATURE = 1.0
@@ -19,18 +20,18 @@ DEFAULT_TEMPERATURE = 1.0
 
 def generate_arguments(
     request: Sampling,
-    tokenizer: Any,
-    prompt: Sequence[int],
+    prompt_length: int,
     most: int,
-    stops: Sequence[str],
+    text: AnswerText,
     vocabulary: int,
     mask: LogitsProcessor | None = None,
 ) -> dict[str, Any]:
     """The arguments for one answer.
 
     Args:
+        prompt_length: tokens before it.
         most: tokens of the answer.
-        stops: texts that end it.
+        text: of the answer, with the stop strings that end it.
         vocabulary: ids below it are tokens of the model.
         mask: of a grammar.
 
@@ -43,11 +44,11 @@ def generate_arguments(
     if bias:
         found["sequence_bias"] = bias
     frequency, presence = request.frequency_penalty or 0.0, request.presence_penalty or 0.0
-    own = [Penalties(len(prompt), frequency, presence)] if frequency or presence else []
+    own = [Penalties(prompt_length, frequency, presence)] if frequency or presence else []
     if own or mask is not None:
         found["logits_processor"] = LogitsProcessorList([*own, *filter(None, [mask])])
-    if stops:
-        found["stopping_criteria"] = StoppingCriteriaList([StopText(tokenizer, prompt, stops)])
+    if text.search.stops:
+        found["stopping_criteria"] = StoppingCriteriaList([StopText(text, prompt_length)])
     return found
 
 

@@ -17,7 +17,6 @@ from lade.applications.serve.errors import APIError, bad, busy, unavailable
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.plan import Planner, Text
 from lade.applications.serve.settings import ServeSettings
-from lade.applications.serve.text import Detokenizer, StopSearch
 from lade.applications.serve.worker import EngineWorker, Update
 
 log = logging.getLogger("lade.serve")
@@ -115,8 +114,7 @@ class Service:
         return texts, requests
 
     def _choice(self, index: int, text: Text, request: lade.Request) -> Choice:
-        detokenizer = Detokenizer(self.planner.prompts.tokenizer, text.prompt, text.special)
-        return Choice(index, request, detokenizer, StopSearch(text.stops), self.ends, text.most)
+        return Choice(index, request, text.answer, self.ends, text.most)
 
     def _deliver(self, updates: list[Update]) -> None:
         """Called by the engine's thread: one hand-over for all requests of a step."""

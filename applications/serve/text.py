@@ -6,7 +6,7 @@ Knows a tokenizer's `decode`; no request and no model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 BROKEN = "\ufffd"  # stands for bytes that are no character
 CONTEXT = 8  # tokens of the prompt that are decoded again: a token's text depends on those before it
@@ -70,11 +70,58 @@ class StopSearch:
             self.text, self.found = self.text[: min(places)], True
         return self.found
 
-    @property
-    def certain(self) -> int:
-        """Characters of the text that no later piece can make a part of a stop string."""
-        held = 0 if self.found else max((overlap(self.text, stop) for stop in self.stops), default=0)
-        return len(self.text) - held
+    def certain(self, size: int) -> int:
+        """Of the first `size` characters, those that no later piece can make a part of a stop string."""
+        if self.found:
+            return min(size, len(self.text))
+        tail = self.text[max(0, size - self._longest) : size]
+        return size - max((overlap(tail, stop) for stop in self.stops), default=0)
+
+
+class Place(NamedTuple):
+    """Where a token of an answer stands in its text.
+
+    Attributes:
+        begin: characters before it.
+        size: characters of the text with it.
+        kept: whether it begins before a stop string.
+    """
+
+    begin: int
+    size: int
+    kept: bool
+
+
+class AnswerText:
+    """The text of an answer, to which tokens are added in order.
+
+    A stopping criterion adds them in the engine's thread where there are stop strings, else the event loop does, which
+    sees each token after the criterion: two threads never add at once, and no token is added twice.
+
+    Args:
+        ends: tokens whose text is no part of the answer.
+
+    Attributes:
+        places: of the tokens that were added.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, search: StopSearch, ends: frozenset[int]) -> None:
+        self.search, self.places = search, list[Place]()
+        self._detokenizer, self._ends = detokenizer, ends
+
+    def add(self, number: int, token: int) -> None:
+        """Add a token, unless as many tokens were added."""
+        if number < len(self.places):
+            return
+        begin = len(self.search.text)
+        if token not in self._ends:
+            self.search.add(self._detokenizer.add(token))
+        size = len(self.search.text)
+        self.places.append(Place(begin, size, kept=not self.search.found or begin < size))
+
+    def end(self) -> None:
+        """Add what was held back of a character that did not end."""
+        self.search.add(self._detokenizer.end())
 
 
 def overlap(text: str, marker: str) -> int:

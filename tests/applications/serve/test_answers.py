@@ -117,7 +117,7 @@ def test_echo_with_log_probabilities_scores_the_prompt(served: Served) -> None:
         assert math.isclose(max(noted["top_logprobs"][place + 1].values()), logits[place].max().item(), abs_tol=1e-4)
     assert choice["text"].startswith(PROMPT)
     assert noted["text_offset"][:3] == [0, *(len(served.tokenizer.decode(ids[:size])) for size in (1, 2))]
-    (only,) = served.complete(PROMPT, echo=True, logprobs=1, max_tokens=0)["choices"]
+    (only,) = served.complete(PROMPT, echo=True, logprobs=1, max_tokens=0, stop="no such text")["choices"]
     assert only["text"] == PROMPT
     assert only["logprobs"] == {name: values[:-1] for name, values in noted.items()}
 
