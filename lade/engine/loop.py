@@ -17,6 +17,7 @@ from lade.engine.admission import Admission, end, reads, retired
 from lade.engine.planning import STEP_TOKENS, Chunk, StepPlan, planned
 from lade.engine.protocols import MemoryBudget, PrefixStore, Target
 from lade.engine.verification import begin, verify
+from lade.pace.reading import WHOLE, WholeReading
 from lade.target.outputs import Outputs
 
 
@@ -30,6 +31,7 @@ class DecodeLoop:
         step_tokens: of a step that reads prompts: those of prompts and of draft trees (`lade.engine.planning`).
         prefixes: for requests that have none of their own; `None` computes their prompts whole.
         budget: of the slots' memory; `None` for no bound.
+        reading: bounds the prompt tokens of steps in which other requests decode.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class DecodeLoop:
         step_tokens: int = STEP_TOKENS,
         prefixes: PrefixStore | None = None,
         budget: MemoryBudget | None = None,
+        reading: WholeReading = WHOLE,
     ) -> None:
-        self.target, self.drafter, self.step_tokens = target, drafter, step_tokens
+        self.target, self.drafter, self.step_tokens, self.reading = target, drafter, step_tokens, reading
         self.admission = Admission(target, slots, prefixes, budget)
         self.active: list[Request] = []
         self._lock = fork_safe_lock()
@@ -90,11 +93,7 @@ class DecodeLoop:
                 self._retire()
             if self.admission:
                 self.active += self.admission.admit()
-            plan = planned(self.active, self.target, self.admission, self.step_tokens)
-            for request in plan.outgrown:
-                self._advance_alone(request)
-            for decoding, reading in plan.forwards(self.target.packed):
-                self._advance(plan, decoding, reading)
+            self._advance_all(planned(self.active, self.target, self.admission, self.step_tokens, self.reading))
             self._retire()
         finally:
             self._stepping = False
@@ -114,6 +113,15 @@ class DecodeLoop:
         for request in self.active:
             request.cancelled = True
         self._retire()
+
+    def _advance_all(self, plan: StepPlan) -> None:
+        prompt_tokens = sum(map(len, plan.reading))
+        self.reading.begin()
+        for request in plan.outgrown:
+            self._advance_alone(request)
+        for decoding, reading in plan.forwards(self.target.packed):
+            self._advance(plan, decoding, reading)
+        self.reading.end(len(plan.decoding), prompt_tokens)
 
     def _advance(self, plan: StepPlan, decoding: Sequence[Request], reading: Sequence[Chunk]) -> None:
         requests = [*decoding, *(chunk.request for chunk in reading)]

@@ -1,6 +1,7 @@
 """What the requests of a step do: decode with drafts, decode alone, or read a chunk of their prompts.
 
-Where prompts are read, their tokens and those of draft trees share one total: prompts come first, up to a share.
+Where prompts are read, their tokens and those of draft trees share one total: prompts come first, up to a share, and
+up to what the time of steps allows (`lade.pace.reading`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from lade.core.request import Request
 from lade.core.tree import Draft, chain
 from lade.engine.admission import Admission, reads, scores_prompt
 from lade.engine.protocols import Target
+from lade.pace.reading import UNLIMITED, WholeReading
 
 STEP_TOKENS = 256  # of a step that reads prompts
 SHARE = 4  # at least one part in 4 of these is for prompts, and one for drafts, where other requests decode
-UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,14 @@ class StepPlan:
         return [*([(self.decoding, [])] if self.decoding else []), *(([], [chunk]) for chunk in self.reading)]
 
 
-def planned(active: Sequence[Request], target: Target, admission: Admission, tokens: int) -> StepPlan:
+def planned(
+    active: Sequence[Request], target: Target, admission: Admission, tokens: int, reading: WholeReading
+) -> StepPlan:
     """The plan of a step of all active requests.
 
     Args:
         tokens: the step's total, if it reads prompts.
+        reading: bounds the prompt tokens.
     """
     decoding, depths, outgrown, unread = list[Request](), list[int](), list[Request](), list[Request]()
     for request in active:
@@ -77,11 +81,14 @@ def planned(active: Sequence[Request], target: Target, admission: Admission, tok
         else:
             decoding.append(request)
             depths.append(max(0, depth))
-    if not unread:
+    rows, chunks = len(decoding), list[Chunk]()
+    if unread:
+        most = min(most_prompt_tokens(tokens, rows), reading.most(rows, len(unread)))
+        chunks = _chunks(unread, target, most)
+    if not chunks:
         return StepPlan(decoding, depths, UNLIMITED, [], outgrown)
-    reading = _chunks(unread, target, most_prompt_tokens(tokens, len(decoding)))
-    left = tokens - sum(map(len, reading))
-    return StepPlan(decoding, depths, max(1, left // max(1, len(decoding))), reading, outgrown)
+    left = tokens - sum(map(len, chunks))
+    return StepPlan(decoding, depths, max(1, left // max(1, rows)), chunks, outgrown)
 
 
 def most_prompt_tokens(tokens: int, rows: int) -> int:

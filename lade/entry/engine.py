@@ -24,6 +24,7 @@ from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
 from lade.facts.positions import position_limit
 from lade.memory.pools import check_tenant
+from lade.pace.reading import WHOLE, ReadingPace
 from lade.target.budget import KVBudget
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
@@ -110,7 +111,10 @@ class Engine:
         self._target = target
         self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
-        self._loop = DecodeLoop(target, self._drafter, slots, prefixes=self._prefixes, budget=self._budget)
+        reading = ReadingPace() if settings.adapt else WHOLE
+        self._loop = DecodeLoop(
+            target, self._drafter, slots, prefixes=self._prefixes, budget=self._budget, reading=reading
+        )
 
     @property
     def kv_tokens(self) -> int | None:

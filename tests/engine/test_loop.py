@@ -19,6 +19,7 @@ from lade.engine.emission import AtOnce
 from lade.engine.loop import DecodeLoop
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
+from lade.pace.reading import UNLIMITED, WholeReading
 
 VOCABULARY = 5
 STEP_TOKENS = 8  # of a step that reads prompts
@@ -320,14 +321,16 @@ ARRIVALS = st.lists(
     packed=st.booleans(),
     depth=st.integers(0, 4),
     wrong=st.sampled_from([None, 0, 1]),
+    bound=st.sampled_from([0, 1, UNLIMITED]),
 )
 def test_neighbours_do_not_matter(
-    seed: int, arrivals: list[Any], slots: int, packed: bool, depth: int, wrong: int | None
+    seed: int, arrivals: list[Any], slots: int, packed: bool, depth: int, wrong: int | None, bound: int
 ) -> None:
     """Whoever joins, waits, is cancelled or raises beside it: a request's text is that of the request alone."""
     table = Table(seed)
     target = Target(table, [], packed, most=7)
-    loop = DecodeLoop(target, Knowing(table, depth, wrong), slots, step_tokens=STEP_TOKENS)
+    drafter, reading = Knowing(table, depth, wrong), Reading(bound)
+    loop = DecodeLoop(target, drafter, slots, step_tokens=STEP_TOKENS, reading=reading)
     requests, cancels = [], list[tuple[int, Request]]()
     ends = frozenset({seed % VOCABULARY})
     for prompt, limit, kind, wait, when in arrivals:
@@ -404,10 +407,23 @@ def test_one_thread_steps() -> None:
     assert len(raised) == 1
 
 
+class Reading(WholeReading):
+    """Notes what steps were, and bounds their prompt tokens."""
+
+    def __init__(self, bound: int = UNLIMITED) -> None:
+        self.bound, self.steps = bound, list[tuple[int, int]]()
+
+    def most(self, rows: int, unread: int) -> int:
+        return self.bound if rows else UNLIMITED
+
+    def end(self, rows: int, tokens: int) -> None:
+        self.steps.append((rows, tokens))
+
+
 def test_steps_that_read_prompts_are_no_measure_of_time() -> None:
     table = Table(0)
-    drafter = Knowing(table, 2)
-    loop = DecodeLoop(Target(table, []), drafter, slots=2, step_tokens=STEP_TOKENS)
+    drafter, reading = Knowing(table, 2), Reading()
+    loop = DecodeLoop(Target(table, []), drafter, slots=2, step_tokens=STEP_TOKENS, reading=reading)
     loop.submit(request_of([1] * (2 * STEP_TOKENS), 30, HostRule(frozenset())))
     pauses = []
     for step_ in range(6):
@@ -416,6 +432,7 @@ def test_steps_that_read_prompts_are_no_measure_of_time() -> None:
         loop.step()
         pauses.append(drafter.pauses)
     assert pauses == [1, 2, 2, 3, 3, 3]
+    assert reading.steps == [(0, STEP_TOKENS), (0, STEP_TOKENS), (1, 0), (1, 1), (2, 0), (2, 0)]
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8))

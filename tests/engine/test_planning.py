@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from lade.core.request import Request
 from lade.engine.admission import reads
-from lade.engine.planning import SHARE, UNLIMITED, most_prompt_tokens, planned
+from lade.engine.planning import SHARE, most_prompt_tokens, planned
+from lade.pace.reading import UNLIMITED, WHOLE, WholeReading
 
 
 class Target:
@@ -37,10 +38,27 @@ def decodes(slot: int) -> Request:
     return Request(0, [1, 2, 3], 2, limit=10, slot=slot, prefilled=2)
 
 
-def plan_of(active: list[Request], tokens: int, positions: int = 1 << 30, opened: bool = True) -> Any:
+class Bounded(WholeReading):
+    """Allows so many prompt tokens."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self.asked = most, list[tuple[int, int]]()
+
+    def most(self, rows: int, unread: int) -> int:
+        self.asked.append((rows, unread))
+        return self._most
+
+
+def plan_of(
+    active: list[Request],
+    tokens: int,
+    positions: int = 1 << 30,
+    opened: bool = True,
+    reading: WholeReading = WHOLE,
+) -> Any:
     target: Any = Target(positions)
     admission: Any = Admission(opened)
-    plan = planned(active, target, admission, tokens)
+    plan = planned(active, target, admission, tokens, reading)
     assert target.asked == [request.slot for request in active if not reads(request)], "asked once each"
     return plan
 
@@ -92,3 +110,14 @@ def test_forwards(packed: bool) -> None:
     plan = plan_of([decodes(0), *(Request(0, [7, 7], 2, 9, slot=slot) for slot in (1, 2))], 64)
     counts = [(len(decoding), [len(chunk) for chunk in reading]) for decoding, reading in plan.forwards(packed)]
     assert counts == ([(1, [2, 2])] if packed else [(1, []), (0, [2]), (0, [2])])
+
+
+def test_the_time_of_steps_bounds_prompts() -> None:
+    """What they leave of the total is for drafts; a step that reads none has no total."""
+    active = [decodes(0), decodes(1), *(Request(0, [7] * 4, 4, 9, slot=slot) for slot in (2, 3))]
+    bounded = Bounded(5)
+    plan = plan_of(active, 40, reading=bounded)
+    assert ([len(chunk) for chunk in plan.reading], plan.max_nodes) == ([4, 1], 17)
+    assert bounded.asked == [(2, 2)]
+    plan = plan_of(active, 40, reading=Bounded(0))
+    assert (plan.reading, plan.max_nodes) == ([], UNLIMITED)
