@@ -114,12 +114,14 @@ class Answer:
     def __init__(self, choices: Sequence[Choice], per_prompt: int, start: float) -> None:
         self.choices, self.per_prompt, self.start = list(choices), per_prompt, start
         self.begun = False
-        self._inbox: asyncio.Queue[tuple[Choice, Update]] = asyncio.Queue()
+        self._inbox: list[tuple[Choice, Update]] = []
+        self._arrival: asyncio.Future[bool] | None = None  # whether something came, while somebody waits for it
         self._left = len(self.choices)
 
     def put(self, choice: Choice, update: Update) -> None:
         """Take an update of a text; called in the event loop."""
-        self._inbox.put_nowait((choice, update))
+        self._inbox.append((choice, update))
+        _settle(self._arrival, True)
 
     async def deltas(self, alive_seconds: float | None) -> AsyncIterator[list[Delta]]:
         """What is new, as soon as there is something; an empty list after this many seconds without.
@@ -128,15 +130,23 @@ class Answer:
             Exception: what ended one of the texts.
         """
         while self._left:
-            try:
-                async with asyncio.timeout(alive_seconds):  # wait_for may swallow a cancellation
-                    found = [await self._inbox.get()]
-            except TimeoutError:
+            if not self._inbox and not await self._arrived(alive_seconds):
                 yield []
                 continue
-            while not self._inbox.empty():  # a slow reader gets several steps at once
-                found.append(self._inbox.get_nowait())
+            found, self._inbox = self._inbox, []  # a slow reader gets several steps at once
             yield [self._taken(choice, update) for choice, update in found]
+
+    async def _arrived(self, seconds: float | None) -> bool:
+        """Wait for an update. Returns whether one came in time; costs less than `asyncio.timeout`, once per step."""
+        loop = asyncio.get_running_loop()
+        self._arrival = arrival = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _settle, arrival, False)
+        try:
+            return await arrival
+        finally:
+            self._arrival = None
+            if timer is not None:
+                timer.cancel()
 
     async def finished(self) -> None:
         """Wait until all texts have ended.
@@ -155,6 +165,11 @@ class Answer:
             if choice.request.cancelled:
                 raise CutOffError
         return choice.take(update)
+
+
+def _settle(arrival: asyncio.Future[bool] | None, came: bool) -> None:
+    if arrival is not None and not arrival.done():
+        arrival.set_result(came)
 
 
 class CutOffError(Exception):

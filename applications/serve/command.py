@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from lade.applications.serve.service import Service
     from lade.applications.serve.settings import ServeSettings
 
+SWITCH_SECONDS = 0.0005  # Python's 5 ms would delay an event, and so all that follow it, by as much as a step takes
 EXTRA = ("fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
 
 REPLICAS = "Copies of the model, on Ray Serve (extra ray); each has --max-batch, and they share --threads."
@@ -152,6 +154,7 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
     from lade.applications.serve.build import build_service
     from lade.applications.serve.prompts import NOTICE
 
+    sys.setswitchinterval(SWITCH_SECONDS)
     torch.set_num_threads(loading.threads)
     model, tokenizer = load_model(path, dtype=loading.dtype, device=loading.device, quant=loading.quant or None)
     if not tokenizer.chat_template:

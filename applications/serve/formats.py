@@ -19,6 +19,7 @@ from lade.applications.serve.tools import Parsed, ToolParser
 from lade.applications.serve.usage import speculation_of, usage_of
 
 Json = dict[str, Any]
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,7 @@ class Format:
 
     def framed(self, chunk: Json) -> bytes:
         """A chunk as a server-sent event."""
-        line = json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
-        return b"data: " + line.encode("utf-8", "replace") + b"\n\n"
+        return b"data: " + ENCODER.encode(chunk).encode("utf-8", "replace") + b"\n\n"
 
     def failed(self, error: Json) -> Json:
         """The chunk that tells an error, from the body of one."""

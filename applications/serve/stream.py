@@ -61,10 +61,12 @@ class SentAsEvents(Sent):
     async def _send(self, send: Callable[[Any], Awaitable[None]]) -> None:
         head = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        async for part in self._events():
-            message = {"type": "http.response.body", "body": part, "more_body": True}
-            async with asyncio.timeout(self._service.settings.send_seconds):
-                await send(message)
+        loop, seconds = asyncio.get_running_loop(), self._service.settings.send_seconds
+        async with asyncio.timeout(None) as sending:  # one for all parts: each would take its time
+            async for part in self._events():
+                sending.reschedule(loop.time() + seconds)
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+                sending.reschedule(None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:
