@@ -386,11 +386,11 @@ def tokens_per_step(
     return tokens / steps
 
 
-@pytest.mark.parametrize(("budget", "bound"), [(4, 1.43), (16, 1.89), (64, 2.66)])
+@pytest.mark.parametrize(("budget", "bound"), [(16, 1.89), (64, 2.66)])
 def test_steps_without_a_table(
     budget: int, bound: float, shipped: Any, stories: list[PlainText], identity: Identity
 ) -> None:
-    """Measured: 1.477, 1.946 and 2.743; the rest is room for the rounding of other machines."""
+    """Measured: 1.946 and 2.743; the rest is room for the rounding of other machines."""
     assert tokens_per_step(shipped[0], stories, auto(budget), identity) >= bound
 
 

@@ -458,7 +458,7 @@ def test_threads_get_one_pool(model: PreTrainedModel, restless: None) -> None:
 
 def test_threads_learn_save_and_load_at_once(model: PreTrainedModel, tmp_path: Path, restless: None) -> None:
     """Every observation, of two new tokens each, enters the tables of all lengths: at any moment all have as many."""
-    rounds, path = 2000, tmp_path / "pool.safetensors"
+    rounds, files, path = 500, 8, tmp_path / "pool.safetensors"
 
     def learn(first: int) -> None:
         for number in range(first, first + rounds):
@@ -466,17 +466,17 @@ def test_threads_learn_save_and_load_at_once(model: PreTrainedModel, tmp_path: P
 
     def save() -> None:
         shared_pool(model, "anna")
-        for number in range(30):
+        for number in range(files):
             save_pool(model, path, tenant="anna")
             load_pool(model, path, tenant=f"copy {number}")
 
     def load() -> None:
-        for _ in range(30):
+        for _ in range(files):
             load_pool(model, path, tenant="anna")
 
     together(lambda: learn(0), lambda: learn(rounds), save)
     assert observations(shared_pool(model, "anna")) == [2 * rounds] * len(LENGTHS)
-    copies = [observations(shared_pool(model, f"copy {number}")) for number in range(30)]
+    copies = [observations(shared_pool(model, f"copy {number}")) for number in range(files)]
     assert all(len(set(counts)) == 1 for counts in copies)
     together(lambda: learn(0), lambda: learn(rounds), load)
     assert len(set(observations(shared_pool(model, "anna"))[:-1])) == 1
