@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from lade.applications.ray_serve.replica import HEADER
 pytestmark = pytest.mark.real
 
 KEYS = [f"key-of-tenant-{index:03}" for index in range(16)]
-LONG = {"prompt": PROMPT, "max_tokens": 1000, "temperature": 0, "stream": True, "logit_bias": {"0": -100}}
+LONG = {"prompt": PROMPT, "max_tokens": 1200, "temperature": 0, "stream": True, "logit_bias": {"0": -100}}
+LONG |= {"lade": {"speculation": False}}  # as many steps as tokens
 START, END = 180, 60  # seconds, of which a busy machine takes some
 
 
@@ -42,14 +44,16 @@ class Running:
 
     def begin(self) -> None:
         assert self.process.stdout is not None
-        lines = []
+        late, lines, found = threading.Timer(START, self.process.terminate), list[str](), None
+        late.start()
         for line in self.process.stdout:
             lines.append(line)
             if found := re.search(r"is served at (\S+)", line):
-                self.url = found[1]
-                self.seen = self.processes()
-                return
-        pytest.fail("".join(lines))
+                break
+        late.cancel()
+        if not found:
+            pytest.fail("".join(lines))
+        self.url, self.seen = found[1], self.processes()
 
     def processes(self) -> list[psutil.Process]:
         own = psutil.Process(self.process.pid)
@@ -65,11 +69,13 @@ class Running:
         return Path(name)
 
     def end(self) -> None:
-        """Kill whatever is left."""
-        left = {*self.seen, *(self.processes() if self.process.poll() is None else [])}
+        """End the command; kill whatever is left."""
+        if self.process.poll() is None:
+            self.seen += self.processes()
+            self.process.terminate()
+        _, left = psutil.wait_procs(self.seen, END)
         for each in left:
-            if each.is_running():
-                each.kill()
+            each.kill()
         self.process.wait(END)
         assert self.process.stdout is not None
         self.process.stdout.close()
