@@ -82,9 +82,9 @@ class Front:
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close"})
-        elif scope["path"] == "/health":
+        elif (scope["method"], scope["path"]) == ("GET", "/health"):
             await self._health(send)
-        elif scope["path"] == "/metrics":
+        elif (scope["method"], scope["path"]) == ("GET", "/metrics"):
             page = together(self.metrics.page().decode(), await self.replicas.pages())
             await _send_whole(send, 200, CONTENT_TYPE, page)
         else:
