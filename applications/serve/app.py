@@ -42,8 +42,8 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     _add_state(app, service)
     _add_answers(app, service)
     add_page(app)
-    page = described.without_validation(app.openapi())
-    app.openapi = lambda: page  # type: ignore[method-assign]
+    page = app.openapi
+    app.openapi = lambda: described.without_validation(page())  # type: ignore[method-assign]
     if guarded:
         paths = frozenset(getattr(route, "path", "") for route in app.routes)
         app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
