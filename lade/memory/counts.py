@@ -30,15 +30,13 @@ COUNTING = CountPolicy()
 
 
 class FollowerCounts:
-    """Counts of the tokens that followed contexts of some lengths in a text.
+    """Counts of the tokens that followed the contexts in a text.
 
     Args:
         tokens: the text so far.
-        lengths: of the contexts, longest first, among `LENGTHS`.
     """
 
-    def __init__(self, tokens: Sequence[int] = (), lengths: Sequence[int] = LENGTHS) -> None:
-        self._lengths = lengths
+    def __init__(self, tokens: Sequence[int] = ()) -> None:
         self._counts: dict[tuple[int, ...], dict[int, int]] = {}  # the token that was counted last stands last
         self._entries: dict[tuple[int, ...], Entry] = {}
         self._context: Context = (NOTHING, NOTHING, NOTHING, NOTHING)
@@ -48,7 +46,7 @@ class FollowerCounts:
         """Append tokens."""
         context = self._context
         for token in tokens:
-            for length in self._lengths:
+            for length in LENGTHS:
                 key = context[-length:]
                 followers = self._counts.setdefault(key, {})
                 followers[token] = followers.pop(token, 0) + 1
@@ -56,10 +54,14 @@ class FollowerCounts:
             context = (context[1], context[2], context[3], token)
         self._context = context
 
-    def entry(self, context: Context) -> tuple[int, Entry]:
+    def entry(self, context: Context, lengths: Sequence[int] = LENGTHS) -> tuple[int, Entry]:
         """The length of the longest context that occurred, 0 if none did, and the tokens that followed with their
-        probabilities, the most frequent first, of equal ones the latest; not to be changed."""
-        for length in self._lengths:
+        probabilities, the most frequent first, of equal ones the latest; not to be changed.
+
+        Args:
+            lengths: of the contexts that are looked up, longest first, among `LENGTHS`.
+        """
+        for length in lengths:
             key = context[-length:]
             if key in self._counts:
                 return length, self._entries.get(key) or self._ranked(key)

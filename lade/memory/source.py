@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from lade.config.settings import Settings
+from lade.memory.counts import FollowerCounts
 from lade.memory.ngrams import NgramPool
 from lade.memory.recycle import Context, Entry, PredictionTable
 
@@ -46,7 +48,7 @@ class Warm(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Start:
     """What sources may read when a request starts.
 
@@ -67,6 +69,11 @@ class Start:
     reference: Sequence[int] | None = None
     ngrams: NgramPool | None = None
     warm: Warm | None = None
+
+    @cached_property
+    def counts(self) -> FollowerCounts:
+        """Of the tokens: one object for all sources that read them."""
+        return FollowerCounts(self.tokens)
 
 
 class Source:

@@ -146,10 +146,10 @@ class FromCounts(Source):
 
     @classmethod
     def open(cls, start: Start, first: int) -> FromCounts:
-        return cls(first, FollowerCounts(start.tokens, cls.lengths))
+        return cls(first, start.counts)
 
     def expect(self, part: Context, depth: int) -> Iterable[Share]:
-        length, (tokens, probabilities) = self.counts.entry(part)
+        length, (tokens, probabilities) = self.counts.entry(part, self.lengths)
         bucket = depth * len(self.lengths) + length - self.lengths[-1]
         return ((self.first, bucket, tokens, probabilities),) if tokens else ()
 
@@ -162,6 +162,9 @@ class FromShortCounts(FromCounts):
 
     lengths = LENGTHS[-1:]
     stages = (Stage("counts-1", by_depth(0.1)),)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Nothing: `FromCounts`, which a request has beside it, extends the counts of both."""
 
 
 class FromPredictions(Source):

@@ -58,8 +58,9 @@ def test_of_a_long_text_the_end_is_counted() -> None:
     assert counts.entry((0, 0, 0, 1))[0] == 1
 
 
-def test_contexts_of_other_lengths_are_not_counted() -> None:
-    counts = FollowerCounts([1, 2, 3, 1, 2, 3], lengths=(3, 2))
-    assert counts.entry((0, 0, 1, 2))[0] == 2
-    assert counts.entry((0, 0, 9, 2)) == (0, ([], []))
-    assert counts.entry((0, 3, 1, 2))[0] == 3
+def test_contexts_of_other_lengths_are_not_looked_up() -> None:
+    counts = FollowerCounts([1, 2, 3, 1, 2, 3])
+    assert counts.entry((0, 0, 1, 2), (3, 2))[0] == 2
+    assert counts.entry((0, 0, 9, 2), (3, 2)) == (0, ([], []))
+    assert counts.entry((0, 3, 1, 2), (3, 2))[0] == 3
+    assert counts.entry((0, 3, 1, 2), (1,))[0] == 1

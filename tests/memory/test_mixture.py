@@ -70,7 +70,7 @@ def mixture_of(seed: int, text: Sequence[int]) -> Mixture:
             FromReference(REFERENCE, reference),
             FromOwnText(SUFFIX, OwnText(text)),
             FromWindow(WINDOW, ngrams),
-            FromCounts(COUNTS, FollowerCounts(text, FromCounts.lengths)),
+            FromCounts(COUNTS, FollowerCounts(text)),
             FromPredictions(RECYCLED, pool.table),
             FromWarmTable(WARM, Warm(*prediction(noise))),
         ],

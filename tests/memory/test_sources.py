@@ -17,7 +17,7 @@ from lade.memory import sources
 from lade.memory.counts import FollowerCounts
 from lade.memory.pools import Pool, drop_pools, fresh_pool, load_pool, save_pool, shared_pool
 from lade.memory.recycle import CONTEXT, LENGTHS, Context, Entry
-from lade.memory.source import DEPTHS, Share, Source, Stage, by_depth, depth_bucket
+from lade.memory.source import DEPTHS, Share, Source, Stage, Start, by_depth, depth_bucket
 from lade.memory.sources import (
     GRAMS,
     MATCHES,
@@ -30,6 +30,7 @@ from lade.memory.sources import (
     FromWindow,
     gram_bucket,
     match_bucket,
+    opened,
     prior_calibration,
     stages,
 )
@@ -66,10 +67,21 @@ def test_every_bucket_has_a_prior_and_is_used() -> None:
 @pytest.mark.parametrize("source", [FromCounts, FromShortCounts])
 def test_counts_have_a_bucket_per_depth_and_length(source: type[FromCounts]) -> None:
     text = [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
-    counts = source(0, FollowerCounts(text, source.lengths))
+    counts = source(0, FollowerCounts(text))
     contexts = [(9, 9, 9, 4), (9, 9, 3, 4), (9, 2, 3, 4), (1, 2, 3, 4)]
     found = [[bucket for _, bucket, _, _ in counts.expect(each, depth)] for depth in range(DEPTHS) for each in contexts]
     assert list(dict.fromkeys(chain.from_iterable(found))) == list(range(len(source.stages[0].priors)))
+
+
+def test_both_sources_of_counts_share_them() -> None:
+    """The text is counted once, and what it grows by too."""
+    start = Start(LookaheadConfig().settled(), [1, 2, 3, 1], 4, fresh_pool().table)
+    found = [source for source in opened(start) if isinstance(source, FromCounts)]
+    assert [type(source) for source in found] == [FromCounts, FromShortCounts]
+    assert found[0].counts is found[1].counts
+    for source in found:
+        source.extend([2, 3, 1])
+    assert found[0].counts._counts == FollowerCounts([1, 2, 3, 1, 2, 3, 1])._counts
 
 
 def test_where_buckets_begin() -> None:
