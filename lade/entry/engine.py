@@ -152,10 +152,9 @@ class Engine:
             reference: a text that the output may repeat, as token ids; for mode "auto".
             tenant: shares what drafting learned, and keys and values of texts (`prefix_bytes`), with the requests of
                 this tenant; `None` for the settings' one.
-            drafts: whether to draft for this request; without drafts it takes one forward per token, beside the drafts
-                of others.
-            logprobs: note the log probability of each token in `request.logprobs`, and of this many most likely ones
-                beside it; those of the model, before processors and temperature. `None` notes nothing.
+            drafts: whether to draft for this request, which takes one forward per token otherwise.
+            logprobs: note in `request.logprobs` the model's log probability of each token, and of this many most likely
+                ones beside it, before processors and temperature. `None` notes nothing.
             prompt_logprobs: note those of the prompt's tokens too. No kept prefix is used then.
             forced: the text so far, as token ids -> token ids that are sure to follow, as a grammar knows them. They
                 are drafted; the model's choice still decides. For mode "auto"; what it raises ends the request alone.
@@ -174,6 +173,11 @@ class Engine:
         tenant = self._tenant if tenant is None else tenant
         own = reference, tenant, drafts, logprobs, prompt_logprobs, forced
         submission = Submission(self.model, self._config, seed, streamer, tokenizer, *own)
+        request = self._request(submission, input_ids, generate_kwargs)
+        self._loop.submit(request)
+        return request
+
+    def _request(self, submission: Submission, input_ids: torch.Tensor, generate_kwargs: dict[str, Any]) -> Request:
         call = submission.call(input_ids, generate_kwargs)
         reason = self._reason(call)
         if reason is not None:
@@ -185,7 +189,6 @@ class Engine:
             check_memory(call, self._budget)
         request = submission.request(call)
         request.prefixes = None if cache is None else OwnCache(self._target, cache)
-        self._loop.submit(request)
         return request
 
     def step(self) -> bool:
