@@ -17,6 +17,7 @@ import torch
 from serving_client import Answer, Client, in_turn
 
 import lade
+from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.interval import pooled_median
 
 LEVELS = (1, 2, 4, 8, 16)  # clients
@@ -93,7 +94,7 @@ class Site:
     prompts: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.prompts = [list(self.tokenizer(text).input_ids) for text in self.texts]
+        self.prompts = [Conversation(Style(self.tokenizer)).ask(text) for text in self.texts]
 
     def take(self, number: int, count: int) -> list[list[int]]:
         """Prompts of a round: other ones in each, as long as there are some."""
