@@ -1,7 +1,9 @@
 """The official `openai` package, unmodified, and a server on a real port."""
 
 import json
+import re
 import threading
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx2
@@ -88,6 +90,14 @@ def test_errors_are_those_of_the_package(served: Served) -> None:
             assert missing.value.code == "model_not_found"
 
     served.run(use)
+
+
+def test_the_readmes_client(pair: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "import OpenAI\n" in block)
+    with Running(pair) as running:
+        exec(code.replace("http://localhost:8000", running.url).replace("smollm2-135m", NAME), {})
+    assert capsys.readouterr().out.strip()
 
 
 def read_while_it_ends(running: Running, tokens: int) -> list[Any]:
