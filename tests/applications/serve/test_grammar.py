@@ -57,24 +57,19 @@ def fields(schema: Schema, **others: Any) -> dict[str, Any]:
 
 def plain(served: Served, schema: Schema, **arguments: Any) -> str:
     ids = served.tokenizer(PROMPT)["input_ids"]
-    grammars = Grammars(served.tokenizer, served.model.config.vocab_size, ends_of(served.model))
-    mask = grammars.mask(schema, len(ids), "schema")
+    mask = served.service.planner.grammars.mask(schema, len(ids), "schema")
     tokens = served.plain(seed=3, max_new_tokens=120, logits_processor=LogitsProcessorList([mask]), **arguments)
     return served.decode(PROMPT, tokens)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_an_answer_keeps_to_its_schema(served: Served, name: str) -> None:
+def test_a_sampled_answer_keeps_to_its_schema(served: Served, name: str) -> None:
     schema, holds = SCHEMAS[name]
-    for asked, arguments in (
-        ({"temperature": 0}, {}),
-        ({"temperature": 1}, {"do_sample": True, "top_k": 0}),
-    ):
-        answers = [served.complete(**fields(schema, **asked, lade={"speculation": on})) for on in (True, False)]
-        (text,) = {answer["choices"][0]["text"] for answer in answers}
-        assert text == plain(served, schema, **arguments)
-        assert answers[0]["choices"][0]["finish_reason"] == "stop"
-        assert holds(json.loads(text)), text
+    answers = [served.complete(**fields(schema, temperature=1, lade={"speculation": on})) for on in (True, False)]
+    (text,) = {answer["choices"][0]["text"] for answer in answers}
+    assert text == plain(served, schema, do_sample=True, top_k=0)
+    assert answers[0]["choices"][0]["finish_reason"] == "stop"
+    assert holds(json.loads(text)), text
 
 
 def test_tokens_that_must_follow_are_drafted(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,15 +97,18 @@ def test_a_chat(served: Served) -> None:
 
 
 def test_a_crowd_of_schemas(served: Served) -> None:
+    """Greedy answers, some of them without drafts, beside one another."""
     draws = random.Random("schemas")
-    names = draws.choices(list(SCHEMAS), k=12)
+    names = draws.sample(list(SCHEMAS), k=len(SCHEMAS))
+    switches = [{"stream": place % 2 == 0, "lade": {"speculation": place % 3 > 0}} for place in range(len(names))]
     asked = [
-        Asked(fields(SCHEMAS[name][0], temperature=0, stream=draws.random() < 0.5), draws.randrange(9), None)
-        for name in names
+        Asked(fields(SCHEMAS[name][0], temperature=0, **others), draws.randrange(9), None)
+        for name, others in zip(names, switches, strict=True)
     ]
-    expected = {name: plain(served, SCHEMAS[name][0]) for name in set(names)}
+    expected = [plain(served, SCHEMAS[name][0]) for name in names]
     answers = served.run(lambda: crowd(served, asked))
-    assert [found[0] for found in answers] == [(expected[name], "stop") for name in names]
+    assert [found[0] for found in answers] == [(text, "stop") for text in expected]
+    assert all(SCHEMAS[name][1](json.loads(text)) for name, text in zip(names, expected, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Every field that shapes a text, with drafts and without: the text is that of plain `generate` alone."""
 
 import random
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -25,20 +27,29 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
+BASE = {"prompt": PROMPTS[1], "seed": 11, "max_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def plain_of(served: Served) -> Callable[[str], list[tuple[str, str]]]:
+    """The text of plain decoding with some fields, decoded once."""
+    return lru_cache(lambda name: expected(served, BASE | FIELDS[name]))
+
+
 @pytest.mark.parametrize("name", FIELDS)
-def test_the_text_is_plain_decoding_s(served: Served, name: str) -> None:
-    fields = {"prompt": PROMPTS[1], "seed": 11, "max_tokens": 24} | FIELDS[name]
-    plain = expected(served, fields)
+def test_the_text_is_plain_decoding_s(
+    served: Served, name: str, plain_of: Callable[[str], list[tuple[str, str]]]
+) -> None:
+    fields, plain = BASE | FIELDS[name], plain_of(name)
     for drafts in (True, False):
         asked = Asked(fields | {"lade": {"speculation": drafts}}, 0, None)
         (found,) = served.run(lambda asked=asked: crowd(served, [asked]))  # type: ignore[misc]
         assert not differences(asked, found, plain)
 
 
-def test_the_fields_change_the_text(served: Served) -> None:
+def test_the_fields_change_the_text(plain_of: Callable[[str], list[tuple[str, str]]]) -> None:
     """Each of them; else the test above would show nothing."""
-    base = {"prompt": PROMPTS[1], "seed": 11, "max_tokens": 24}
-    found = {name: expected(served, base | fields)[0] for name, fields in FIELDS.items()}
+    found = {name: plain_of(name)[0] for name in FIELDS}
     for name, fields in FIELDS.items():
         same = "greedy" if fields.get("temperature") == 0 else "nothing"
         assert name == same or found[name] != found[same], name
