@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 SWITCH_SECONDS = 0.0005  # Python's 5 ms would delay an event, and so all that follow it, by as much as a step takes
 EXTRA = ("fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
 
+SLOTS, FROM_0, FROM_1 = click.IntRange(1, 4096), click.IntRange(min=0), click.IntRange(min=1)
 REPLICAS = "Copies of the model, on Ray Serve (extra ray); each has --max-batch, and they share --threads."
 
 
@@ -48,16 +48,18 @@ class Loading:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0 for all.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
 @click.option("--api-key-file", type=click.Path(path_type=Path), help="A file with one API key per line.")
-@click.option("--allow-origin", multiple=True, help="An origin whose web pages may use the server; * for all.")
-@click.option("--allow-host", multiple=True, help="A name of this machine that clients use.")
+@click.option(
+    "--allow-origin", "allow_origins", multiple=True, help="An origin whose web pages may use the server; * for all."
+)
+@click.option("--allow-host", "allow_hosts", multiple=True, help="A name of this machine that clients use.")
 @click.option(
     "--tenant-pools/--no-tenant-pools",
     default=None,
     help="Requests of one key share drafts and prefixes.  [default: on with --api-key-file]",
 )
-@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 4096), help="Texts at once.")
-@click.option("--max-waiting", default=64, show_default=True, type=click.IntRange(min=0), help="Texts that wait.")
-@click.option("--max-connections", default=512, show_default=True, type=click.IntRange(1), help="Open connections.")
+@click.option("--max-batch", "slots", default=8, show_default=True, type=SLOTS, help="Texts at once.")
+@click.option("--max-waiting", "waiting", default=64, show_default=True, type=FROM_0, help="Texts that wait.")
+@click.option("--max-connections", "connections", default=512, show_default=True, type=FROM_1, help="Open connections.")
 @click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
 @click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds at shutdown.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 256), help=REPLICAS)
@@ -70,19 +72,11 @@ class Loading:
 def command(
     *,
     model: str | None,
-    host: str,
-    port: int,
     api_key_file: Path | None,
-    allow_origin: Sequence[str],
-    allow_host: Sequence[str],
     tenant_pools: bool | None,
-    max_batch: int,
-    max_waiting: int,
-    max_connections: int,
-    grace: float,
     replicas: int,
     max_replicas: int | None,
-    **loading: Any,
+    **options: Any,
 ) -> None:
     """Serve MODEL over HTTP in OpenAI's format: /v1/chat/completions, /v1/completions, /v1/models.
 
@@ -101,27 +95,21 @@ def command(
     with usage("--api-key-file"):
         keys = None if api_key_file is None else Keys.of_file(api_key_file)
     path = model or default_model()
+    loading = Loading(**{field.name: options.pop(field.name) for field in fields(Loading)})
     settings = ServeSettings(
         model=Path(path).name if Path(path).is_dir() else path,
-        host=host,
-        port=port,
         keys=keys,
         tenant_pools=keys is not None if tenant_pools is None else tenant_pools,
-        slots=max_batch,
-        waiting=max_waiting,
-        connections=max_connections,
-        allow_origins=tuple(allow_origin),
-        allow_hosts=tuple(allow_host),
-        grace=grace,
+        **options,
     )
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     if settings.keys is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
         click.echo("everyone who reaches this address may use the server; --api-key-file asks for keys", err=True)
     if most > 1:
-        start.serve_replicas(settings, load_service, path, Loading(**loading), replicas, most)
+        start.serve_replicas(settings, load_service, path, loading, replicas, most)
     else:
-        serve(settings, path, Loading(**loading))
+        serve(settings, path, loading)
 
 
 def check_extra() -> None:
