@@ -111,31 +111,32 @@ def calling(request: pytest.FixtureRequest, pair: Any) -> Any:
         yield served
 
 
+def call_of(told: Any) -> Any:
+    """The one call of an answer, which it is made of."""
+    (choice,) = told["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] is None
+    (call,) = choice["message"]["tool_calls"]
+    assert call["type"] == "function"
+    arguments = json.loads(call["function"]["arguments"])
+    if call["function"]["name"] == "get_weather":
+        assert arguments["town"] in ("Bonn", "Köln")
+        assert 1 <= arguments["days"] <= 5
+    return call["function"]
+
+
 def test_a_call_that_is_asked_for_is_made(calling: Served) -> None:
-    for choice, names, temperature in (("required", {"get_weather", "stop"}, 1), (NAMED, {"get_weather"}, 0)):
-        answers = [
-            chat(calling, tool_choice=choice, temperature=temperature, lade={"speculation": drafts})
-            for drafts in (True, False)
-        ]
-        (told,) = answers[0]["choices"]
-        assert told["finish_reason"] == "tool_calls"
-        assert told["message"]["content"] is None
-        (call,) = told["message"]["tool_calls"]
-        assert call["type"] == "function"
-        assert call["function"]["name"] in names
-        arguments = json.loads(call["function"]["arguments"])
-        if call["function"]["name"] == "get_weather":
-            assert arguments["town"] in ("Bonn", "Köln")
-            assert 1 <= arguments["days"] <= 5
-        assert [each["choices"][0]["message"]["tool_calls"][0]["function"] for each in answers] == [
-            call["function"]
-        ] * 2
-        stream = chat(calling, tool_choice=choice, temperature=temperature, stream=True)
-        parts = [part for chunk in stream[:-1] for part in chunk["choices"]]
-        (streamed,) = [call for part in parts for call in part["delta"].get("tool_calls", [])]
-        assert streamed["function"] == call["function"]
-        assert "".join(part["delta"].get("content", "") for part in parts) == ""
-        assert parts[-1]["finish_reason"] == "tool_calls"
+    asked = {"tool_choice": "required", "temperature": 1}
+    call, plain = (call_of(chat(calling, **asked, lade={"speculation": drafts})) for drafts in (True, False))
+    assert call["name"] in ("get_weather", "stop")
+    assert call == plain
+    stream = chat(calling, **asked, stream=True)
+    parts = [part for chunk in stream[:-1] for part in chunk["choices"]]
+    (streamed,) = [call for part in parts for call in part["delta"].get("tool_calls", [])]
+    assert streamed["function"] == call
+    assert "".join(part["delta"].get("content", "") for part in parts) == ""
+    assert parts[-1]["finish_reason"] == "tool_calls"
+    assert call_of(chat(calling, tool_choice=NAMED, temperature=0))["name"] == "get_weather"
 
 
 def test_the_text_is_plain_decoding_s_with_the_mask(served: Served) -> None:
