@@ -64,10 +64,9 @@ class Answer:
     def tokens(self) -> int:
         return sum(event.tokens for event in self.events)
 
-    @property
-    def gaps(self) -> list[float]:
-        """Seconds between the arrivals of tokens."""
-        return [later - earlier for earlier, later in pairwise(sorted(set(self._times)))]
+    def gaps(self, since: float = 0.0) -> list[float]:
+        """Seconds between the arrivals of tokens, from a time on."""
+        return [later - earlier for earlier, later in pairwise(sorted({at for at in self._times if at >= since}))]
 
     @property
     def text(self) -> str:

@@ -201,7 +201,10 @@ def _within(rows: Sequence[Row], clients: int, one: str, other: str) -> list[lis
 
 
 def gaps(site: Site) -> Measured:
-    """Gaps between the events of 7 streams among which a long prompt comes: the 99th percentile over the median."""
+    """Gaps between the events of 7 streams among which a long prompt comes: the 99th percentile over the median.
+
+    They count once all streams have their first tokens.
+    """
     client, rows = site.server(), list[Row]()
     asyncio.run(_streams(site, client, 0, long=True, drafts=True))
     for number in range(site.rounds):
@@ -238,7 +241,9 @@ async def _streams(site: Site, client: Client, number: int, long: bool, drafts: 
     if long:
         await _either(streams, begun.wait())
         row["first_seconds"] = (await client.complete(site.long(number, LONG), 1, **fields)).first_seconds
-    found = [gap for answer in await streams for gap in answer.gaps]
+    answers = await streams
+    all_run = max(answer.sent + answer.first_seconds for answer in answers)
+    found = [gap for answer in answers for gap in answer.gaps(all_run)]
     percentile = quantiles(found, n=100)[98]
     return row | {
         "ratio": percentile / median(found),

@@ -52,7 +52,8 @@ def test_answers_that_are_none(answer: bytes) -> None:
 
 def test_times_of_an_answer() -> None:
     answer = Answer(1.0, [Event(at, step(tokens)) for at, tokens in ((2.0, 0), (3.0, 2), (5.0, 1), (5.0, 1), (6.0, 1))])
-    assert (answer.first_seconds, answer.seconds, answer.tokens, answer.gaps) == (2.0, 5.0, 5, [2.0, 1.0])
+    assert (answer.first_seconds, answer.seconds, answer.tokens) == (2.0, 5.0, 5)
+    assert (answer.gaps(), answer.gaps(since=4.0)) == ([2.0, 1.0], [1.0])
     assert answer.text == "é" * 5
     assert rate_of([answer, Answer(2.0, [Event(11.0, step(5))])]) == 1.0
 
