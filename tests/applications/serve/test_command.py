@@ -1,5 +1,7 @@
 """`lade serve`: its options become settings, and what is missing or wrong is told before a model loads."""
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +72,20 @@ def test_wrong_keys(asked: list[Any], tmp_path: Path, keys: str | None) -> None:
     assert not asked
 
 
-def test_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_serves(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A model that loads, up to where the port would be opened."""
     from lade.applications.serve import server
 
     served: list[Any] = []
     monkeypatch.setattr(server.Server, "run", lambda self: served.append(self.service))
     monkeypatch.setattr(module.logging, "basicConfig", lambda **settings: None)
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
     done = run("stories260K", "--host", "0.0.0.0", "--draft", "stories260K", "--threads", "1")
     assert done.exit_code == 0
     assert "no chat template" in done.output
     assert "--api-key-file asks for keys" in done.output
     assert served[0].settings.model == "stories260K"
+    assert sys.getswitchinterval() == pytest.approx(module.SWITCH_SECONDS)
     served[0].engine.close()
 
 
