@@ -19,6 +19,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 
 import lade
 from lade.core.request import Request
+from lade.pace.reading import ReadingPace
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
 IDS = torch.tensor([[5, 6, 7]])
@@ -268,6 +269,17 @@ class Refuses:
 
     def end(self) -> None:
         raise AssertionError("it has not begun")
+
+
+@pytest.mark.parametrize("adapt", [True, False])
+def test_the_time_of_steps_cuts_prompts_where_sizes_adapt(adapt: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadingPace, "most", lambda self, rows, unread: 3)
+    with lade.Engine(tiny_model(BY_NAME["llama"], "sdpa"), replace(CONFIG, adapt=adapt)) as engine:
+        engine.submit(IDS, max_new_tokens=20, do_sample=False)
+        engine.step()
+        long = engine.submit(IDS.repeat(1, 6), max_new_tokens=1, do_sample=False)
+        engine.step()
+        assert long.prefilled == (3 if adapt else 18)
 
 
 def test_a_streamer_that_refuses_the_prompt() -> None:
