@@ -66,7 +66,7 @@ def assert_compared(stdout: str, model: str) -> None:
     assert re.search(rf"│ {begins}.*│ {begins}", texts)
     assert "texts identical:  yes" in stdout
     drafted = float(re.search(r"tokens per step:  ([\d.]+), \d+ tokens", stdout)[1])
-    assert drafted > 1.1  # how many of them depends on what this machine lets wider steps cost
+    assert drafted > 1  # how many of them depends on what this machine lets wider steps cost
     assert re.search(r"ratio: +[\d.]+, median of 2", stdout)
     assert re.search(r"repetition: +\d+% of the 4-grams", stdout)
 

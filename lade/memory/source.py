@@ -7,8 +7,7 @@ one is a subclass of `Source` and a row of `lade.memory.sources.SOURCES`. Knows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from lade.config.settings import Settings
@@ -48,7 +47,7 @@ class Warm(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Start:
     """What sources may read when a request starts.
 
@@ -69,11 +68,14 @@ class Start:
     reference: Sequence[int] | None = None
     ngrams: NgramPool | None = None
     warm: Warm | None = None
+    _counts: FollowerCounts | None = field(default=None, init=False)
 
-    @cached_property
+    @property
     def counts(self) -> FollowerCounts:
         """Of the tokens: one object for all sources that read them."""
-        return FollowerCounts(self.tokens)
+        if self._counts is None:
+            self._counts = FollowerCounts(self.tokens)
+        return self._counts
 
 
 class Source:
