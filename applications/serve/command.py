@@ -140,6 +140,7 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
 
     import lade
     from lade.applications.serve.build import build_service
+    from lade.applications.serve.openmp import release_threads
     from lade.applications.serve.prompts import NOTICE
 
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -154,4 +155,6 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
         if loading.draft is not None:
             method = lade.DraftModel(load_model(loading.draft, dtype=loading.dtype, device=loading.device)[0])
         config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode)
-        return build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)
+        service = build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)
+    release_threads()
+    return service
