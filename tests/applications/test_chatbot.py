@@ -24,6 +24,7 @@ from lade.config.settings import MODES
 SCRIPT = Path(__file__).parents[2] / "applications" / "chatbot.py"
 ANSI = re.compile(r"\x1b\[\d+m")
 PAPER = ("--mode", "lookahead")  # its steps do not depend on the machine
+CHAT = ("--chat", "--dtype", "float32")  # where no near-tie parts the texts
 SIZES = {"ngram": 3, "window": 4, "guesses": -1}
 pytestmark = pytest.mark.usefixtures("default_settings")
 
@@ -192,7 +193,7 @@ def test_one_built_in_question_without_chat() -> None:
 
 @cache
 def plain_chat(typed: str) -> Result:
-    return run("--chat", typed=typed)
+    return run(*CHAT, typed=typed)
 
 
 @pytest.mark.compat
@@ -200,8 +201,8 @@ def plain_chat(typed: str) -> Result:
 def test_lookahead_writes_the_same_chat_in_fewer_steps(mode: str) -> None:
     typed = "Once upon a time\nTell me more\n"
     plain = plain_chat(typed)
-    ahead = run("--chat", "--mode", mode, typed=typed, USE_LADE="1")
-    coloured = run("--chat", "--mode", mode, typed=typed, USE_LADE="1", COLOR_PRINT="1")
+    ahead = run(*CHAT, "--mode", mode, typed=typed, USE_LADE="1")
+    coloured = run(*CHAT, "--mode", mode, typed=typed, USE_LADE="1", COLOR_PRINT="1")
     assert plain.stdout == ahead.stdout
     assert plain.stdout.count("Assistant: ") == 2
     assert ANSI.sub("", coloured.stdout) == plain.stdout
