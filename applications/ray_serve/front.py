@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from lade.applications.ray_serve.pages import together
 from lade.applications.ray_serve.replica import Exchange
 from lade.applications.ray_serve.routing import Route, route_of
-from lade.applications.serve.connection import ALIVE, EVENTS, while_there
+from lade.applications.serve.connection import ALIVE, EVENTS, Receive, Send, send_whole, while_there
 from lade.applications.serve.errors import APIError, unavailable
-from lade.applications.serve.guard import KEY, Guard, Receive, Scope, Send
+from lade.applications.serve.guard import KEY, Guard, Scope
 from lade.applications.serve.metrics import CONTENT_TYPE, Metrics
 from lade.applications.serve.settings import ServeSettings
 
@@ -86,14 +86,14 @@ class Front:
             await self._health(send)
         elif (scope["method"], scope["path"]) == ("GET", "/metrics"):
             page = together(self.metrics.page().decode(), await self.replicas.pages())
-            await _send_whole(send, 200, CONTENT_TYPE, page)
+            await send_whole(send, 200, page, kind=CONTENT_TYPE)
         else:
             await self._pass_on(scope, receive, send)
 
     async def _health(self, send: Send) -> None:
         if self._closing or not await self.replicas.running():
             raise unavailable("the server does not decode")
-        await _send_whole(send, 200, "application/json", b'{"status":"ok"}')
+        await send_whole(send, 200, b'{"status":"ok"}')
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._closing:
@@ -173,9 +173,3 @@ async def _lifespan(receive: Receive, send: Send) -> None:
     for moment in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{moment}.complete"})
-
-
-async def _send_whole(send: Send, status: int, kind: str, body: bytes) -> None:
-    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

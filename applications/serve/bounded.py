@@ -7,11 +7,11 @@ anything, and refuses `/health` with the rest.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from lade.applications.serve.connection import send_error
 from lade.applications.serve.errors import unavailable
 from lade.applications.serve.settings import ServeSettings
 
@@ -72,7 +72,7 @@ class BoundedConnection(H11Protocol):
         self._running += 1
         try:
             if self._spare and scope["path"] != STATE:
-                await _refuse(send)
+                await send_error(send, unavailable(FULL), (b"connection", b"close"))
             else:
                 await self._answer(scope, receive, send)
         finally:
@@ -92,11 +92,3 @@ class BoundedConnection(H11Protocol):
     def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-
-async def _refuse(send: Any) -> None:
-    error = unavailable(FULL)
-    named = {"Content-Type": "application/json", "Connection": "close", **error.headers}
-    head = [(name.lower().encode(), value.encode()) for name, value in named.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": head})
-    await send({"type": "http.response.body", "body": json.dumps(error.body()).encode()})

@@ -1,16 +1,39 @@
-"""A client's connection: what keeps it open, and whether the client is still there. Knows ASGI messages alone."""
+"""A client's connection: whole answers, what keeps it open, whether the client is still there.
+
+Knows ASGI's messages and the errors that clients see.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import json
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any
 
+from lade.applications.serve.errors import APIError
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
 ALIVE = b": keep-alive\n\n"
-EVENTS = "text/event-stream"
+EVENTS, JSON = "text/event-stream", "application/json"
 
 
-async def while_there(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, None]) -> bool:
+async def send_whole(send: Send, status: int, body: bytes, *headers: Header, kind: str = JSON) -> None:
+    """Send an answer whose body is known, of this content type."""
+    head = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: APIError, *headers: Header) -> None:
+    named = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    await send_whole(send, error.status, json.dumps(error.body()).encode(), *headers, *named)
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
     """Do something until the client goes away. Returns whether it was done."""
     doing = asyncio.create_task(work)
     leaving = asyncio.create_task(_left(receive))
@@ -26,6 +49,6 @@ async def while_there(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any
         await asyncio.gather(doing, leaving, return_exceptions=True)
 
 
-async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
+async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

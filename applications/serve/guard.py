@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from lade.applications.serve.connection import Message, Receive, Send, send_error, send_whole
 from lade.applications.serve.errors import FORBIDDEN, TIMEOUT, TOO_LARGE, UNAUTHORIZED, APIError
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.settings import ServeSettings
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = ("/health", "/", "/page.css", "/page.js")  # paths that need no key
@@ -51,7 +48,7 @@ class Guard:
         try:
             self._check_place(headers, origin)
             if scope["method"] == "OPTIONS" and origin is not None:
-                await exchange.answer(204, b"", _preflight(headers))
+                await send_whole(exchange.send, 204, b"", *_preflight(headers))
             else:
                 scope[KEY] = self._key(scope["path"], headers)
                 body = Body(receive, self.settings)
@@ -176,13 +173,7 @@ class _Exchange:
 
     async def fail(self, error: APIError) -> None:
         if self.status is None:
-            named = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-            await self.answer(error.status, json.dumps(error.body()).encode(), named)
-
-    async def answer(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-        await self.send({"type": "http.response.start", "status": status, "headers": head})
-        await self.send({"type": "http.response.body", "body": body})
+            await send_error(self.send, error)
 
 
 def _preflight(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:

@@ -40,11 +40,10 @@ class PackedKind:
     uniform: Uniform | None = None
     _folded: dict[tuple[object, ...], Sequence[Mask]] = field(default_factory=dict, init=False)
     _hides: bool = field(init=False)
-    _cuts: Cuts = field(init=False)
+    _cuts: Cuts | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._hides = any(mask is not None for mask in self.masks)
-        self._cuts = Cuts.at(self.spans, self.kv_length)
 
     def folded(self, group: int, like: torch.Tensor) -> Sequence[Mask]:
         """Per row [1, 1, t * G, K], made once per forward, for queries of this type and device."""
@@ -57,6 +56,8 @@ class PackedKind:
 
     def rows_of(self, states: torch.Tensor) -> Sequence[torch.Tensor]:
         """Per row [1, H, K, D], of the keys or values of all."""
+        if self._cuts is None:
+            self._cuts = Cuts.at(self.spans, self.kv_length)
         return self._cuts.parts(states)
 
 
