@@ -170,6 +170,7 @@ def test_stop_ends_the_text_in_the_server(opened: Callable[..., Page], running: 
 def test_it_works_by_keyboard(opened: Callable[..., Page]) -> None:
     """Every control has its turn and a visible focus; what is set is what is asked for; a copy is the answer."""
     page = opened()
+    page.wait_for_function("document.activeElement.id === 'message'")  # the browser focuses as it first draws
     page.keyboard.type("x = 1")
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("y = ")
