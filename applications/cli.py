@@ -8,6 +8,7 @@ from importlib import import_module
 import click
 
 from lade.applications.exits import Group
+from lade.base.version import VERSION
 
 COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench": ("lade.applications.bench.command", "Compare decoding methods with plain decoding."),
@@ -46,6 +47,6 @@ class LazyGroup(Group):
 
 
 @click.group(cls=LazyGroup)
-@click.version_option(package_name="lade", prog_name="lade")
+@click.version_option(VERSION, prog_name="lade")
 def main() -> None:
     """Lookahead decoding for Hugging Face causal language models: the same text in fewer forward passes."""

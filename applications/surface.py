@@ -35,7 +35,7 @@ def check_picture(path: Path | None) -> None:
     try:
         import matplotlib  # noqa: F401 - an optional extra
     except ImportError as error:
-        raise ImportError("--picture needs matplotlib; pip install 'lade[plot]'") from error
+        raise ImportError("--picture needs matplotlib; pip install 'lade-decoding[plot]'") from error
 
 
 def grid_of(measured: Measured) -> SpeedGrid | None:

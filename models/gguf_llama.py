@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlamaConfig, PreTrainedTokenizerBase
 
-INSTALL = "pip install 'lade[gguf]'"
+INSTALL = "pip install 'lade-decoding[gguf]'"
 MODULES = {  # of a layer, by its name in GGUF
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-EXTRA = "pip install 'lade[quant]'"
+EXTRA = "pip install 'lade-decoding[quant]'"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from lade.models.shipped import NAMES
 pytest.importorskip("setuptools", minversion="77")
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("lade", "models", "applications", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+LEFT_OUT = (".git", ".venv", "build", "dist", "out", "runs", ".*_cache", ".hypothesis", "*.egg-info")  # by git
 SHIPPED = ("model.safetensors", "tokenizer.json", "config.json", "LICENSE")  # of every model
 LINKS = ("models", "applications")
 GENERATED = ("__pycache__", "*.egg-info", "*.pyc")
@@ -34,13 +34,9 @@ def copy_beginning(source: str, target: str) -> None:
 
 
 def checkout(folder: Path, linked: bool) -> Path:
-    """A copy of what a build reads."""
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns(*GENERATED)
-            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored, copy_function=copy_beginning)
-        else:
-            shutil.copy(ROOT / name, folder / name)
+    """A copy of the repository."""
+    ignored = shutil.ignore_patterns(*GENERATED, *LEFT_OUT)
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=ignored, copy_function=copy_beginning, dirs_exist_ok=True)
     for name in LINKS:
         link = folder / "lade" / name
         if link.is_symlink() or link.is_file():
@@ -67,6 +63,13 @@ def wheel_files(wheel: Path) -> Files:
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if not name.endswith(("/RECORD", "/"))]
         return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in names}
+
+
+def repository_files(folder: Path) -> set[str]:
+    """All but the links and what a build writes."""
+    made = ("dist", "build", *(f"lade/{name}" for name in LINKS))
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return {name for name in names if not name.startswith(made) and ".egg-info/" not in name}
 
 
 def unpacked(sdist: Path, folder: Path) -> Path:
@@ -124,10 +127,12 @@ def test_without_links_the_wheel_is_the_same(wheel: Files, unlinked: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["linked", "unlinked"])
-def test_the_source_distribution_makes_the_same_wheel(
+def test_the_source_distribution_is_the_repository_and_makes_the_same_wheel(
     kind: str, wheel: Files, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    folder = unpacked(build(request.getfixturevalue(kind), "sdist"), tmp_path)
+    source = request.getfixturevalue(kind)
+    folder = unpacked(build(source, "sdist"), tmp_path)
+    assert repository_files(source) <= repository_files(folder)
     assert not [path for path in folder.rglob("*") if path.is_symlink()]  # for systems without links
     assert wheel_files(build(folder, "wheel")) == wheel
 

@@ -63,7 +63,18 @@ def test_every_extra_has_code_that_needs_it() -> None:
     for name, packages in users.items():
         for package in packages:
             assert re.split(r"[<>=\[]", package)[0].replace("-", "_") in code, name
-    assert extras["all"] == [f"lade[{','.join(sorted(users))}]"]
+    assert extras["all"] == [f"lade-decoding[{','.join(sorted(users))}]"]
+
+
+def test_every_hint_names_the_distribution_and_its_extras() -> None:
+    """`lade` on the package index is another project."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    code = [path for name in ("lade", "models", "applications") for path in (ROOT / name).rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in (*code, *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))]
+    hints = {hint for text in texts for hint in re.findall(r"pip install '([^'.]*)\[([a-z,]*)\]'", text)}
+    assert {name for name, _ in hints} == {project["name"]}
+    named = {extra for _, extras in hints for extra in extras.split(",")}
+    assert {"quant", "serve"} <= named <= set(project["optional-dependencies"])
 
 
 def imported(statement: ast.stmt) -> list[str]:

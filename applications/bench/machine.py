@@ -9,6 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lade.base.version import VERSION
+
 if TYPE_CHECKING:
     import torch
 
@@ -24,7 +26,7 @@ def describe(device: torch.device) -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("lade", "torch", "transformers")},
+        "versions": {"lade": VERSION} | {name: version(name) for name in ("torch", "transformers")},
     }
 
 

@@ -53,7 +53,7 @@ class Replication:
 def check_extra() -> None:
     """An error that says what to install, where Ray is missing."""
     if find_spec(EXTRA) is None:
-        raise click.ClickException("lade serve --replicas needs ray; pip install 'lade[serve,ray]'")
+        raise click.ClickException("lade serve --replicas needs ray; pip install 'lade-decoding[serve,ray]'")
 
 
 def serve_replicas(

@@ -54,7 +54,7 @@ def require_optuna() -> None:
     try:
         import optuna  # noqa: F401 - an optional extra
     except ImportError as error:
-        raise ValueError("skip-search needs optuna; pip install 'lade[search]'") from error
+        raise ValueError("skip-search needs optuna; pip install 'lade-decoding[search]'") from error
 
 
 def open_study(journal: Path, head: Mapping[str, Any], seed: int) -> Study:

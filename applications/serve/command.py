@@ -81,7 +81,7 @@ def command(
     """Serve MODEL over HTTP in OpenAI's format: /v1/chat/completions, /v1/completions, /v1/models.
 
     MODEL is a model that ships or was pulled, a folder or a hub name; smollm2-135m where it was pulled, else the small
-    code model that ships. Needs the extra: pip install 'lade[serve]'.
+    code model that ships. Needs the extra: pip install 'lade-decoding[serve]'.
     """
     check_extra()
     most = replicas if max_replicas is None else max_replicas
@@ -116,7 +116,7 @@ def check_extra() -> None:
     """An error that says what to install, where a package is missing."""
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
-        raise click.ClickException(f"lade serve needs {', '.join(missing)}; pip install 'lade[serve]'")
+        raise click.ClickException(f"lade serve needs {', '.join(missing)}; pip install 'lade-decoding[serve]'")
 
 
 def default_model() -> str:

@@ -95,7 +95,7 @@ def test_what_the_transport_raises_is_told(hub: Hub) -> None:
 
 def test_without_the_package(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(SuiteError, match=r"needs the package datasets, .*pip install 'lade\[hub\]'"):
+    with pytest.raises(SuiteError, match=r"needs the package datasets, .*pip install 'lade-decoding\[hub\]'"):
         SUITES["cnn_dm"].load()
     assert not hub.asked
 

@@ -247,7 +247,7 @@ def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_matplotlib_everything_else_is_there(tmp_path: Path) -> None:
     result = report_of(folder_of(tmp_path, two_tasks()))
     assert result.exit_code == 0, result.output
-    assert "no pictures: they need matplotlib; pip install 'lade[plot]'" in result.stdout
+    assert "no pictures: they need matplotlib; pip install 'lade-decoding[plot]'" in result.stdout
     assert {path.name for path in tmp_path.iterdir()} == FILES | {"results.jsonl", "run.json"}
     assert Page((tmp_path / "report.html").read_text()).pictures == []
 

@@ -144,7 +144,7 @@ def test_absent_prompts_say_where_they_were_looked_for(name: str, data: Path) ->
     assert message.startswith(f"{name}: no prompts: there is no {data}")
     assert "set LADE_DATA to a folder that holds data/" in message
     assert message.endswith(", or give a file of prompts with --prompts")
-    assert ("HF_HUB_OFFLINE is set" in message) == ("lade[hub]" in message) == (name != "spec_bench")
+    assert ("HF_HUB_OFFLINE is set" in message) == ("lade-decoding[hub]" in message) == (name != "spec_bench")
 
 
 def test_local_data_of_a_user_who_does_not_exist_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,7 @@ def test_a_picture_needs_its_extra(prompts: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("lade.applications.tune.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     result = tune(prompts, "--picture", tmp_path / "mine.png", "--out", tmp_path / "mine.json")
     assert result.exit_code == 1
-    assert "needs matplotlib; pip install 'lade[plot]'" in result.stderr
+    assert "needs matplotlib; pip install 'lade-decoding[plot]'" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stories.jsonl"]
 
 

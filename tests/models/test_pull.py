@@ -168,7 +168,7 @@ def test_an_unknown_name_is_told_the_names(name: Any) -> None:
 
 def test_without_gguf_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lade.models.gguf_llama.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"needs the package gguf: pip install 'lade\[gguf\]'"):
+    with pytest.raises(ImportError, match=r"needs the package gguf: pip install 'lade-decoding\[gguf\]'"):
         pull(REAL)
 
 

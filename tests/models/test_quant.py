@@ -54,7 +54,8 @@ def test_ways_that_a_device_has_not(no_reading: None) -> None:
 @pytest.mark.parametrize("name", HERE)
 def test_missing_packages(name: str, no_reading: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quant_of_loading, "find_spec", lambda package: None if package != "accelerate" else object())
-    with pytest.raises(ImportError, match=rf"quant='{name}' needs {QUANTS[name].package}: pip install 'lade\[quant\]'"):
+    needed = rf"quant='{name}' needs {QUANTS[name].package}: pip install 'lade-decoding\[quant\]'"
+    with pytest.raises(ImportError, match=needed):
         load(quant=name)
 
 

@@ -21,7 +21,7 @@ from lade.files.regularfile import MEBIBYTE, naming, read_bytes
 
 MAX_BYTES = 16 * MEBIBYTE  # of a plot
 SUMMARY, MARKDOWN, PAGE = "summary.json", "report.md", "report.html"
-NO_MATPLOTLIB = "they need matplotlib; pip install 'lade[plot]', then `lade bench-report`"
+NO_MATPLOTLIB = "they need matplotlib; pip install 'lade-decoding[plot]', then `lade bench-report`"
 NO_PICTURES = f"no pictures: {NO_MATPLOTLIB}"
 OLD_PICTURES = f"the pictures are an earlier report's, and no new ones were drawn: {NO_MATPLOTLIB}"
 

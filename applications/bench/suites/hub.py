@@ -18,7 +18,7 @@ class Hub:
     split: str
     prompt: MakePrompt
     revision: str | None = None
-    hint: str = "pip install 'lade[hub]' where the hub can be reached"
+    hint: str = "pip install 'lade-decoding[hub]' where the hub can be reached"
 
     @property
     def name(self) -> str:

@@ -59,4 +59,4 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "find_spec", lambda name: None)
     done = run("--replicas", "2")
     assert done.exit_code == 1
-    assert "lade serve --replicas needs ray; pip install 'lade[serve,ray]'" in done.output
+    assert "lade serve --replicas needs ray; pip install 'lade-decoding[serve,ray]'" in done.output

@@ -59,7 +59,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "uvicorn" else object())
     done = run()
     assert done.exit_code == 1
-    assert "lade serve needs uvicorn; pip install 'lade[serve]'" in done.output
+    assert "lade serve needs uvicorn; pip install 'lade-decoding[serve]'" in done.output
 
 
 @pytest.mark.parametrize("keys", [None, "short"])
