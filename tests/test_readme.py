@@ -1,14 +1,17 @@
-"""The README's snippets, run as they are printed."""
+"""The blocks of Python in the README and of the engine, run as they are printed: texts are plain decoding's."""
 
 import json
 import os
 import re
 from pathlib import Path
 
+import pytest
+from documents import README, ROOT, blocks
 from forks import needs_fork, run_in_a_child
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-README = Path(__file__).parents[1] / "README.md"
-# Behind the snippet, in the same child: how it decoded, and what plain decoding makes of the same prompt.
+TEMPLATE = "{{ messages[0]['content'] }}"
+# Behind the README's, in the same child: how it decoded, and what plain decoding makes of the same prompt.
 AFTERWARDS = """
 import json
 from lade.measure.audit import parting
@@ -21,7 +24,7 @@ plain = model.generate(**inputs, max_new_tokens=output.shape[1] - inputs["input_
 found = parting(model, plain[0], output[0], inputs["input_ids"].shape[1])
 print(json.dumps({
     "as by default": settings == LookaheadConfig(), "mode": settings.settled().mode, "fallback": stats.fallback,
-    "explained": found is None or found.explained,
+    "explained": found is None or found.explained, "warm table": stats.warm_table is not None,
 }))
 """
 
@@ -43,33 +46,42 @@ print(json.dumps({
 """
 
 
-def snippet(number: int) -> str:
-    return re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[number]
+@pytest.fixture
+def own_model(shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase], tmp_path: Path) -> Path:
+    """A user's model in a folder, with a chat template."""
+    for part in shipped:
+        part.save_pretrained(tmp_path)
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": TEMPLATE}))
+    return tmp_path
 
 
 @needs_fork
-def test_the_first_snippet_runs_as_printed_in_the_fastest_mode(tmp_path: Path) -> None:
-    code = snippet(0)
+@pytest.mark.usefixtures("table_folder", "short_texts")
+def test_the_readme_s_block_decodes_a_user_s_model_in_the_fastest_mode(own_model: Path) -> None:
+    (block,) = blocks(README, "python")
+    named, question = re.search(r'name = "(.*?)"', block.code), re.search(r'"content": "(.*?)"', block.code)
+    assert named is not None
+    assert question is not None
+    code = block.code.replace(named[1], str(own_model))
 
     def as_printed() -> None:
-        os.chdir(tmp_path)
+        os.chdir(own_model)
         exec(code + AFTERWARDS, {})
 
     done = run_in_a_child(as_printed)
     assert done.returncode == 0, done.stderr
     *printed, found = done.stdout.splitlines()
-    prompt = re.search(r'tokenizer\("(.*?)"', code)
-    assert prompt is not None
-    assert printed[0].endswith(prompt[1])
-    assert len(printed) > 3  # the text goes on behind the prompt
+    assert question[1] in printed[0]
+    assert len("".join(printed[:-1])) > len(question[1]) + 20  # the text goes on behind the question
     assert re.search(r"\d+ tokens in \d+ steps, [\d.]+ tokens per step", printed[-1])
-    expected = {"as by default": True, "mode": "auto", "fallback": None, "explained": True}
+    expected = {"as by default": True, "mode": "auto", "fallback": None, "explained": True, "warm table": True}
     assert json.loads(found) == expected
 
 
 @needs_fork
 def test_the_engine_s_snippet_gives_the_texts_of_plain_decoding() -> None:
-    code = snippet(1)
+    (code,) = (block.code for block in blocks(ROOT / "docs" / "use.md", "python") if "lade.Engine(" in block.code)
     done = run_in_a_child(lambda: exec(code + AFTER_THE_ENGINE, {}))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"same": [True, False, True], "beginning": True}

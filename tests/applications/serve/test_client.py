@@ -92,9 +92,9 @@ def test_errors_are_those_of_the_package(served: Served) -> None:
     served.run(use)
 
 
-def test_the_readmes_client(pair: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "import OpenAI\n" in block)
+def test_the_client_of_the_documents(pair: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "serve" / "README.md").read_text(encoding="utf-8")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "import OpenAI\n" in block)
     with Running(pair) as running:
         exec(code.replace("http://localhost:8000", running.url).replace("smollm2-135m", NAME), {})
     assert capsys.readouterr().out.strip()

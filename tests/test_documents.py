@@ -1,0 +1,156 @@
+"""What README and docs show: code that runs, commands and links that exist, recorded figures, plain words."""
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import figures
+import pytest
+from documents import (
+    BASH,
+    GENERATED,
+    PAGES,
+    README,
+    ROOT,
+    Block,
+    anchors,
+    blocks,
+    calls,
+    in_tables,
+    links,
+    outside_tables,
+    prose,
+    sentences,
+    words,
+)
+from forks import needs_fork, run_in_a_child
+
+from lade.applications import cli
+
+WRITTEN = [page for page in PAGES if GENERATED not in page.parents]
+OTHERS = {"curl", "openssl", "pip", "pytest", "python3"}  # programs of others
+needs_bash = pytest.mark.skipif(not Path(BASH).is_file(), reason="there is no bash")
+PYTHON = [
+    block
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    for block in blocks(page, "python")
+    if "lade.Engine(" not in block.code
+]
+# Turns of phrase that newcomers did not understand.
+UNCLEAR = ("free source", "believed", "best first by", "earn their place", "who begins", "surprise", "so many steps")
+
+
+def name(block: Block) -> str:
+    return block.name
+
+
+def where(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def test_the_readme_is_short() -> None:
+    text = prose(README)
+    assert len(words(outside_tables(text))) <= 900
+    assert len(words(in_tables(text))) <= 150
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "docs" / "README.md"], ids=where)
+def test_sentences_are_short(page: Path) -> None:
+    long = [each for each in sentences(outside_tables(prose(page))) if len(words(each)) > 25]
+    assert not long
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "CHANGELOG.md"], ids=where)
+def test_words_are_clear(page: Path) -> None:
+    text = " ".join(prose(page).split())
+    assert not [phrase for phrase in UNCLEAR if phrase in text]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=where)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    contents = ROOT / "docs" / "README.md"
+    listed = {(contents.parent / link.partition("#")[0]).resolve() for link in links(contents)}
+    assert {page for page in WRITTEN if ROOT / "docs" in page.parents} - {contents} <= listed
+
+
+def test_figures_are_those_of_the_recorded_run() -> None:
+    """`python benchmarks/figures.py` writes the pictures and prints the rows."""
+    found, overall = figures.read_run(GENERATED)
+    for file, picture in figures.pictures(found).items():
+        assert (ROOT / "docs" / file).read_text(encoding="utf-8") == picture
+    for page, tasks in ((README, figures.IN_README), (ROOT / "docs" / "figures.md", figures.TASKS)):
+        text = page.read_text(encoding="utf-8")
+        assert "\n".join(figures.table(found, overall, tasks)) in text
+        assert all(told in text for told in made_on(json.loads((GENERATED / "run.json").read_text())["machine"]))
+
+
+def made_on(machine: dict[str, Any]) -> list[str]:
+    """Date and versions, as a page writes them."""
+    versions = machine["versions"]
+    return [
+        machine["date"][:10],
+        f"torch {versions['torch'].partition('+')[0]}",
+        f"transformers {versions['transformers']}",
+    ]
+
+
+@needs_bash
+@pytest.mark.parametrize("page", [page for page in WRITTEN if blocks(page, "sh", "bash")], ids=where)
+def test_commands_of_shell_blocks_exist(page: Path, tmp_path: Path) -> None:
+    for program, *arguments in calls(page, tmp_path):
+        if program == "lade":
+            assert_taken(cli.main.get_command(click.Context(cli.main), arguments[0]), arguments[1:])
+        elif program == "python":
+            assert_started(arguments)
+        else:
+            assert program in OTHERS
+
+
+def assert_taken(command: click.Command | None, arguments: list[str]) -> None:
+    """Every option is one of the command's, and no argument is too many."""
+    assert command is not None
+    parser = command.make_parser(click.Context(command))
+    parser.ignore_unknown_options = False
+    assert parser.parse_args(list(arguments))[1] == []
+
+
+def assert_started(arguments: list[str]) -> None:
+    """A module or a script of the repository, and its options."""
+    if arguments[0] == "-m":
+        spec, rest = find_spec(arguments[1]), arguments[2:]
+        assert spec is not None
+        source = Path(str(spec.origin))
+    else:
+        source, rest = ROOT / arguments[0], arguments[1:]
+    text = source.read_text(encoding="utf-8")
+    assert all(f'"{option.partition("=")[0]}"' in text for option in rest if option.startswith("--"))
+
+
+@needs_fork
+@pytest.mark.parametrize("block", PYTHON, ids=name)
+def test_python_blocks_run(block: Block) -> None:
+    """On the smallest model. The README's, the engine's and the server's have tests of their own."""
+    code = re.sub(r'"lade-code-8M(-draft)?"', '"stories260K"', block.code)
+    done = run_in_a_child(lambda: exec(code, {}))
+    assert done.returncode == 0, done.stderr
+    assert ("print(" in code) == bool(done.stdout.strip())
+
+
+def test_python_blocks_are_complete() -> None:
+    """What needs another machine or another package is compiled at least."""
+    for page in WRITTEN:
+        for block in blocks(page, "python"):
+            assert "import" in block.code, block.name
+            compile(block.code, block.name, "exec")
