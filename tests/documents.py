@@ -77,7 +77,8 @@ def anchors(page: Path) -> set[str]:
 NOTES = """
 note() { printf '%s\\x1f' "$@" >> "$CALLS"; printf '\\x1e' >> "$CALLS"; }
 command_not_found_handle() { note "$@"; }
-for program in python pip pytest lade; do eval ".venv/bin/$program() { note $program \\"\\$@\\"; }"; done
+for program in python pip pytest lade ruff; do eval ".venv/bin/$program() { note $program \\"\\$@\\"; }"; done
+.ci/run() { :; }
 set -eu
 """
 

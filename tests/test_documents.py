@@ -31,7 +31,7 @@ from forks import needs_fork, run_in_a_child
 from lade.applications import cli
 
 WRITTEN = [page for page in PAGES if GENERATED not in page.parents]
-OTHERS = {"curl", "openssl", "pip", "pytest", "python3"}  # programs of others
+OTHERS = {"curl", "pip", "pytest", "python3", "ruff"}  # programs of others
 needs_bash = pytest.mark.skipif(not Path(BASH).is_file(), reason="there is no bash")
 PYTHON = [
     block

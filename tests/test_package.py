@@ -90,6 +90,9 @@ def test_the_version_stands_in_one_place_and_the_changelog_tells_of_it() -> None
     latest = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert latest is not None
     assert latest[1] == lade.__version__
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert cited[1] == lade.__version__
 
 
 def test_types_pages_and_weights_are_installed() -> None:
