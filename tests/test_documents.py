@@ -11,6 +11,7 @@ import figures
 import pytest
 from documents import (
     BASH,
+    CHINESE,
     GENERATED,
     PAGES,
     README,
@@ -21,6 +22,7 @@ from documents import (
     calls,
     in_tables,
     links,
+    numbers,
     outside_tables,
     prose,
     sentences,
@@ -154,3 +156,13 @@ def test_python_blocks_are_complete() -> None:
         for block in blocks(page, "python"):
             assert "import" in block.code, block.name
             compile(block.code, block.name, "exec")
+
+
+def test_the_chinese_readme_has_the_same_code_figures_and_links() -> None:
+    assert [block.code for block in blocks(CHINESE)] == [block.code for block in blocks(README)]
+    assert numbers(prose(CHINESE)) == numbers(prose(README))
+    there = [link for link in links(CHINESE) if link != README.name]
+    assert sorted(there) == sorted(link for link in links(README) if link != CHINESE.name)
+    assert len(re.findall(r"^## ", prose(CHINESE), re.MULTILINE)) == len(
+        re.findall(r"^## ", prose(README), re.MULTILINE)
+    )
