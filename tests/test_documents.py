@@ -9,6 +9,7 @@ from typing import Any
 import click
 import figures
 import pytest
+from click.testing import CliRunner
 from documents import (
     BASH,
     CHINESE,
@@ -65,7 +66,7 @@ def test_sentences_are_short(page: Path) -> None:
     assert not long
 
 
-@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "CHANGELOG.md"], ids=where)
+@pytest.mark.parametrize("page", WRITTEN, ids=where)
 def test_words_are_clear(page: Path) -> None:
     text = " ".join(prose(page).split())
     assert not [phrase for phrase in UNCLEAR if phrase in text]
@@ -166,3 +167,29 @@ def test_the_chinese_readme_has_the_same_code_figures_and_links() -> None:
     assert len(re.findall(r"^## ", prose(CHINESE), re.MULTILINE)) == len(
         re.findall(r"^## ", prose(README), re.MULTILINE)
     )
+
+
+SMALL = {
+    "MODEL": "stories260K",
+    "DRAFT": "stories260K",
+    "smollm2-135m": "stories260K",
+    "FILE": "prompts.jsonl",
+    "mine.jsonl": "prompts.jsonl",
+    "skip.json": "1-2/3",
+    "mt_bench,human_eval,gsm8k": "stories",
+    "256,1024": "16,32",
+}
+SHORT = {"bench": ["--n", "1", "--max-new-tokens", "4"]}  # further options of a command
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("table_folder", "short_texts")
+@pytest.mark.parametrize("page", ["docs/bench.md", "docs/warm-tables.md"])
+def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the smallest model and few prompts. Those that fetch a model or listen have tests of their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Once upon a time"}\n' * 6)
+    for number, (_, name, *arguments) in enumerate(calls(ROOT / page, tmp_path)):
+        small = [SMALL.get(each, each).replace("DIR", f"out{number}") for each in arguments]
+        done = CliRunner().invoke(cli.main, [name, *small, *SHORT.get(name, [])])
+        assert done.exit_code == 0, done.output
