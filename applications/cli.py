@@ -15,7 +15,7 @@ COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench-diff": ("lade.applications.bench_diff", "Compare two runs of a bench, prompt by prompt."),
     "bench-report": ("lade.applications.bench_report", "Make the report of a bench again from its files."),
     "cache": ("lade.applications.cache", "List and clear the cache folder."),
-    "chat": ("lade.applications.chat", "Chat with a model."),
+    "chat": ("lade.applications.chat.command", "Chat with a model in the terminal."),
     "likelihood": (
         "lade.applications.likelihood_command",
         "Compare texts and cost of a model, a draft model and both.",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from lade.applications.chatbot import PLAIN
+from lade.applications.chat.formats import PLAIN
 from lade.applications.serve.errors import APIError, bad
 from lade.applications.serve.tools import ToolFormat, format_of, told
 

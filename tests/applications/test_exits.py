@@ -166,9 +166,9 @@ PLACES = [  # a command line, what of it is interrupted, and what the last line 
     ("bench-diff full full", "lade.applications.bench_diff.some_records", exits.AGAIN),
     ("bench-report full", "lade.applications.bench_report.build", exits.AGAIN),
     ("cache", "lade.applications.cache.entries", exits.AGAIN),
-    ("chat --max-new-tokens 4", "lade.applications.chat.load_model", exits.AGAIN),
-    ("chat --max-new-tokens 4", "lade.applications.chatbot.Chatbot.answer", exits.AGAIN),
-    ("chat --chat", "builtins.input", exits.AGAIN),
+    ("chat --max-new-tokens 4", "lade.applications.chat.command.load_model", exits.AGAIN),
+    ("chat STORIES hello", "lade.applications.chat.bot.Chatbot.answer", exits.AGAIN),
+    ("chat --chat STORIES", "builtins.input", exits.AGAIN),
     (LIKELIHOOD, "lade.applications.likelihood_command.load_model", exits.AGAIN),
     (LIKELIHOOD, "lade.applications.likelihood.compare", exits.AGAIN),
     ("pull smollm2-135m", "lade.applications.pull.is_pulled", exits.AGAIN),
@@ -272,8 +272,8 @@ def test_older_spellings_are_taken_and_not_shown(spelling: str, name: str, minim
 
 def test_an_older_spelling_gives_the_same_setting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
-    monkeypatch.setattr("lade.applications.chat.configure_lade", lambda **settings: given.append(settings))
-    monkeypatch.setattr("lade.applications.chat.load_model", interrupt)
+    monkeypatch.setattr("lade.applications.chat.command.configure_lade", lambda **settings: given.append(settings))
+    monkeypatch.setattr("lade.applications.chat.command.load_model", interrupt)
     for spelling in ("--window_size", "--window-size"):
         CliRunner().invoke(cli.main, ["chat", spelling, "9"])
     assert given[0] == given[1]

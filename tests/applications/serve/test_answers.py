@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from served import NAME, PROMPT, Served, events
 
-from lade.applications.chatbot import PLAIN
+from lade.applications.chat.formats import PLAIN
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
 

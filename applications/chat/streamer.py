@@ -19,6 +19,9 @@ class StepStreamer(BaseStreamer):
 
     With `color`, the first token of a step has no colour, because plain decoding gets it from the same forward; the
     other tokens of the step are coloured. Without `begin_step` calls nothing is coloured.
+
+    Attributes:
+        steps: forwards that gave tokens.
     """
 
     def __init__(
@@ -38,20 +41,20 @@ class StepStreamer(BaseStreamer):
         self._context = 0  # ... and those from this index on are decoded again: a token's text depends on them
         self._held: list[tuple[str, str | None]] = []
         self._saw_prompt = False
-        self._steps = 0
+        self.steps = 0
+        self._step_begins = self._stepwise = False
         self._in_step = 0
 
     def begin_step(self) -> None:
-        self._steps += 1
-        self._in_step = 0
+        self._step_begins = self._stepwise = True
 
     def put(self, value: torch.Tensor) -> None:
         if not self._saw_prompt:
             self._saw_prompt = True
             return
         for token in value.reshape(-1).tolist():
+            self._count()
             self._tokens.append(token)
-            self._in_step += 1
             self._hold(self._new_text(final=False))
             if not self._may_stop():
                 self._release("".join(text for text, _ in self._held))
@@ -60,6 +63,13 @@ class StepStreamer(BaseStreamer):
         self._hold(self._new_text(final=True))
         text = "".join(text for text, _ in self._held)
         self._release(text.split(self._stop)[0] if self._stop else text)
+
+    def _count(self) -> None:
+        """Count a token, and the step that it is the first one of."""
+        if self._step_begins or not self._stepwise:
+            self.steps, self._in_step = self.steps + 1, 0
+        self._step_begins = False
+        self._in_step += 1
 
     def _new_text(self, final: bool) -> str:
         """The text of the tokens not yet decoded; empty while it ends inside a character."""
@@ -74,8 +84,8 @@ class StepStreamer(BaseStreamer):
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _hold(self, text: str) -> None:
-        drafted = self._color and self._steps > 0 and self._in_step > 1
-        self._held.append((text, COLORS[self._steps % len(COLORS)] if drafted else None))
+        drafted = self._color and self._in_step > 1
+        self._held.append((text, COLORS[self.steps % len(COLORS)] if drafted else None))
 
     def _may_stop(self) -> bool:
         text = "".join(text for text, _ in self._held)

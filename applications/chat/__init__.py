@@ -1,0 +1,1 @@
+"""`lade chat`: a conversation in the terminal, with its commands, files and statistics."""
