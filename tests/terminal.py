@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
 import select
 import signal
 import struct
 import sys
-import termios
 import time
 from collections.abc import Sequence
 from types import TracebackType
 
-PATIENCE = 120.0  # seconds until a program counts as hanging
+PATIENCE = 60.0  # seconds until a program counts as hanging
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\^_=>])|\r|\x1b(\[[0-?]*[ -/]*)?$")
 PASTE = "\x1b[200~{}\x1b[201~"  # bracketed
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
@@ -30,6 +27,10 @@ class Terminal:
     """
 
     def __init__(self, arguments: Sequence[str], program: str = sys.executable, **environment: str) -> None:
+        import fcntl  # here: not every system has them
+        import pty
+        import termios
+
         self.shown, self._raw, self._at = "", b"", 0
         self._child, self._master = pty.fork()
         if self._child == 0:

@@ -50,7 +50,8 @@ class Format:
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, messages: list[Message]) -> BatchEncoding:
         """The prompt as tensors of one row. ValueError as of `text`."""
-        return tokenizer(self.text(tokenizer, messages), add_special_tokens=False, return_tensors="pt")
+        text = self.text(tokenizer, messages)
+        return tokenizer(text, add_special_tokens=False, return_tensors="pt", verbose=False)
 
     def takes_system(self, tokenizer: PreTrainedTokenizerBase) -> bool:
         """Whether a system prompt is a part of the prompt."""

@@ -101,5 +101,5 @@ class Session:
             click.echo(f"(stopped{kept})", err=True)
         if reply.dropped:
             click.echo(f"(the model's positions are full: {reply.dropped} of the oldest turns dropped)", err=True)
-        if self.bot.settings.stats:
+        if self.bot.settings.stats and reply.cost.tokens:
             click.echo(reply.summary(), err=not self._answering)
