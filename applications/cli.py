@@ -16,6 +16,7 @@ COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench-report": ("lade.applications.bench_report", "Make the report of a bench again from its files."),
     "cache": ("lade.applications.cache", "List and clear the cache folder."),
     "chat": ("lade.applications.chat.command", "Chat with a model in the terminal."),
+    "demo": ("lade.applications.demo.command", "Plain decoding and lade side by side."),
     "likelihood": (
         "lade.applications.likelihood_command",
         "Compare texts and cost of a model, a draft model and both.",

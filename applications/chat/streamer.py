@@ -11,6 +11,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
+from lade.applications.serve.text import Detokenizer
+
 COLORS = ("green", "cyan")  # alternate from step to step
 
 
@@ -32,13 +34,10 @@ class StepStreamer(BaseStreamer):
         color: bool = False,
         stop: str | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._text = Detokenizer(tokenizer, [])
         self._write = write
         self._color = color
         self._stop = stop
-        self._tokens: list[int] = []
-        self._read = 0  # tokens before this index are decoded ...
-        self._context = 0  # ... and those from this index on are decoded again: a token's text depends on them
         self._held: list[tuple[str, str | None]] = []
         self._saw_prompt = False
         self.steps = 0
@@ -54,13 +53,12 @@ class StepStreamer(BaseStreamer):
             return
         for token in value.reshape(-1).tolist():
             self._count()
-            self._tokens.append(token)
-            self._hold(self._new_text(final=False))
+            self._hold(self._text.add(token))
             if not self._may_stop():
                 self._release("".join(text for text, _ in self._held))
 
     def end(self) -> None:
-        self._hold(self._new_text(final=True))
+        self._hold(self._text.end())
         text = "".join(text for text, _ in self._held)
         self._release(text.split(self._stop)[0] if self._stop else text)
 
@@ -70,18 +68,6 @@ class StepStreamer(BaseStreamer):
             self.steps, self._in_step = self.steps + 1, 0
         self._step_begins = False
         self._in_step += 1
-
-    def _new_text(self, final: bool) -> str:
-        """The text of the tokens not yet decoded; empty while it ends inside a character."""
-        known = self._decode(self._tokens[self._context : self._read])
-        text = self._decode(self._tokens[self._context :])
-        if len(text) <= len(known) or (text.endswith("\ufffd") and not final):
-            return ""
-        self._context, self._read = self._read, len(self._tokens)
-        return text[len(known) :]
-
-    def _decode(self, tokens: list[int]) -> str:
-        return str(self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def _hold(self, text: str) -> None:
         drafted = self._color and self._in_step > 1
