@@ -33,6 +33,7 @@ from lade.applications.bench.records import read_records
 from lade.applications.bench.report.results import read_results
 from lade.applications.bench.runfile import add_session, check_same
 from lade.applications.bench.suites.sources import read_rows
+from lade.applications.chat import conversation
 from lade.applications.search.measurements import MeasurementFile
 from lade.applications.serve.keys import Keys
 from lade.config import preset
@@ -198,6 +199,10 @@ READERS = {
     "list of a suite": Reader(written("rows.json", '["Once", {"prompt": "Tom"}]'), lambda path: rows(path)),
     "measurements": Reader(measurements, lambda path: loud(lambda: MeasurementFile(path, HEAD))),
     "API keys": Reader(written("keys", "a-key-of-one-client\n"), lambda path: loud(lambda: Keys.of_file(path))),
+    "conversation": Reader(
+        written("chat.json", '{"model": "m", "messages": [{"role": "system", "content": "Be brief."}]}'),
+        lambda path: loud(lambda: conversation.load(path)),
+    ),
 }
 FOUND_BY_NAME = {"costs", "warm table"}  # in the cache folder; where one is absent, nobody is told
 TAKES_ANEW = {"measurements"}
