@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade.core.stats import last_stats as last_stats
     from lade.core.stats import log_history as log_history
     from lade.core.stats import save_log as save_log
+    from lade.distributed.errors import RankError as RankError
     from lade.entry.api import decoding_method as decoding_method
     from lade.entry.api import generate as generate
     from lade.entry.assisted import assisted_generate as assisted_generate
@@ -50,6 +51,7 @@ _PUBLIC = {
         "log_history",
         "save_log",
     ),
+    "lade.distributed.errors": ("RankError",),
     "lade.entry.api": (
         "decoding_method",
         "generate",

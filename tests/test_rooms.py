@@ -11,7 +11,18 @@ ROOT = Path(__file__).parents[1]
 # What a room imports stands behind it. `models` holds what differs per family, which the entry asks for; the recipe of
 # the models that ship, `models.pretrained`, uses the package as the commands do.
 ROOMS = (
-    *("applications", "models.pretrained", "entry", "measure", "models", "engine", "drafters", "target", "memory"),
+    *(
+        "applications",
+        "models.pretrained",
+        "entry",
+        "measure",
+        "models",
+        "engine",
+        "distributed",
+        "drafters",
+        "target",
+        "memory",
+    ),
     *("pace", "core", "facts", "config", "files", "base"),
 )
 PATHS = {

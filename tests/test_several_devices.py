@@ -1,43 +1,111 @@
-"""A model that several processes share decodes plainly: each would choose the sizes of its own drafts."""
+"""Several processes that share a model: the same text as one process, on all of them."""
 
 import copy
-import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ranks
 import torch
 from families import BY_NAME
-from forks import beside, needs_fork, run_in_a_child
+from forks import needs_fork
 from sidebyside import assert_falls_back
-from tiny import tiny_model, words
+from tiny import own_llama, tiny_model, words
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import lade
 from lade.facts.fingerprint import configuration_key, fingerprint
+from lade.memory.warm.file import table_file
+from lade.pace.costfile import cost_file
 
-GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 16}
+GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24}
+SAMPLED: dict[str, Any] = {"do_sample": True, "max_new_tokens": 24, "top_k": 0}
+needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch without gloo")
+AUTO = lade.LookaheadConfig(mode="auto", timeout=30)
+PAPER = lade.LookaheadConfig(mode="lookahead", timeout=30)
 
 
-def shared_by_two(folder: Path, rank: int) -> None:
-    """One of two processes; writes what both ways of decoding give, and what lade warns of."""
-    known = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    os.environ |= known | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def sharded(folder: Path) -> PreTrainedModel:
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # transformers' own
-        model = AutoModelForCausalLM.from_pretrained(folder / "model", tp_plan="auto", dtype=torch.float32).eval()
-    kwargs = {"input_ids": torch.tensor([[5, 9, 33, 7]])} | GREEDY
-    plain = model.generate(**kwargs).tolist()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        ours = lade.generate(model, **kwargs).tolist()
-    said = [str(each.message) for each in caught if each.category is lade.FallbackWarning]
-    (folder / f"{rank}.json").write_text(json.dumps({"plain": plain, "ours": ours, "said": said}))
-    torch.distributed.destroy_process_group()
+        return AutoModelForCausalLM.from_pretrained(folder / "model", tp_plan="auto", dtype=torch.float32).eval()
+
+
+def ways() -> dict[str, dict[str, Any]]:
+    """Ways to draft: arguments of `lade.generate`."""
+    draft = own_llama()
+    return {
+        "auto": {"config": AUTO},
+        "lookahead": {"config": PAPER},
+        "draft": {"method": lade.DraftModel(draft, tokens=4)},
+        "likeliest": {"method": lade.DraftModel(draft, tokens=4, likeliest=True)},
+        "self": {"method": lade.self_speculative(((1,), ()), tokens=3, adapt="fixed")},
+    }
+
+
+def texts(model: PreTrainedModel, way: dict[str, Any] | None, seed: int) -> list[Any]:
+    """Greedy and sampled texts of one prompt and of three of unequal lengths."""
+    found = []
+    for lengths in ((9,), (4, 11, 7)):
+        for settings in (GREEDY, SAMPLED):
+            torch.manual_seed(seed)
+            inputs = words(*lengths) | settings
+            text = model.generate(**inputs) if way is None else lade.generate(model, **inputs, **way)
+            found.append(text.tolist())
+    return found
+
+
+@needs_fork
+@needs_gloo
+@pytest.mark.parametrize("names", [("auto",), pytest.param(tuple(ways()), marks=pytest.mark.real)], ids=len)
+def test_tensor_parallel(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Rank 1 has another seed: the noise is that of rank 0."""
+    whole = own_llama()
+    whole.save_pretrained(tmp_path / "model")
+
+    def work(rank: int) -> dict[str, Any]:
+        model = sharded(tmp_path)
+        found: dict[str, Any] = {}
+        for name in names:
+            found[name] = texts(model, ways()[name], seed=5 + rank)
+            assert lade.last_stats().fallback is None
+            assert lade.last_stats().accepted_tokens > 0
+        return found | {"fingerprint": fingerprint(model), "key": configuration_key(model)}
+
+    one, other = ranks.run(tmp_path / "run", 2, work)
+    assert one == other
+    assert one["fingerprint"] == fingerprint(whole)
+    assert one["key"] == configuration_key(whole)
+    plain = texts(whole, None, seed=5)
+    for name in names:
+        exact = name not in ("draft", "self")  # else the distribution of samples alone is that of plain decoding
+        assert one[name][:: 1 if exact else 2] == plain[:: 1 if exact else 2], name
+
+
+@pytest.mark.real
+@needs_fork
+@needs_gloo
+@pytest.mark.usefixtures("short_texts")
+def test_files_of_a_sharded_model(table_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One warm table and one file of costs for all ranks; the table is that of the whole model."""
+    monkeypatch.setattr("lade.pace.shared.FIRST_SAVE", 4)
+    whole = own_llama()
+    whole.save_pretrained(tmp_path / "model")
+
+    def work(rank: int) -> Any:
+        model = sharded(tmp_path)
+        lade.warm_up(model)
+        for _ in range(3):
+            lade.generate(model, **words(9), do_sample=False, max_new_tokens=96, config=AUTO)
+        return lade.last_stats().warm_table, str(cost_file(model))
+
+    one, other = ranks.run(tmp_path / "run", 2, work)
+    files = sorted(path.name for path in table_folder.iterdir() if path.suffix == ".safetensors")
+    assert files == sorted([table_file(whole).name, Path(one[1]).name])
+    assert one[1] == other[1] != str(cost_file(whole))
+    assert one[0] == lade.warm_up(whole).digest
 
 
 @pytest.fixture
@@ -79,36 +147,22 @@ def test_a_group_alone_is_no_reason() -> None:
     assert lade.last_stats().fallback is None
 
 
-@pytest.mark.parametrize("mark", [{"_tp_size": 2}, {"_device_mesh": "a mesh"}], ids=str)
-def test_marks_of_transformers(mark: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("mark", "reason"),
+    [
+        ({"_tp_size": 2}, "sharded over 2 processes (tp_plan) of 1"),
+        ({"_device_mesh": "a mesh"}, "spread over several processes"),
+    ],
+    ids=str,
+)
+def test_marks_of_transformers(mark: dict[str, Any], reason: str) -> None:
     model = llama()
     for name, value in mark.items():
         setattr(model, name, value)
-    assert_falls_back(model, lambda: words(9) | GREEDY, "spread over several processes (tp_plan)")
+    assert_falls_back(model, lambda: words(9) | GREEDY, reason)
 
 
 @pytest.mark.usefixtures("group")
-def test_fingerprints_of_spread_weights() -> None:
-    """`warm_up` and the bench ask for one before any call."""
-    model = spread()
+def test_fingerprints_of_sharded_weights() -> None:
     for ask in (configuration_key, fingerprint):
-        with pytest.raises(ValueError, match="model must hold whole weights, got some spread over several processes"):
-            ask(model)
-
-
-@needs_fork
-@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch without gloo")
-def test_two_processes(tmp_path: Path) -> None:
-    llama().save_pretrained(tmp_path / "model")
-
-    def both() -> None:
-        with beside(lambda: shared_by_two(tmp_path, 1)):
-            shared_by_two(tmp_path, 0)
-
-    done = run_in_a_child(both)
-    assert done.returncode == 0, done.stderr
-    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
-    for each in found:
-        assert each["ours"] == each["plain"] == found[0]["plain"]
-        assert len(each["said"]) == 1
-        assert "spread over several processes" in each["said"][0]
+        assert ask(spread()) == ask(llama())

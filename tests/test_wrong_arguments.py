@@ -26,7 +26,7 @@ from lade.memory.pools import shared_pool
 ONE = torch.tensor([[5, 6, 7]])
 HUGE = 10**5000
 # Nobody's arguments: what a call returns, and a warning.
-NOT_CALLED = {"FallbackWarning", "GenerationStats", "Request"}
+NOT_CALLED = {"FallbackWarning", "GenerationStats", "RankError", "Request"}
 
 
 def a_model() -> PreTrainedModel:
@@ -69,6 +69,7 @@ CONFIG = SIZES | {
     "pool_from_prompt": "none",
     "always_forward_one": "",
     "seed": "number huge",
+    "timeout": "number none",
     "debug": "number huge",
 }
 LENGTH = {"tokens": "number huge", "adapt": "", "threshold": "", "likeliest": ""}

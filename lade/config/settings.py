@@ -16,6 +16,7 @@ from lade.config.setting import integer, setting, settings_of, within
 MODES = ("auto", "lookahead")
 FAMILIES = ("reference", "suffix", "window", "counts", "recycled", "warm", "recent")  # sources of drafts
 NGRAM = 5  # N, where none is given
+MOST_SECONDS = 86_400
 CAPACITY = 100_000  # contexts remembered per length, where no pool_size is given
 MOST_TOKENS = 4096  # of a row in a forward: its mask, which grows with the square, has 64 MiB in float32
 
@@ -34,6 +35,11 @@ def _check_sources(name: str, value: Any) -> None:
     known = isinstance(value, tuple) and all(isinstance(source, str) and source in FAMILIES for source in value)
     if not known or not value:
         raise invalid(name, f"a tuple of {', '.join(map(repr, FAMILIES))}, or None", value)
+
+
+def _check_timeout(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_SECONDS:
+        raise invalid(name, f"None or a number of seconds above 0 and at most {MOST_SECONDS}", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,8 @@ class LookaheadConfig:
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.
         seed: seeds the private generator that fills the first window from the prompt.
+        timeout: seconds without a sign of life of another process after which a shared call ends with
+            `lade.RankError`. Default 60.
         debug: 1 prints a summary after every call.
 
     Raises:
@@ -83,6 +91,7 @@ class LookaheadConfig:
     )
     always_forward_one: bool = setting("ALWAYS_FWD_ONE", check_switch, True)
     seed: int = setting("SEED", integer("an integer", lambda value: True), 0)
+    timeout: float | None = setting("DIST_TIMEOUT", _check_timeout, settled=60.0)
     debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
     def __post_init__(self) -> None:
@@ -112,6 +121,7 @@ class Settings(LookaheadConfig):
     pool_size: int
     sources: tuple[str, ...]
     pool_from_prompt: bool
+    timeout: float
 
     def __post_init__(self) -> None:
         """Nothing to check: the config was."""

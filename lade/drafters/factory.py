@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lade.config.settings import Settings
+from lade.config.settings import MOST_TOKENS, Settings
 from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
@@ -27,10 +27,23 @@ def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool
         companion: a second model that runs in every step.
         packed: whether forwards carry the rows' trees behind one another, without padding.
     """
-    budget = settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
+    budget = budget_of(model, settings)
     if not settings.adapt or budget == 1:
         return WholeBudget(budget)
     return Pace(shared_cost(model, companion), budget, sharing=PACKED if packed else PADDED)
+
+
+def most_nodes(model: Any, settings: Settings) -> int:
+    """A bound on the nodes of a row's tree, the root included."""
+    if settings.mode == "auto":
+        return budget_of(model, settings)
+    guesses = MOST_TOKENS if settings.guesses < 0 else settings.guesses
+    return min(settings.budget or MOST_TOKENS, (settings.window + guesses) * (settings.ngram - 1) + 1)
+
+
+def budget_of(model: Any, settings: Settings) -> int:
+    """The most nodes of a tree in mode "auto"."""
+    return settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
 
 
 def lookahead(model: Any, settings: Settings, companion: Any, packed: bool) -> Drafter:

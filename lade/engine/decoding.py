@@ -15,6 +15,7 @@ from lade.core.drafter import Drafter
 from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.core.stats import Clock, CompanionClock, record
+from lade.distributed.processes import ONE, OneProcess
 from lade.drafters.factory import drafter_for
 from lade.engine.emission import TokenByToken
 from lade.engine.emission_factory import emission_for
@@ -53,6 +54,7 @@ class Decoding:
         references: per row a text that the output may repeat.
         amateur: for contrastive decoding, else `None`.
         method: drafts with a model; `None` drafts as the settings say.
+        processes: how the processes of the run share the call.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Decoding:
         references: Sequence[Sequence[int] | None] | None,
         amateur: Amateur | None = None,
         method: Method | None = None,
+        processes: OneProcess = ONE,
     ) -> None:
         self.call, self.streamer, self.settings = call, streamer, settings
         self.clock = Clock()
@@ -70,11 +73,13 @@ class Decoding:
         expert = _target(call, self.clock)
         self.target = expert if amateur is None else _contrastive(expert, amateur, self.clock)
         companion = None if amateur is None else amateur.call.model
-        self.drafter: Drafter = (
-            drafter_for(call.model, settings, companion, self.target.packed)
-            if method is None
-            else method.drafter(call, expert)
-        )
+
+        def own_drafter() -> Drafter:
+            if method is not None:
+                return method.drafter(call, expert)
+            return drafter_for(call.model, settings, companion, self.target.packed)
+
+        self.drafter = processes.drafter(own_drafter, with_model=method is not None)
         self.requests = requests_of(call)
         sampling = call.generation_config.do_sample
         proposals = sampling and method is not None and not method.likeliest

@@ -23,6 +23,7 @@ from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
 from lade.facts.positions import position_limit
+from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
 from lade.pace.reading import WHOLE, ReadingPace
 from lade.target.budget import KVBudget
@@ -123,6 +124,8 @@ class Engine:
 
     def _reason(self, call: Call) -> str | None:
         """Why a call cannot be decoded here, or `None`."""
+        if tensor_parallel(self.model) > 1:
+            return "its weights are sharded over several processes: lade.generate decodes with it"
         reason = reason_for_plain(call, rows=self.slots)
         return self._method.reason(call) if reason is None and self._method is not None else reason
 

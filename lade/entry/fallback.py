@@ -18,7 +18,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA
 from lade.facts import temperature
 from lade.facts.positions import rope_switches
-from lade.facts.precision import is_spread, padding_works
+from lade.facts.precision import padding_works
+from lade.facts.sharding import is_sharded, tensor_parallel
 from lade.target.cache import DummyLayer
 from lade.target.call import Call, generated_length
 from lade.target.masks import layer_kinds
@@ -84,11 +85,16 @@ def _mode(call: Call) -> str | None:
 
 
 def _processes(call: Call) -> str | None:
-    """Processes that share a model need equal drafts, but each chooses draft sizes by its own timings."""
-    if getattr(call.model, "_device_mesh", None) is not None or (getattr(call.model, "_tp_size", None) or 1) > 1:
-        return "the model is spread over several processes (tp_plan)"
+    """Processes that share a model need equal drafts: `lade.distributed` knows those of tensor parallelism."""
     distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and any(map(is_spread, call.model.parameters())):
+    alone = not (distributed.is_available() and distributed.is_initialized())
+    size = tensor_parallel(call.model)
+    if size > 1:
+        world = 1 if alone else distributed.get_world_size()
+        return None if size == world else f"the model is sharded over {size} processes (tp_plan) of {world}"
+    if getattr(call.model, "_device_mesh", None) is not None:
+        return "the model is spread over several processes"
+    if not alone and any(map(is_sharded, call.model.parameters())):
         return "the model's weights are spread over several processes"
     return None
 

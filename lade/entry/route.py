@@ -9,6 +9,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from lade.core.stats import GenerationStats, record
+from lade.distributed.processes import processes
 from lade.engine.decoding import Amateur, Decoding
 from lade.entry import fallback
 from lade.entry.amateur import amateur_call, check_positions
@@ -50,21 +51,24 @@ def route_call(
     Raises:
         ValueError: the generation config's entry `lade` or the number of references is wrong, or this call cannot be
             contrastive; raised before any forward.
+        RankError: another process of the run has died, stalls or disagrees.
     """
     arguments = model, input_ids, logits_processor, stopping_criteria, generation_config
     call = Call(*arguments, synced_gpus or False, model_kwargs)
     references = _references(call, options)
     amateur = None if options.contrast is None else _contrasting(call, options.contrast)
-    reason = None if amateur is not None else reason_for_plain(call)
-    if reason is None and options.method is not None:
-        reason = options.method.reason(call)
-    if reason is not None:
+    settings = options.config.settled()
+    with processes(call, settings) as shared:
+        reason = None if amateur is not None else reason_for_plain(call)
+        if reason is None and options.method is not None:
+            reason = options.method.reason(call)
+        if reason is None:
+            return Decoding(call, streamer, settings, references, amateur, options.method, shared).run()
         fallback.warn(call, reason)
         result = plain(*arguments, synced_gpus=synced_gpus, streamer=streamer, **model_kwargs)
         if not call.is_assistant:
             record(_plain_stats(input_ids, result, reason), options.config.debug)
         return result
-    return Decoding(call, streamer, options.config.settled(), references, amateur, options.method).run()
 
 
 def _references(call: Call, options: Options) -> References | None:

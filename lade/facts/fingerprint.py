@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lade.base.locks import ModelLocks
-from lade.facts.precision import is_spread
+from lade.facts.sharding import gathered, is_sharded, local
 
 CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which fits a core's cache
 EXACT = ("cpu", "cuda")  # where 64-bit integers are known to wrap around; other weights are summed on the CPU
@@ -41,11 +41,13 @@ _locks = ModelLocks()
 def fingerprint(model: Any) -> str:
     """A hash of every weight, dtype and configuration entry; cached until the weights change.
 
+    Sharded weights count as if they were whole. To hash them is collective: all processes must call this function.
+
     A repeated call reads addresses, version counters and a few elements of each weight (`weights_state`): it misses
     only a write through `.data` that leaves these elements as they were.
 
     Raises:
-        ValueError: weights without data (the meta device, offloading), or sharded over processes.
+        ValueError: weights without data (the meta device, offloading).
     """
     with _locks.of(model):
         state = weights_state(model)
@@ -56,7 +58,7 @@ def fingerprint(model: Any) -> str:
 
 
 def configuration_key(model: Any) -> str:
-    """A hash of the configuration and of the weights' shapes and dtypes; reads no weight."""
+    """A hash of the configuration and of the weights' shapes and dtypes, whole ones; reads no weight."""
     shapes = [(str(tensor.dtype), list(tensor.shape)) for tensor in _weights(model)]
     text = json.dumps([_relevant(model.config.to_dict()), shapes], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -64,14 +66,14 @@ def configuration_key(model: Any) -> str:
 
 def forward_state(model: Any) -> tuple[Any, ...]:
     """`weights_state`, and what else decides the keys and values of a text: all buffers and the configuration."""
-    buffers = [_place(tensor) for buffer in model.buffers() for tensor in _plain(buffer)]
+    buffers = [_place(local(tensor)) for buffer in model.buffers() for tensor in _plain(buffer)]
     return (*weights_state(model), *buffers, json.dumps(_relevant(model.config.to_dict()), default=str))
 
 
 @torch.no_grad()
 def weights_state(model: Any) -> tuple[Any, ...]:
     """A value, cheap to compute, that differs once weights were changed or adapters switched."""
-    tensors = list(_weights(model))
+    tensors = list(map(local, _weights(model)))
     places = list(map(_place, tensors))
     samples: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for tensor in tensors:
@@ -99,7 +101,7 @@ def _hash(model: Any) -> str:
     digest.update(repr(_adapters(model)).encode())
     keys: dict[torch.device, torch.Tensor] = {}
     for value in model.state_dict().values():  # names are left out: a wrapper around the model prefixes them
-        for tensor in _plain(value) if isinstance(value, torch.Tensor) else ():
+        for tensor in _plain(gathered(value)) if isinstance(value, torch.Tensor) else ():
             if tensor.device.type == "meta":
                 raise ValueError("model must hold its weights, got some on the meta device or offloaded")
             if tensor.device.type not in EXACT:
@@ -144,10 +146,8 @@ def _weights(model: Any) -> Iterator[torch.Tensor]:
 
 
 def _plain(tensor: Any) -> Iterator[torch.Tensor]:
-    """The plain tensors inside a wrapped one, such as a quantised weight."""
-    if is_spread(tensor):
-        raise ValueError("model must hold whole weights, got some spread over several processes")
-    if is_traceable_wrapper_subclass(tensor):
+    """The plain tensors inside a wrapped one, such as a quantised weight; a sharded one itself."""
+    if is_traceable_wrapper_subclass(tensor) and not is_sharded(tensor):
         for name in tensor.__tensor_flatten__()[0]:
             yield from _plain(getattr(tensor, name))
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lade.facts.sharding import local
+
 if TYPE_CHECKING:
     import torch
 
@@ -20,12 +22,8 @@ def is_quantised(model: Any) -> bool:
     """Whether any weight is stored in another form than it is computed in, as with bitsandbytes and torchao."""
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-    return any(not weight.is_floating_point() or is_traceable_wrapper_subclass(weight) for weight in model.parameters())
-
-
-def is_spread(weight: torch.Tensor) -> bool:
-    """Whether it is sharded over processes: torch's DTensor, recognised without importing its module."""
-    return hasattr(weight, "device_mesh")
+    weights = map(local, model.parameters())
+    return any(not weight.is_floating_point() or is_traceable_wrapper_subclass(weight) for weight in weights)
 
 
 def padding_works(model: Any) -> bool:

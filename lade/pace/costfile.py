@@ -21,6 +21,7 @@ import torch
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key
+from lade.facts.sharding import tensor_parallel
 from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, AbsentFileError
@@ -37,7 +38,8 @@ CPUINFO = Path("/proc/cpuinfo")
 def describe(model: Any) -> dict[str, str]:
     """What the costs are valid for: the file's metadata."""
     model = unwrapped(model)
-    return {
+    size = tensor_parallel(model)
+    return ({"processes": str(size)} if size > 1 else {}) | {
         "kind": KIND,
         "format": FORMAT,
         "model": configuration_key(model),

@@ -30,6 +30,7 @@ def test_defaults() -> None:
         pool_from_prompt=True,
         always_forward_one=True,
         seed=0,
+        timeout=60.0,
         debug=0,
     )
 
@@ -138,6 +139,9 @@ BAD = [
     ("SEED", "1", "an integer"),
     ("DEBUG", -1, "at least 0"),
     ("DEBUG", "1", "at least 0"),
+    ("DIST_TIMEOUT", 0, "a number of seconds above 0"),
+    ("DIST_TIMEOUT", True, "a number of seconds above 0"),
+    ("DIST_TIMEOUT", "5", "a number of seconds above 0"),
     ("USE_FLASH", 1, "0"),
     ("USE_FLASH", True, "0"),
     ("USE_FLASH", "0", "0"),

@@ -1,0 +1,116 @@
+"""Drafts that are the same on all ranks: rank 0 makes them and sends them to the others in one broadcast a step.
+
+Sizes of drafts follow measured times, which differ between ranks: so one rank chooses. The drafter of the others does
+nothing else; drafts that a model makes are made on every rank, and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from lade.core.drafter import Drafter, Predictions
+from lade.core.request import Request, Verdict
+from lade.core.tree import Draft
+from lade.distributed import packing
+from lade.distributed.checksum import TextChecksum, of_drafts
+from lade.distributed.errors import RankError
+from lade.distributed.group import Group
+
+
+class Nothing:
+    """Drafts nothing; the drafter of a rank that takes drafts."""
+
+    def start(self, request: Request) -> None: ...
+
+    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        return []
+
+    def observe(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        predictions: Predictions,
+    ) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def stop(self, request: Request) -> None: ...
+
+    def end(self) -> Mapping[str, int]:
+        return {}
+
+
+class _Wrapped:
+    """A drafter whose drafts are exchanged; all else is that of another one."""
+
+    def __init__(self, group: Group, inner: Drafter) -> None:
+        self.group, self.inner = group, inner
+        self.warm_table = getattr(inner, "warm_table", None)
+        self._texts = TextChecksum()
+
+    def start(self, request: Request) -> None:
+        self.inner.start(request)
+
+    def observe(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        predictions: Predictions,
+    ) -> None:
+        self.inner.observe(requests, drafts, verdicts, predictions)
+
+    def pause(self) -> None:
+        self.inner.pause()
+
+    def stop(self, request: Request) -> None:
+        self.inner.stop(request)
+
+    def end(self) -> Mapping[str, int]:
+        return self.inner.end()
+
+
+class LedDrafter(_Wrapped):
+    """Takes the drafts of rank 0.
+
+    Args:
+        inner: makes them on rank 0; `Nothing` on others.
+        rows: the most requests of a step.
+        nodes: the most nodes of a draft.
+    """
+
+    def __init__(self, group: Group, inner: Drafter, rows: int, nodes: int) -> None:
+        super().__init__(group, inner)
+        self._size = packing.size(rows, nodes)
+
+    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        own, checksum = self.inner.draft(requests, depths), self._texts.of(requests)
+        found, theirs = packing.unpack(self.group.broadcast(packing.pack(own, checksum, self._size)))
+        if theirs != checksum or len(found) != len(requests):
+            raise RankError(f"rank {self.group.rank} disagrees with rank 0: their texts differ")
+        return own or found
+
+
+class ComparedDrafter(_Wrapped):
+    """Makes the drafts on every rank, as where the target drafts for itself, and compares them."""
+
+    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
+        drafts = self.inner.draft(requests, depths)
+        compare(self.group, [self._texts.of(requests), of_drafts(drafts)])
+        return drafts
+
+
+def compare(group: Group, checksums: Sequence[int]) -> None:
+    """RankError where a rank has other checksums than rank 0."""
+    found = group.gather(torch.tensor(checksums))
+    check_equal(found)
+
+
+def check_equal(checksums: torch.Tensor) -> None:
+    """RankError naming the ranks whose line of [N, ...] checksums is another than that of rank 0."""
+    other = [rank for rank in range(len(checksums)) if not torch.equal(checksums[rank], checksums[0])]
+    if other:
+        raise RankError(f"ranks {', '.join(map(str, other))} disagree with rank 0: their texts or drafts differ")

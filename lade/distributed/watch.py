@@ -1,0 +1,184 @@
+"""Heartbeats of the ranks in the store of the process group: which rank has died, stalled or ended with an error.
+
+A thread writes a rank's heartbeat and reads those of the others, so that long work, such as a prefill, counts as being
+alive. Knows keys and values, no tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lade.distributed.errors import RankError
+
+BEATS = 8  # heartbeats within the timeout, at least
+LONGEST = 0.5  # seconds between two of them, at most
+WORKING, STEPPING = "working", "stepping"  # in a prefill, which may take long; in steps
+
+
+class Store(Protocol):
+    """What is used of `torch.distributed.Store`."""
+
+    def set(self, key: str, value: str) -> None: ...
+
+    def multi_get(self, keys: list[str]) -> list[bytes]: ...
+
+    def check(self, keys: list[str]) -> bool: ...
+
+    def get(self, key: str) -> bytes: ...
+
+
+@dataclass(slots=True)
+class _Peer:
+    """The latest heartbeat of a rank, and when it was first seen."""
+
+    beat: bytes
+    since: float
+
+
+class Watch:
+    """The heartbeats of one process group.
+
+    Args:
+        store: of the process group.
+        host: the rank whose process holds the store; `None` where another process does.
+        timeout: seconds without a heartbeat after which a rank has died, and without an exchange after which it stalls.
+        prefix: of the keys, the same on all ranks.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: float, prefix: str, host: int | None = None) -> None:
+        self.store, self.rank, self.timeout, self.host = store, rank, timeout, host
+        self.interval = min(LONGEST, timeout / BEATS)
+        self._others = [other for other in range(size) if other != rank]
+        self._prefix = prefix
+        self._peers: dict[int, _Peer] = {}
+        self._arrived, self._phase = 0, STEPPING
+        self._looked = time.monotonic()
+        self._failure: str | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lade-heartbeat", daemon=True)
+
+    def join(self, patience: float) -> None:
+        """Begin, and wait until all ranks have.
+
+        Raises:
+            RankError: some have not after `patience` seconds.
+        """
+        self._beat(0)
+        began = time.monotonic()
+        while missing := [rank for rank in self._others if not self.store.check([self._key(rank)])]:
+            if time.monotonic() - began > patience:
+                raise RankError(f"{_named(missing)} must make the same call as rank {self.rank}, got no call in time")
+            time.sleep(0.01)
+        self._looked = time.monotonic()
+        self._thread.start()
+
+    def arrive(self, phase: str = STEPPING) -> None:
+        """This rank begins an exchange; what follows is long work or steps."""
+        self._arrived += 1
+        self._phase = phase
+
+    def work(self) -> None:
+        """This rank begins work that may take longer than the timeout."""
+        self._phase = WORKING
+
+    def fail(self, message: str) -> None:
+        """Tell the other ranks that this one ends with an error."""
+        self._failure = self._failure or message
+        self._end(message)
+
+    def close(self) -> None:
+        """End the heartbeats."""
+        self._end(None)
+
+    def _end(self, message: str | None) -> None:
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(self.interval * 2)
+        if message is not None:
+            self._post(message)
+
+    def _post(self, message: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the store may be gone with its process
+            self.store.set(f"{self._prefix}/failure", message)
+
+    def check(self, waited: float) -> None:
+        """RankError if a rank has failed, or keeps this one waiting in an exchange for longer than the timeout.
+
+        Args:
+            waited: seconds.
+        """
+        message = self._failure or self._unreachable() or (self._stalled() if waited > self.timeout else None)
+        if message is not None:
+            raise RankError(message)
+
+    def blame(self, error: BaseException) -> RankError:
+        """The error after an exchange has failed: waits until it is known which rank has died."""
+        began = time.monotonic()
+        while time.monotonic() - began < self.timeout + 2 * self.interval:
+            try:
+                self.check(0.0)
+            except RankError as found:
+                return found
+            time.sleep(self.interval / 4)
+        return RankError(f"the exchange with the other ranks failed: {error}")
+
+    def _unreachable(self) -> str | None:
+        if time.monotonic() - self._looked <= self.timeout:
+            return None
+        where = "the store of the process group" if self.host is None else f"rank {self.host}"
+        return f"{where} has not answered for {self.timeout:g} s"
+
+    def _stalled(self) -> str | None:
+        late = []
+        for rank, peer in self._peers.items():
+            _, arrived, phase = peer.beat.decode().split()
+            if int(arrived) < self._arrived and phase == STEPPING:
+                late.append(rank)
+        if not late:
+            return None
+        return f"{_named(late)} stalled: no exchange for {self.timeout:g} s"
+
+    def _run(self) -> None:
+        count = 0
+        while not self._ended.wait(self.interval):
+            count += 1
+            try:
+                self._beat(count)
+                self._look()
+            except RuntimeError as error:  # of the store
+                self._lost(error)
+                return
+
+    def _lost(self, error: RuntimeError) -> None:
+        where = "the store of the process group is gone" if self.host is None else f"rank {self.host} has died"
+        self._failure = self._failure or f"{where}: {str(error).splitlines()[0]}"
+
+    def _beat(self, count: int) -> None:
+        self.store.set(self._key(self.rank), f"{count} {self._arrived} {self._phase}")
+
+    def _look(self) -> None:
+        beats = self.store.multi_get([self._key(rank) for rank in self._others])
+        now = self._looked = time.monotonic()
+        for rank, beat in zip(self._others, beats, strict=True):
+            peer = self._peers.get(rank)
+            if peer is None or peer.beat != beat:
+                self._peers[rank] = _Peer(beat, now)
+            elif now - peer.since > self.timeout:
+                self._failure = self._failure or f"rank {rank} has died or stopped: no heartbeat for {self.timeout:g} s"
+                self._post(self._failure)
+        if self._failure is None and self.store.check([f"{self._prefix}/failure"]):
+            self._failure = self.store.get(f"{self._prefix}/failure").decode()
+
+    def _key(self, rank: int) -> str:
+        return f"{self._prefix}/beat/{rank}"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
