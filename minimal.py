@@ -19,6 +19,7 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 import lade
 from lade.applications.exits import Command, switch
 from lade.applications.options import MODEL, configure_lade, device_option, dtype_option, load_model, window_options
+from lade.applications.workers import join_run
 from lade.measure.audit import parting
 from lade.models.pretrained.figures import repeated_share
 from lade.models.shipped import TARGET, prompt_for
@@ -155,6 +156,9 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
 @window_options
 @dtype_option
 @device_option
+@click.option(
+    "--use-lp", is_flag=True, help="Lookahead parallelism: torchrun's processes share the draft trees (DIST_WORKERS)."
+)
 @click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True, help="Timed runs of each method.")
 def main(
     *,
@@ -169,13 +173,20 @@ def main(
     level: int | None,
     window_size: int | None,
     guess_set_size: int | None,
+    use_lp: bool,
     **sampler: Any,
 ) -> None:
     """Continue a prompt; with USE_LADE=1 LOAD_LADE=1 compare plain decoding with lookahead."""
     if prompt == "":
         raise click.BadParameter("must have at least one character, got ''", param_hint="--prompt")
     both = both_asked_for()
-    drafting = {"MODE": mode, "LEVEL": level, "WINDOW_SIZE": window_size, "GUESS_SET_SIZE": guess_set_size}
+    drafting: dict[str, Any] = {
+        "MODE": mode,
+        "LEVEL": level,
+        "WINDOW_SIZE": window_size,
+        "GUESS_SET_SIZE": guess_set_size,
+    }
+    drafting["DIST_WORKERS"] = join_run() if use_lp else None
     configure_lade(**drafting)
     network, tokenizer = load_model(model, dtype=dtype, device=device)
     prompt = prompt or prompt_for(model)

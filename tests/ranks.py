@@ -14,25 +14,28 @@ import torch
 PATIENCE = 300.0  # seconds until a run counts as hanging
 
 
-def start(folder: Path, ranks: int, work: Callable[[int], Any]) -> list[int]:
-    """Fork the processes; rank r writes what `work(r)` returns, or its error, into the folder. Returns their ids."""
+def start(folder: Path, ranks: int, work: Callable[[int], Any], joined: bool = True) -> list[int]:
+    """Fork the processes; rank r writes what `work(r)` returns, or its error, into the folder. Returns their ids.
+
+    Args:
+        joined: whether they join a process group first.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.12, of forks beside threads
         children = []
         for rank in range(ranks):
             child = os.fork()
             if child == 0:
-                _work(folder, ranks, rank, work)
+                _work(folder, ranks, rank, work, joined)
             children.append(child)
     return children
 
 
-def _work(folder: Path, ranks: int, rank: int, work: Callable[[int], Any]) -> None:
+def _work(folder: Path, ranks: int, rank: int, work: Callable[[int], Any], joined: bool) -> None:
     try:
         torch.set_num_threads(1)
-        known = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        os.environ.update(known)
-        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+        if joined:
+            _join(folder, ranks, rank)
         done = {"value": work(rank)}
     except BaseException as error:  # noqa: BLE001 - told to the parent
         done = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
@@ -42,6 +45,12 @@ def _work(folder: Path, ranks: int, rank: int, work: Callable[[int], Any]) -> No
         part.rename(folder / f"{rank}.json")
     finally:
         os._exit(0)
+
+
+def _join(folder: Path, ranks: int, rank: int) -> None:
+    known = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    os.environ.update(known)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
 
 
 def results(folder: Path, children: list[int], patience: float = PATIENCE) -> list[dict[str, Any] | None]:

@@ -69,6 +69,7 @@ CONFIG = SIZES | {
     "pool_from_prompt": "none",
     "always_forward_one": "",
     "seed": "number huge",
+    "workers": "number none",
     "timeout": "number none",
     "debug": "number huge",
 }
@@ -83,7 +84,7 @@ TABLE: dict[str, Allowed] = {
     }
     | SHARED,
     "decoding_method": {"streamer": "none", "tokenizer": "none"} | SHARED,
-    "lookahead": {"model": "model", "warm": ""} | SHARED,
+    "lookahead": {"model": "model", "warm": "", "workers": "number none"} | SHARED,
     "assisted_generate": {
         "model": "model",
         "input_ids": "",

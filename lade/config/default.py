@@ -16,7 +16,7 @@ from lade.config import preset
 from lade.config.settings import FIELDS, IN_PRESETS, SETTINGS, LookaheadConfig
 
 # Settings of the original code that are not implemented: name -> the values that are accepted, and do nothing.
-UNAVAILABLE = {"USE_FLASH": (0, False, None), "DIST_WORKERS": (0, 1, None)}
+UNAVAILABLE = {"USE_FLASH": (0, False, None)}
 PRESET = "PRESET"
 
 SIZES = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE")
@@ -36,7 +36,7 @@ def config_lade(**settings: Any) -> LookaheadConfig:
 
     Args:
         settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, BUDGET, ADAPT, TENANT, POOL_SIZE,
-            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DIST_TIMEOUT, DEBUG as in `LookaheadConfig`. The first
+            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DIST_WORKERS, DIST_TIMEOUT, DEBUG as in `LookaheadConfig`. The first
             three are upper limits unless MODE is "lookahead"; the first time that they are given without a mode, the
             log says so. PRESET is a file that `lade tune` wrote, or a name in the user's cache folder: its mode and
             settings are taken, those for MODE where that is given, and names given beside it win.

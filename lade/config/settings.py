@@ -16,6 +16,7 @@ from lade.config.setting import integer, setting, settings_of, within
 MODES = ("auto", "lookahead")
 FAMILIES = ("reference", "suffix", "window", "counts", "recycled", "warm", "recent")  # sources of drafts
 NGRAM = 5  # N, where none is given
+MOST_WORKERS = 1024
 MOST_SECONDS = 86_400
 CAPACITY = 100_000  # contexts remembered per length, where no pool_size is given
 MOST_TOKENS = 4096  # of a row in a forward: its mask, which grows with the square, has 64 MiB in float32
@@ -67,6 +68,8 @@ class LookaheadConfig:
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.
         seed: seeds the private generator that fills the first window from the prompt.
+        workers: processes that share every call (`torchrun --nproc-per-node`): each holds the whole model and computes
+            a part of the draft tree. All must make the same calls. Default 1: this process decodes alone.
         timeout: seconds without a sign of life of another process after which a shared call ends with
             `lade.RankError`. Default 60.
         debug: 1 prints a summary after every call.
@@ -91,6 +94,7 @@ class LookaheadConfig:
     )
     always_forward_one: bool = setting("ALWAYS_FWD_ONE", check_switch, True)
     seed: int = setting("SEED", integer("an integer", lambda value: True), 0)
+    workers: int | None = setting("DIST_WORKERS", within(0, MOST_WORKERS), settled=1)
     timeout: float | None = setting("DIST_TIMEOUT", _check_timeout, settled=60.0)
     debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
@@ -121,6 +125,7 @@ class Settings(LookaheadConfig):
     pool_size: int
     sources: tuple[str, ...]
     pool_from_prompt: bool
+    workers: int
     timeout: float
 
     def __post_init__(self) -> None:

@@ -42,6 +42,11 @@ class Noise:
             self._drawn.append(noise.exponential_(1, generator=self._generator))
         return self._drawn[index - self._first]
 
+    def draw_up_to(self, used: int, vocabulary: int, dtype: torch.dtype = torch.float32) -> None:
+        """Draw what plain decoding has drawn for `used` tokens of the longest row, as far as it is not drawn yet."""
+        if used > self._first + len(self._drawn):
+            self.at(used - 1, vocabulary, dtype)
+
     def forget(self, below: int) -> None:
         """Drop the noise of indices below this one."""
         while self._first < below and self._drawn:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -32,6 +33,7 @@ class Group:
         size: processes.
         exchanges: collectives so far.
         sent: bytes that this rank has sent in them.
+        costs: of steps, by model.
     """
 
     def __init__(self, timeout: float, generation: int) -> None:
@@ -40,6 +42,7 @@ class Group:
         hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True)
         self.watch = Watch(store, self.rank, self.size, timeout, f"lade/{generation}", 0 if hosted else None)
         self.exchanges = self.sent = 0
+        self.costs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.watch.join(CREATION)
         self._group: Any = dist.new_group(backend="gloo", timeout=UNBOUNDED)
 

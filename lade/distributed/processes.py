@@ -1,4 +1,4 @@
-"""How the processes of a run share a call: not at all, or the weights (tensor parallelism).
+"""How the processes of a run share a call: not at all, the weights (tensor parallelism), or the draft trees.
 
 What differs is which drafter and which target a call gets. Errors end the call on all ranks.
 """
@@ -7,58 +7,132 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
+from lade.base.shown import invalid
 from lade.config.settings import Settings
 from lade.core.drafter import Drafter
 from lade.distributed.agreement import agree
+from lade.distributed.checksum import of_integers
+from lade.distributed.costs import costs_of
 from lade.distributed.errors import RankError
-from lade.distributed.group import Group, drop, group_of
+from lade.distributed.group import Group, drop, group_of, join
 from lade.distributed.led import ComparedDrafter, LedDrafter, Nothing
-from lade.drafters.factory import most_nodes
+from lade.distributed.record import Layout
+from lade.distributed.steps import StepTimes
+from lade.distributed.target import SharedTarget
+from lade.distributed.watch import WORKING
+from lade.drafters.factory import budget_of, most_nodes
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.sharding import tensor_parallel
+from lade.facts.vocabulary import writable
 from lade.files.cachefolder import cache_folder
+from lade.memory.recycle import TOP
 from lade.memory.warm.file import PREFIX
+from lade.memory.warm.warming import cached
+from lade.pace.pace import Pace, WholeBudget
+from lade.pace.sharing import PACKED, PADDED
 from lade.target.call import Call
+from lade.target.model import HFTarget
+from lade.target.verdicts import packs
+
+Make = Callable[[WholeBudget | None], Drafter]
 
 
 class OneProcess:
-    """A call of this process alone."""
+    """A call of this process alone.
 
-    def drafter(self, make: Callable[[], Drafter], with_model: bool) -> Drafter:
+    Attributes:
+        splits: whether each process computes a part of the trees.
+        settings: in place of the call's; `None` for those.
+    """
+
+    splits = False
+    settings: Settings | None = None
+
+    def target(self, target: HFTarget) -> Any:
+        """The target of a call."""
+        return target
+
+    def drafter(self, make: Make, with_model: bool) -> Drafter:
         """The drafter of a call.
 
         Args:
-            make: makes that of one process.
+            make: makes that of one process, with a pace for mode "auto", or with `None`.
             with_model: whether a model drafts.
         """
-        return make()
+        return make(None)
 
 
 class TensorParallel(OneProcess):
     """A call of processes that hold a part of the weights each: rank 0 drafts, all compute and verify."""
 
     def __init__(self, group: Group, call: Call, settings: Settings) -> None:
-        self.group, self.call, self.settings = group, call, settings
+        self.group, self.call, self._settings = group, call, settings
 
-    def drafter(self, make: Callable[[], Drafter], with_model: bool) -> Drafter:
+    def drafter(self, make: Make, with_model: bool) -> Drafter:
         if with_model:
-            return ComparedDrafter(self.group, make())
+            return ComparedDrafter(self.group, make(None))
         self._read_weights()
         rows = self.call.input_ids.shape[0]
-        inner = make() if self.group.rank == 0 else Nothing()
-        return LedDrafter(self.group, inner, rows, most_nodes(self.call.model, self.settings))
+        inner = make(None) if self.group.rank == 0 else Nothing()
+        return LedDrafter(self.group, inner, rows, most_nodes(self.call.model, self._settings))
 
     def _read_weights(self) -> None:
         """The fingerprint, which all ranks compute together, where rank 0 has a warm table to look up by it."""
-        if self.settings.mode != "auto" or "warm" not in self.settings.sources:
+        if self._settings.mode != "auto" or "warm" not in self._settings.sources:
             return
         if self.group.broadcast_bytes(b"+" if self.group.rank == 0 and _may_have_table(self.call.model) else None):
             fingerprint(self.call.model)
+
+
+class LookaheadParallel(OneProcess):
+    """A call of processes that hold the whole model each, and compute a part of every tree.
+
+    All draft alike: from equal texts, from predictions that came with an exchange, and by times that rank 0 has sent.
+    """
+
+    splits = True
+
+    def __init__(self, group: Group, call: Call, settings: Settings) -> None:
+        self.group, self.call = group, call
+        self.settings = self._own = _with_common_table(group, call.model, settings)
+        self._steps = StepTimes(group.size, settings.adapt)
+
+    def target(self, target: HFTarget) -> SharedTarget:
+        nodes, sampling = most_nodes(target.model, self._own), bool(self.call.generation_config.do_sample)
+        top = TOP if self._own.mode == "auto" else 0
+        vocabulary = max(target.vocabulary, writable(target.model))
+        apart = sampling or bool(self.call.processors)
+        layout = Layout.of(self.call.input_ids.shape[0], nodes, vocabulary, min(top, vocabulary), apart)
+        return SharedTarget(target, self.group, layout, self._steps)
+
+    def drafter(self, make: Make, with_model: bool) -> Drafter:
+        return make(self._pace() if self._own.mode == "auto" else None)
+
+    def _pace(self) -> WholeBudget:
+        model, budget = self.call.model, budget_of(self.call.model, self._own)
+        if not self._own.adapt or budget == 1:
+            return WholeBudget(budget)
+        sharing = PACKED if packs(model, self.call.input_ids.shape[0]) else PADDED
+        return Pace(costs_of(self.group, model), budget, sharing=sharing, moments=self._steps)
+
+
+def _with_common_table(group: Group, model: Any, settings: Settings) -> Settings:
+    """The settings without the warm table, unless all ranks have the same one."""
+    if settings.mode != "auto" or "warm" not in settings.sources:
+        return settings
+    table = cached(model)
+    digest = b"" if table is None else table.digest.encode()
+    numbers = group.gather(torch.tensor([of_integers(list(digest))]), WORKING)
+    if table is not None and len(set(numbers.flatten().tolist())) == 1:
+        return settings
+    return replace(settings, sources=tuple(source for source in settings.sources if source != "warm"))
 
 
 def _may_have_table(model: Any) -> bool:
@@ -70,21 +144,32 @@ def _may_have_table(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def processes(call: Call, settings: Settings) -> Iterator[OneProcess]:
+def processes(call: Call, settings: Settings, splits: bool) -> Iterator[OneProcess]:
     """In this scope the processes of a call share it; an error of one ends it on all of them.
+
+    Args:
+        splits: whether each can compute a part of the trees, if the settings ask for it; else each decodes alone.
 
     Raises:
         RankError: a rank has died, stalls or disagrees.
+        ValueError: there is another number of processes than the settings ask for.
     """
-    size = tensor_parallel(call.model)
-    if size == 1 or not dist.is_initialized() or dist.get_world_size() != size:
+    sharded = is_shared(call.model)
+    if settings.workers > 1:
+        join(settings.workers)
+        if sharded:
+            raise invalid("DIST_WORKERS", "1 for a model that is sharded over the processes", settings.workers)
+    elif not sharded:
         yield ONE
         return
     group = group_of(settings.timeout)
     try:
         agree(group, call, settings)
-        with _limited(call.model, group.timeout):
-            yield TensorParallel(group, call, settings)
+        if sharded:
+            with _limited(call.model, group.timeout):
+                yield TensorParallel(group, call, settings)
+        else:
+            yield LookaheadParallel(group, call, settings) if splits else ONE
     except BaseException as error:
         found = group.watch.blame(error) if _of_exchange(error) else error
         drop(found)
@@ -95,6 +180,12 @@ def processes(call: Call, settings: Settings) -> Iterator[OneProcess]:
 
 
 ONE = OneProcess()
+
+
+def is_shared(model: Any) -> bool:
+    """Whether all processes hold a part of the weights each."""
+    size = tensor_parallel(model)
+    return size > 1 and dist.is_initialized() and dist.get_world_size() == size
 
 
 def _of_exchange(error: BaseException) -> bool:

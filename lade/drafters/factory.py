@@ -46,12 +46,12 @@ def budget_of(model: Any, settings: Settings) -> int:
     return settings.budget or (HOST_BUDGET if model.device.type == "cpu" else ACCELERATOR_BUDGET)
 
 
-def lookahead(model: Any, settings: Settings, companion: Any, packed: bool) -> Drafter:
+def lookahead(model: Any, settings: Settings, companion: Any, packed: bool, pace: WholeBudget | None = None) -> Drafter:
     return JacobiDrafter(settings)
 
 
-def auto(model: Any, settings: Settings, companion: Any, packed: bool) -> Drafter:
-    pace = pace_for(model, settings, companion, packed)
+def auto(model: Any, settings: Settings, companion: Any, packed: bool, pace: WholeBudget | None = None) -> Drafter:
+    pace = pace or pace_for(model, settings, companion, packed)
     table = warm.cached(model) if "warm" in settings.sources and pace.limit > 1 else None
     pool = partial(_pool_of, model, settings)
     if table is None:
@@ -65,14 +65,20 @@ def _pool_of(model: Any, settings: Settings, tenant: str | None) -> Pool:
     return fresh_pool(settings.pool_size) if tenant is None else shared_pool(model, tenant, settings.pool_size)
 
 
-MODES: dict[str, Callable[[Any, Settings, Any, bool], Drafter]] = {"auto": auto, "lookahead": lookahead}
+MODES: dict[str, Callable[[Any, Settings, Any, bool, WholeBudget | None], Drafter]] = {
+    "auto": auto,
+    "lookahead": lookahead,
+}
 
 
-def drafter_for(model: Any, settings: Settings, companion: Any = None, packed: bool = False) -> Drafter:
+def drafter_for(
+    model: Any, settings: Settings, companion: Any = None, packed: bool = False, pace: WholeBudget | None = None
+) -> Drafter:
     """The drafter of a call or an engine.
 
     Args:
         companion: a second model that runs in every step; costs are of both.
         packed: whether forwards carry the rows' trees behind one another, without padding.
+        pace: chooses sizes in mode "auto"; `None` for that of this process (`pace_for`).
     """
-    return MODES[settings.mode](model, settings, companion, packed)
+    return MODES[settings.mode](model, settings, companion, packed, pace)

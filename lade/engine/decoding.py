@@ -13,12 +13,13 @@ from transformers import TemperatureLogitsWarper
 from lade.config.settings import Settings
 from lade.core.drafter import Drafter
 from lade.core.noise import Noise
-from lade.core.request import Request
+from lade.core.request import Emission, Request
 from lade.core.stats import Clock, CompanionClock, record
 from lade.distributed.processes import ONE, OneProcess
 from lade.drafters.factory import drafter_for
+from lade.engine.ahead import ChosenAhead
 from lade.engine.emission import TokenByToken
-from lade.engine.emission_factory import emission_for
+from lade.engine.emission_factory import ahead_for, emission_for
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
@@ -26,6 +27,7 @@ from lade.engine.result import result_of, returns_cache
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
 from lade.facts.positions import position_limit
+from lade.pace.pace import WholeBudget
 from lade.target.cache import TreeCache
 from lade.target.call import Call, generated_length
 from lade.target.contrast import Contrast
@@ -71,13 +73,13 @@ class Decoding:
         self.clock = Clock()
         inverse_temperature = inverse_temperature_of(call)
         expert = _target(call, self.clock)
-        self.target = expert if amateur is None else _contrastive(expert, amateur, self.clock)
+        self.target = processes.target(expert) if amateur is None else _contrastive(expert, amateur, self.clock)
         companion = None if amateur is None else amateur.call.model
 
-        def own_drafter() -> Drafter:
+        def own_drafter(pace: WholeBudget | None) -> Drafter:
             if method is not None:
                 return method.drafter(call, expert)
-            return drafter_for(call.model, settings, companion, self.target.packed)
+            return drafter_for(call.model, processes.settings or settings, companion, self.target.packed, pace)
 
         self.drafter = processes.drafter(own_drafter, with_model=method is not None)
         self.requests = requests_of(call)
@@ -86,7 +88,10 @@ class Decoding:
         self.noise = Noise(len(self.requests), call.input_ids.device) if sampling and not proposals else None
         self.record = Record.asked_by(call.generation_config)
         stream = Stream(streamer, self.requests, call.pad_token)
-        self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
+        if processes.splits:
+            self.emission: Emission = ahead_for(call, self.requests, stream, self.noise)
+        else:
+            self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
         for request in self.requests:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
             request.reference = references[request.row] if references is not None else None
@@ -98,6 +103,8 @@ class Decoding:
             most = int(min(generated_length(self.call), UNLIMITED))
             first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs, most)
             self._decode(first)
+            if isinstance(self.emission, ChosenAhead):
+                self.emission.end()
             if returns_cache(self.call):
                 self._pad()
         finally:

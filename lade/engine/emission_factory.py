@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from transformers import StoppingCriteriaList
-from transformers.generation import EosTokenCriteria
+from transformers.generation import EosTokenCriteria, MaxTimeCriteria
 
 from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.engine.acceptance import ProposedAtOnce, ProposedTokenByToken
+from lade.engine.ahead import ChosenAhead
 from lade.engine.emission import AtOnce, TokenByToken
-from lade.engine.purity import HOST_CRITERIA, TEXT_BLIND
+from lade.engine.purity import HOST_CRITERIA, ROW_PURE, ROW_PURE_CRITERIA, TEXT_BLIND
 from lade.engine.scores import Record
-from lade.engine.stopping import Criteria, HostRule
+from lade.engine.stopping import Criteria, HostRule, StopRule
 from lade.engine.stream import Stream
 from lade.engine.text import Text, UnreadText
 from lade.target.call import Call
@@ -42,6 +43,29 @@ def emission_for(
         return one_by_one(requests, stream, call.processors, host_rule, unread_text, noise, record)
     text = Text(call.input_ids)
     return one_by_one(requests, stream, call.processors, Criteria(call.criteria, text, record), text, noise, record)
+
+
+def chooses_ahead(call: Call) -> bool:
+    """Whether choices may be made before their tokens are emitted: nobody sees scores, and nothing keeps a state."""
+    config = call.generation_config
+    noted = config.return_dict_in_generate and (config.output_scores or config.output_logits)
+    return (
+        not noted
+        and all(type(processor) in ROW_PURE for processor in call.processors)
+        and all(type(criterion) in ROW_PURE_CRITERIA - {MaxTimeCriteria} for criterion in call.criteria)
+    )
+
+
+def ahead_for(call: Call, requests: Sequence[Request], stream: Stream, noise: Noise | None) -> ChosenAhead:
+    """The emission of a call that several ranks share, which `chooses_ahead`."""
+    host = all(type(criterion) in HOST_CRITERIA for criterion in call.criteria)
+    blind = all(type(processor) in TEXT_BLIND for processor in call.processors)
+    text = UnreadText(call.input_ids.device) if host and blind else Text(call.input_ids)
+    ends: StopRule = HostRule(eos_tokens(call.criteria))
+    if not host:
+        assert isinstance(text, Text)
+        ends = Criteria(call.criteria, text, Record(wants_scores=False, wants_logits=False))
+    return ChosenAhead(requests, stream, call.processors, ends, text, noise)
 
 
 def _pays_at_once(call: Call, noise: Noise | None) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import GenerationMixin
@@ -19,9 +19,10 @@ from transformers import GenerationMixin
 from lade.base.arguments import check_model, check_switch
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
+from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.config.default import default_config, forget_settings
-from lade.config.settings import LookaheadConfig
+from lade.config.settings import LookaheadConfig, check_config, check_size
 from lade.engine.method import Method
 from lade.entry.options import Arguments, Options
 from lade.entry.reference import check_mode
@@ -85,6 +86,7 @@ def lookahead(
     reference: Any = None,
     warm: bool = False,
     contrast: Contrast | None = None,
+    workers: int | None = None,
 ) -> Iterator[None]:
     """Inside this scope, in this thread or task, `model.generate` decodes with lookahead.
 
@@ -98,12 +100,19 @@ def lookahead(
         contrast: decode contrastively, with an amateur model. Calls that cannot be contrastive raise
             ValueError, beams and assisted generation included. `LookaheadConfig(budget=1)` drafts nothing: one token
             per forward.
+        workers: processes that share every call, in place of the config's (`LookaheadConfig.workers`).
 
     Raises:
         ValueError: an argument has the wrong type or does not fit the model, `method` is given with one of the others,
             or `warm` for a model, mode or method that uses no warm table.
     """
     check_model("model", model)
+    check_config(config)
+    if workers is not None:
+        check_size("workers", workers, "workers")
+        if method is not None:
+            raise invalid("workers", f"None with method={type(method).__name__}", workers)
+        config = replace(config or default_config(), workers=workers)
     arguments = Arguments(config, method, reference, contrast)
     check_switch("warm", warm)
     if warm and method is not None:

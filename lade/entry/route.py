@@ -11,6 +11,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from lade.core.stats import GenerationStats, record
 from lade.distributed.processes import processes
 from lade.engine.decoding import Amateur, Decoding
+from lade.engine.emission_factory import chooses_ahead
 from lade.entry import fallback
 from lade.entry.amateur import amateur_call, check_positions
 from lade.entry.options import Options
@@ -58,7 +59,8 @@ def route_call(
     references = _references(call, options)
     amateur = None if options.contrast is None else _contrasting(call, options.contrast)
     settings = options.config.settled()
-    with processes(call, settings) as shared:
+    splits = amateur is None and options.method is None and chooses_ahead(call)
+    with processes(call, settings, splits) as shared:
         reason = None if amateur is not None else reason_for_plain(call)
         if reason is None and options.method is not None:
             reason = options.method.reason(call)

@@ -35,10 +35,14 @@ LARGEST_LOG = 20.0  # of a cost: no step costs e**20 times another
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe(model: Any) -> dict[str, str]:
-    """What the costs are valid for: the file's metadata."""
+def describe(model: Any, processes: int = 1) -> dict[str, str]:
+    """What the costs are valid for: the file's metadata.
+
+    Args:
+        processes: that share the draft trees.
+    """
     model = unwrapped(model)
-    size = tensor_parallel(model)
+    size = max(tensor_parallel(model), processes)
     return ({"processes": str(size)} if size > 1 else {}) | {
         "kind": KIND,
         "format": FORMAT,
@@ -56,9 +60,9 @@ def cost_file(model: Any) -> Path:
     return _path(describe(model))
 
 
-def load(model: Any) -> StepCost:
+def load(model: Any, processes: int = 1) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
-    description = describe(model)
+    description = describe(model, processes)
     try:
         path = _path(description)
         found = StepCost(_parsed(*read(path, LARGEST_FILE), description))
@@ -71,9 +75,9 @@ def load(model: Any) -> StepCost:
         return StepCost()
 
 
-def keeper(model: Any) -> Callable[[Costs], None]:
+def keeper(model: Any, processes: int = 1) -> Callable[[Costs], None]:
     """A function that stores costs for later processes; the last write wins. It holds no reference to the model."""
-    return partial(_store, describe(model))
+    return partial(_store, describe(model, processes))
 
 
 def _store(description: dict[str, str], costs: Costs) -> None:

@@ -32,6 +32,22 @@ class _Step:
     verified: float = 0.0
 
 
+class Moments:
+    """When a step begins, has its drafts, and is verified, in seconds; several processes agree on other ones."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+
+    def begun(self) -> float:
+        return self._now()
+
+    def drafted(self) -> float:
+        return self._now()
+
+    def verified(self) -> float:
+        return self._now()
+
+
 class WholeBudget:
     """Every row takes its whole budget in every step; the interface of `Pace`.
 
@@ -90,6 +106,7 @@ class Pace(WholeBudget):
         limit: the most nodes of a row's tree, the root included.
         now: a clock in seconds.
         sharing: how the rows of a step share it.
+        moments: of steps; `None` for those of `now`.
     """
 
     adapts = True
@@ -101,10 +118,11 @@ class Pace(WholeBudget):
         now: Callable[[], float] = time.perf_counter,
         policy: PacePolicy = PACE,
         sharing: Sharing = PADDED,
+        moments: Moments | None = None,
     ) -> None:
         super().__init__(limit)
         self.sharing = sharing
-        self._shared, self._now, self._policy = shared, now, policy
+        self._shared, self._moments, self._policy = shared, moments or Moments(now), policy
         self._controller = Controller(shared, limit, policy, sharing)
         self._step: _Step | None = None  # the running one
         self._ended = 0  # steps that did not rest
@@ -127,7 +145,7 @@ class Pace(WholeBudget):
         Returns:
             `Controller.room`: tokens worth growing; if roots only, `choose` is not to be asked.
         """
-        now = self._now()
+        now = self._moments.begun()
         if self._step is not None and not self._step.rests:
             self._end(self._step, now)
         context, rows = self.sharing.context(contexts), len(beliefs)
@@ -143,12 +161,12 @@ class Pace(WholeBudget):
     def carry(self, lengths: Sequence[int]) -> None:
         """The drafts are made: nodes of each row."""
         assert self._step is not None
-        self._step.tokens, self._step.drafted = self.sharing.tokens(lengths), self._now()
+        self._step.tokens, self._step.drafted = self.sharing.tokens(lengths), self._moments.drafted()
 
     def verified(self) -> None:
         """The model has chosen; the rest of the step is learning."""
         assert self._step is not None
-        self._step.verified = self._now()
+        self._step.verified = self._moments.verified()
 
     def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         """The model's choice at one token for which drafts were found (`Controller.learn`)."""

@@ -30,6 +30,7 @@ def test_defaults() -> None:
         pool_from_prompt=True,
         always_forward_one=True,
         seed=0,
+        workers=1,
         timeout=60.0,
         debug=0,
     )
@@ -145,9 +146,10 @@ BAD = [
     ("USE_FLASH", 1, "0"),
     ("USE_FLASH", True, "0"),
     ("USE_FLASH", "0", "0"),
-    ("DIST_WORKERS", 2, "0 or 1"),
-    ("DIST_WORKERS", -1, "0 or 1"),
-    ("DIST_WORKERS", "1", "0 or 1"),
+    ("DIST_WORKERS", -1, "at least 0 and at most 1024"),
+    ("DIST_WORKERS", 1025, "at least 0 and at most 1024"),
+    ("DIST_WORKERS", True, "at least 0 and at most 1024"),
+    ("DIST_WORKERS", "1", "at least 0 and at most 1024"),
 ]
 
 
