@@ -70,10 +70,10 @@ def results(folder: Path, children: list[int], patience: float = PATIENCE) -> li
     return [json.loads(file.read_text()) if file.exists() else None for file in files]
 
 
-def run(folder: Path, ranks: int, work: Callable[[int], Any]) -> list[Any]:
+def run(folder: Path, ranks: int, work: Callable[[int], Any], patience: float = PATIENCE) -> list[Any]:
     """What `work(rank)` returns on each rank, through JSON; all must get through."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = results(folder, start(folder, ranks, work))
+    found = results(folder, start(folder, ranks, work), patience)
     for each in found:
         assert each is not None
         assert "error" not in each, each["trace"]

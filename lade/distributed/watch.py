@@ -17,6 +17,7 @@ from lade.distributed.errors import RankError
 
 BEATS = 8  # heartbeats within the timeout, at least
 LONGEST = 0.5  # seconds between two of them, at most
+SILENT = 4  # intervals without a heartbeat after which a rank may be the cause of another's end
 WORKING, STEPPING = "working", "stepping"  # in a prefill, which may take long; in steps
 
 
@@ -101,8 +102,10 @@ class Watch:
         self._ended.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(self.interval * 2)
-        if message is not None:
-            self._post(message)
+        if message is not None:  # in a thread of its own, as the store may be in a process that has stopped
+            posting = threading.Thread(target=self._post, args=(message,), daemon=True)
+            posting.start()
+            posting.join(LONGEST)
 
     def _post(self, message: str) -> None:
         with contextlib.suppress(RuntimeError):  # the store may be gone with its process
@@ -157,6 +160,13 @@ class Watch:
                 return
 
     def _lost(self, error: RuntimeError) -> None:
+        """The store is gone: with its process, which may have ended because of a rank that had died before."""
+        now = time.monotonic()
+        silent = {
+            rank: now - peer.since for rank, peer in self._peers.items() if now - peer.since > SILENT * self.interval
+        }
+        if silent:
+            self._failure = self._failure or _dead(max(silent, key=silent.__getitem__), max(silent.values()))
         where = "the store of the process group is gone" if self.host is None else f"rank {self.host} has died"
         self._failure = self._failure or f"{where}: {str(error).splitlines()[0]}"
 
@@ -171,13 +181,17 @@ class Watch:
             if peer is None or peer.beat != beat:
                 self._peers[rank] = _Peer(beat, now)
             elif now - peer.since > self.timeout:
-                self._failure = self._failure or f"rank {rank} has died or stopped: no heartbeat for {self.timeout:g} s"
+                self._failure = self._failure or _dead(rank, now - peer.since)
                 self._post(self._failure)
         if self._failure is None and self.store.check([f"{self._prefix}/failure"]):
             self._failure = self.store.get(f"{self._prefix}/failure").decode()
 
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/beat/{rank}"
+
+
+def _dead(rank: int, seconds: float) -> str:
+    return f"rank {rank} has died or stopped: no heartbeat for {seconds:.1f} s"
 
 
 def _named(ranks: Sequence[int]) -> str:
