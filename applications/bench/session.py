@@ -10,7 +10,7 @@ from pathlib import Path
 from lade.applications.bench.bench import Ready
 from lade.applications.bench.continuation import left_to_run
 from lade.applications.bench.records import RESULTS, as_line
-from lade.applications.bench.report.files import MARKDOWN, PAGE, SUMMARY
+from lade.applications.bench.report.files import FILES, SUMMARY
 from lade.applications.bench.report.pictures import PICTURES
 from lade.applications.bench.runfile import RUN, add_session, check_same, write_run
 from lade.applications.bench.runner import run_trials
@@ -25,7 +25,7 @@ def clear_run(out: Path, overwrite: bool) -> None:
     if held and not overwrite:
         names = " and ".join(held)
         raise ValueError(f"--out must be a new folder, got {out}, which holds {names}; --overwrite replaces the run")
-    for name in (*held, MARKDOWN, PAGE, *(picture.name for picture in PICTURES)):
+    for name in (*held, *FILES, *(picture.name for picture in PICTURES)):
         (out / name).unlink(missing_ok=True)
 
 

@@ -137,7 +137,7 @@ def test_the_cost_of_a_warm_table_stands_beside_what_it_gave(prompts: Path, tmp_
     plain, warmed, cold, recycled, suffix = json.loads((out / "summary.json").read_text())["table"]
     assert warmed["warm_seconds"] == recycled["warm_seconds"] > 0
     assert plain["warm_seconds"] is cold["warm_seconds"] is suffix["warm_seconds"] is None
-    assert f"{warmed['warm_seconds']:.2f} s" in next(line for line in result.stdout.splitlines() if "auto:warm" in line)
+    assert f"auto:warm=1: the warm table took {warmed['warm_seconds']:.2f} s, once" in result.stdout
     assert "warm" in warmed["proposed"]
     assert not {"suffix", "reference"} & set(recycled["proposed"])
     assert set(suffix["proposed"]) <= {"suffix"}

@@ -147,8 +147,28 @@ def test_accepted_lengths_are_shares_of_steps() -> None:
     assert line.get_xdata().tolist() == [1, 2, 3, 4, 5]
     assert line.get_ydata().tolist() == [0.25, 0.25, 0.0, 0.0, 0.5]
     (text,) = panel.get_legend().get_texts()
-    assert text.get_text() == "brand-new\nmean 3.25, repeated 4-grams 25%"
+    assert text.get_text() == "brand-new\nmean accepted tokens 3.00,\nrepeated 4-grams 25%"
     assert drawn_steps.accepted_lengths(found([record("plain", 0)])) is None
+
+
+def test_the_last_accepted_length_holds_all_longer_ones() -> None:
+    lengths = {1: 5, drawn_steps.LONG: 2, 40: 3}
+    (panel,) = drawn_steps.accepted_lengths(found([drafting("fast", 0, 1.0, accepted_lengths=lengths)])).axes
+    (line,) = panel.get_lines()
+    assert line.get_xdata().tolist() == list(range(1, drawn_steps.LONG + 1))
+    assert (line.get_ydata()[0], line.get_ydata()[-1], sum(line.get_ydata())) == (0.5, 0.5, 1.0)
+    assert panel.xaxis.get_major_formatter()(drawn_steps.LONG, 0) == f"≥ {drawn_steps.LONG}"
+
+
+def test_categories_of_a_single_task_have_bars() -> None:
+    records = [
+        one
+        for prompt, category in enumerate(("prose", "verse"))
+        for one in (record("plain", prompt, category=category), record("fast", prompt, 0.5, category=category))
+    ]
+    (panel,) = drawn_speed.by_task(found(records)).axes
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["prose", "verse"]
+    assert heights(panel) == [2.0, 2.0]
 
 
 def test_the_cost_curve_is_milliseconds_against_width(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """What a report's files hold, for runs made by hand: summary, Markdown, pictures, page; and what it refuses."""
 
 import base64
+import io
 import json
 import re
 import sys
@@ -12,13 +13,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from handmade import HEAD, drafting, folder_of, parting, record, two_tasks
+from rich.cells import cell_len
+from rich.console import Console
 
 from lade.applications.bench.records import Record, as_line
 from lade.applications.bench.report import build
 from lade.applications.bench.report.pictures import PICTURES
 from lade.applications.bench_report import command
 
-FILES = {"summary.json", "report.md", "report.html"}
+FILES = {"summary.json", "report.md", "report.html", "report.csv", "report.tex"}
 ALWAYS = {"speed.png", "accepted.png", "cost.png"}
 
 
@@ -49,16 +52,20 @@ class Page(HTMLParser):
         super().__init__()
         self.pictures: list[bytes] = []
         self.fetched: list[str] = []
+        self.downloads: dict[str | None, str] = {}
         self.text = ""
         self.open: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        download = dict(attrs).get("download")
         for name, value in attrs:
             if name in ("src", "href") and value is not None:
                 kind, _, content = value.partition("base64,")
                 if kind == "data:image/png;":
                     self.pictures.append(base64.b64decode(content))
+                elif kind.startswith("data:") and download is not None:
+                    self.downloads[download] = base64.b64decode(content).decode()
                 else:
                     self.fetched.append(value)
         if tag not in ("meta", "img"):
@@ -94,6 +101,7 @@ def test_every_figure_of_acceptance_stands_beside_the_repeated_4_grams(folder: P
     markdown = (folder / "report.md").read_text()
     rows = [line for line in markdown.splitlines() if line.startswith("| hand | brand-new |")]
     assert "| hand | brand-new | suffix | 40 | 16 | 14 | 87.5% | 25.0% |" in rows
+    assert "| hand | brand-new | 0.800 (n < 6) | 3.000 (n < 6) | 25.0% |" in rows
     assert "| hand | brand-new | 83.3% | 75.0% | 25.0% |" in rows  # depths 1 and 2
     assert "| hand | brand-new | 2 | 3.00 | 25.0% | 8.0 | 16.0 | 3.00× (n < 6) |" in rows
     assert "| hand | brand-new | 2/2 (100.0%) | 1/2 (50.0%) | 1 |" in rows  # right answers
@@ -205,6 +213,7 @@ def test_the_page_holds_every_picture_and_method_and_fetches_nothing(folder: Pat
     assert sorted(page.pictures) == sorted(path.read_bytes() for path in folder.glob("*.png"))
     assert page.fetched == []
     assert page.open == []
+    assert page.downloads == {name: (folder / name).read_text() for name in ("report.csv", "report.md", "report.tex")}
     for shown in ("brand-new", "plain", "made-by-hand", "an abacus", "no device for it", "Speed by category of hand"):
         assert shown in page.text
 
@@ -277,6 +286,29 @@ def test_the_command_prints_a_table_and_where_the_report_is(tmp_path: Path) -> N
     assert "{" not in result.stdout
     assert len(result.stdout) < 4000
     assert result.stderr == ""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_table_fits_80_columns(tmp_path: Path) -> None:
+    """Long names are folded, figures are whole."""
+    name = "multi_candidate:widths=4-2-2:replacement=1"
+    records = [
+        one
+        for task in ("summarization", "math_reasoning")
+        for temperature in (0.0, 0.7)
+        for prompt in range(6)
+        for one in (
+            record("plain", prompt, 1.0, task=task, temperature=temperature),
+            drafting(name, prompt, 0.4 + prompt / 99, task=task, temperature=temperature),
+        )
+    ]
+    table = build(folder_of(tmp_path, records)).table
+    console = Console(width=80, file=io.StringIO())
+    console.print(table)
+    text = console.file.getvalue()
+    assert max(map(cell_len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert text.count("2.35× (2.25–2.47)") == 4
 
 
 def test_the_command_prints_one_json_object_alone_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -245,19 +245,27 @@ def test_a_method_is_compared_with_what_decodes_its_distribution() -> None:
     assert [row.named for row in (plain, alone, fast)] == ["plain", "alone (alone)", "fast (over alone)"]
 
 
-def test_acceptance_rate_and_block_efficiency_are_sums_over_sums() -> None:
+def test_acceptance_rate_and_mean_accepted_tokens_are_sums_over_sums() -> None:
     """One prompt accepts 1 of 10 places, the other 80 of 90: together 81 of 100. Of six such, draws lie around."""
     some = {"verified_by_depth": {1: 6, 2: 4}, "accepted_by_depth": {1: 1}, "accepted_lengths": {1: 9, 2: 1}}
     most = {"verified_by_depth": {1: 50, 2: 40}, "accepted_by_depth": {1: 44, 2: 36}, "accepted_lengths": {1: 6, 3: 44}}
     plain, fast = summarise([record("plain", 0), drafting("fast", 0, 1.0, **some), drafting("fast", 1, 1.0, **most)])
     assert (plain.acceptance_rate, plain.block_efficiency) == (None, None)
     assert fast.acceptance_rate == Estimate(0.81, None, None, 2)
-    assert fast.block_efficiency == Estimate(pytest.approx(149 / 60), None, None, 2)
+    assert fast.block_efficiency == Estimate(pytest.approx(24 / 8), None, None, 2)
+    assert fast.block_efficiency.median == fast.tokens_per_step  # one meaning everywhere
     (many,) = summarise([drafting("fast", prompt, 1.0, **(some if prompt % 2 else most)) for prompt in range(6)])
     assert many.acceptance_rate is not None
     assert (many.acceptance_rate.median, many.acceptance_rate.n) == (0.81, 6)
     assert not many.acceptance_rate.above(0.81)
     assert many.acceptance_rate.above(0.1)
+
+
+def test_the_range_of_tokens_per_second_is_of_runs_and_needs_six_prompts() -> None:
+    (row,) = summarise([record("plain", prompt, 1 / (1 + prompt)) for prompt in range(11)])  # 12, 24 ... 132 tokens/s
+    assert row.tokens_per_second_range == (pytest.approx(24), pytest.approx(120))
+    (few,) = summarise([record("plain", prompt, repeat=repeat) for prompt in range(5) for repeat in range(3)])
+    assert few.tokens_per_second_range is None
 
 
 def test_texts_are_averaged_over_prompts_however_often_one_ran() -> None:

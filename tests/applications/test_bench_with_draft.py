@@ -251,7 +251,7 @@ def test_one_command_compares_every_method(prompts: Path, folder: Path, tmp_path
     assert summary["draft"] not in (None, summary["fingerprint"])
     assert summary["reference_model"] is None  # the model itself
     markdown = (out / "report.md").read_text()
-    for words in ("contrastive_auto (over contrastive)", "### Acceptance rate and block", "### Texts", "| draft | 1"):
+    for words in ("contrastive_auto (over contrastive)", "### Acceptance rate", "### Texts", "| draft | 1"):
         assert words in markdown
 
 

@@ -10,10 +10,10 @@ DEPTHS = 10  # columns of the table by depth
 
 def rates(rows: Iterable[Row]) -> TextTable:
     return TextTable(
-        "Acceptance rate and block efficiency",
-        "α: share of places with drafts where one is accepted; τ: tokens emitted per step, the model's own included. "
-        f"Both with 95% intervals over prompts; {NO_INTERVAL}.",
-        ("Task", "Method", "α", "τ", "repeated 4-grams"),
+        "Acceptance rate",
+        "α: share of positions with drafts where one is accepted; mean accepted tokens: new tokens / forwards after "
+        f"the prefill. Both with 95% intervals over prompts; {NO_INTERVAL}.",
+        ("Task", "Method", "α", "mean accepted tokens", "repeated 4-grams"),
         tuple(
             (
                 row.task,

@@ -1,14 +1,17 @@
-"""A report, before rendering: facts, notes, plots, and tables in sections. Knows findings."""
+"""A report, before rendering: heading, plots, tables in sections, notes, facts. Knows findings."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.details import detail_tables
+from lade.applications.bench.report.exports import csv_of, latex
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.layout import speed_tables
+from lade.applications.bench.report.heading import heading, model_of
+from lade.applications.bench.report.layout import headline, results_table, speed_tables
 from lade.applications.bench.report.pictures import Picture
+from lade.applications.bench.report.single import prompt_tables
 from lade.applications.bench.report.texttable import TextTable
 
 LOCAL = ("out",)  # paths of the machine
@@ -16,42 +19,69 @@ LOCAL = ("out",)  # paths of the machine
 
 @dataclass(frozen=True)
 class Section:
+    """One condition.
+
+    Attributes:
+        headline: one sentence; empty without a comparison.
+        tables: the main ones; `details`: the others, folded on the page.
+        prompts: a table for each task with every prompt, on the page only.
+    """
+
     title: str
+    headline: str
     tables: list[TextTable]
+    details: list[TextTable]
+    prompts: list[TextTable]
 
 
 @dataclass(frozen=True)
 class ReportDocument:
     title: str
+    heading: list[tuple[str, str]]
     facts: list[tuple[str, str]]
     notes: list[str]
     sections: list[Section]
     pictures: Mapping[Picture, bytes]
+    csv: str
+    latex: str
 
 
 def document_of(findings: Findings, notes: Sequence[str], pictures: Mapping[Picture, bytes]) -> ReportDocument:
+    title, sections = title_of(findings), [_section(condition, findings) for condition in findings.records]
     return ReportDocument(
-        title_of(findings),
-        list(facts(findings.run)),
-        list(notes),
-        [_section(condition, findings) for condition in findings.records],
-        pictures,
+        title=title,
+        heading=heading(findings),
+        facts=list(facts(findings.run)),
+        notes=list(notes),
+        sections=sections,
+        pictures=pictures,
+        csv=csv_of(findings),
+        latex=latex(title, [_titled(table, section.title) for section in sections for table in section.tables]),
     )
 
 
 def _section(condition: Condition, findings: Findings) -> Section:
-    details = detail_tables(findings.of(condition), findings.records[condition])
-    return Section(str(condition), [*speed_tables(condition, findings), *details])
+    records = findings.records[condition]
+    return Section(
+        str(condition),
+        headline(condition, findings),
+        [results_table(condition, findings), *speed_tables(condition, findings)],
+        detail_tables(findings.of(condition), records),
+        prompt_tables(records),
+    )
+
+
+def _titled(table: TextTable, condition: str) -> TextTable:
+    return replace(table, title=f"{table.title}, {condition}")
 
 
 def title_of(findings: Findings) -> str:
-    """The model, its tasks and its prompts. A widened model is always labelled."""
+    """The model, its tasks and its prompts."""
     records = [record for members in findings.records.values() for record in members]
     prompts = {(record.task, record.prompt_id) for record in records}
     repeats = 1 + max(record.repeat for record in records)
-    model = f"{findings.run.get('model', 'unnamed model')}{' (widened)' if findings.run.get('widened_from') else ''}"
     tasks = ", ".join(dict.fromkeys(record.task for record in records))
-    return f"{model} · {tasks}, {len(prompts)} prompts × {repeats}"
+    return f"{model_of(findings.run)} · {tasks}, {len(prompts)} prompts × {repeats}"
 
 
 def facts(run: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

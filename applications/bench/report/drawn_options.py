@@ -59,7 +59,7 @@ def runtime(findings: Findings) -> Any | None:
     if not wanted:
         return None
     look, first = looks(findings.methods), dict[str, Any]()
-    figure, axes = panels([f"{option} · {condition}" for condition, option in wanted], 7.5, 3.4, sharex=False)
+    figure, axes = panels([f"{option} · {condition}" for condition, option in wanted], 8, 3.4, sharex=False)
     for panel, (condition, option) in zip(axes, wanted, strict=True):
         if option in first:
             panel.sharex(first[option])
@@ -91,7 +91,7 @@ def acceptance(findings: Findings) -> Any | None:
         return None
     names = {_family(label): label for label in reversed(trees)}  # the first label
     look = looks(findings.methods)
-    figure, axes = panels([str(condition) for condition in conditions], 7.5, 3.4)
+    figure, axes = panels([str(condition) for condition in conditions], 8, 3.4)
     for panel, condition in zip(axes, conditions, strict=True):
         rated = _rated(trees, findings, condition)
         for name, leading in reversed(names.items()):

@@ -9,29 +9,44 @@ from typing import Any
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.report.conditions import Condition
 from lade.applications.bench.report.findings import Findings
-from lade.applications.bench.report.rows import Row, Speed
+from lade.applications.bench.report.rows import Speed
 from lade.applications.bench.report.style import Look, few, legends, looks, panels, whiskers
 from lade.applications.interval import Estimate
 
+MANY = 5  # columns whose names stand side by side
+
 
 def by_task(findings: Findings) -> Any | None:
-    """A group of bars for every task; axes for every condition and baseline. None without a comparison."""
+    """A group of bars for every task, or category of a single task; axes for every condition and baseline.
+
+    None without a comparison.
+    """
     groups = [(c, baseline) for c in findings.records for baseline in baselines(findings.of(c))]
     if not groups:
         return None
-    look, tasks = looks(findings.methods), list(dict.fromkeys(row.task for row in findings.rows))
-    figure, axes = panels([titled(str(condition), baseline) for condition, baseline in groups], 9, 3.4)
+    look, parts = looks(findings.methods), {c: findings.parts(c) for c in findings.records}
+    columns = list(dict.fromkeys(column for found in parts.values() for column in found))
+    figure, axes = panels([titled(str(condition), baseline) for condition, baseline in groups], 8, 3.4)
     for panel, (condition, baseline) in zip(axes, groups, strict=True):
-        rows = [row for row in findings.of(condition) if compares(row, baseline)]
-        methods = list(dict.fromkeys(row.method for row in rows))
-        for place, method in enumerate(methods):
-            offset, width = (place - (len(methods) - 1) / 2) * 0.8 / len(methods), 0.8 / len(methods)
-            _bars(panel, look[method], [row for row in rows if row.method == method], tasks, offset, width)
-        panel.axhline(1, color="black", linestyle="--", linewidth=1, label=baseline)
-        panel.set_xticks(range(len(tasks)), tasks)
-        estimates = [row.speed_ratio for row in rows if row.speed_ratio is not None]
-        panel.set(xlabel=f"task{few(estimates)}", ylabel=ratio_to(baseline), xlim=(-0.6, len(tasks) - 0.4))
+        _groups_of_bars(panel, look, columns, baseline, parts[condition])
     return legends(figure)
+
+
+def _groups_of_bars(
+    panel: Any, look: Mapping[str, Look], columns: list[str], baseline: str, parts: Mapping[str, Mapping[str, Speed]]
+) -> None:
+    compared = {(column, m): s for column, found in parts.items() for m, s in found.items() if compares(s, baseline)}
+    methods, estimates = list(dict.fromkeys(method for _, method in compared)), list[Estimate]()
+    for place, method in enumerate(methods):
+        offset, width = (place - (len(methods) - 1) / 2) * 0.8 / len(methods), 0.8 / len(methods)
+        own = {columns.index(column): speed.speed_ratio for (column, m), speed in compared.items() if m == method}
+        ratios = {at: ratio for at, ratio in own.items() if ratio is not None}
+        estimates += ratios.values()
+        _bars(panel, look[method], method, ratios, offset, width)
+    panel.axhline(1, color="black", linestyle="--", linewidth=1, label=baseline)
+    turned = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(columns) > MANY else {}
+    panel.set_xticks(range(len(columns)), columns, **turned)
+    panel.set(xlabel=f"task{few(estimates)}", ylabel=ratio_to(baseline), xlim=(-0.6, len(columns) - 0.4))
 
 
 def baselines(speeds: Sequence[Speed]) -> list[str]:
@@ -52,10 +67,8 @@ def ratio_to(baseline: str) -> str:
     return f"speed, × {baseline}{' decoding' if baseline == PLAIN else ''}"
 
 
-def _bars(panel: Any, look: Look, rows: Sequence[Row], tasks: list[str], offset: float, width: float) -> None:
+def _bars(panel: Any, look: Look, method: str, ratios: Mapping[int, Estimate], offset: float, width: float) -> None:
     """The bars of one method, with confidence intervals as whiskers."""
-    found = [(tasks.index(row.task), row.speed_ratio) for row in rows]
-    ratios = {at: ratio for at, ratio in found if ratio is not None}
     panel.bar(
         [at + offset for at in ratios],
         [ratio.median for ratio in ratios.values()],
@@ -65,7 +78,7 @@ def _bars(panel: Any, look: Look, rows: Sequence[Row], tasks: list[str], offset:
         hatch=look.hatch,
         edgecolor="white",
         error_kw={"elinewidth": 1, "capsize": 2},
-        label=rows[0].method,
+        label=method,
     )
 
 
@@ -83,7 +96,7 @@ def _against(name: str, label: str, findings: Findings) -> Any | None:
     if not groups:
         return None
     look = looks(findings.methods)
-    figure, axes = panels([titled(rest, baseline) for rest, baseline in groups], 7.5, 3.4)
+    figure, axes = panels([titled(rest, baseline) for rest, baseline in groups], 8, 3.4)
     for panel, ((_, baseline), members) in zip(axes, groups.items(), strict=True):
         drawn = {method: _points(method, baseline, name, members, findings) for method in findings.methods}
         for method, points in drawn.items():

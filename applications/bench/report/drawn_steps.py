@@ -12,6 +12,7 @@ from lade.applications.bench.report.pooling import forwards, pooled
 from lade.applications.bench.report.rows import Row, baselines, by
 from lade.applications.bench.report.style import Look, from_zero, legends, looks, panels
 
+LONG = 15  # tokens of a step; the last point holds longer steps too
 OUTLIER = 3  # times the highest median cost: points above are not shown
 
 
@@ -21,22 +22,29 @@ def accepted_lengths(findings: Findings) -> Any | None:
     if not conditions:
         return None
     look = looks(findings.methods)
-    figure, axes = panels([str(condition) for condition in conditions], 8.5, 3.4)
+    figure, axes = panels([str(condition) for condition in conditions], 8, 3.4)
     for panel, condition in zip(axes, conditions, strict=True):
         rows = [row for row in findings.of(condition) if tells(row)]
         for method in dict.fromkeys(row.method for row in rows):
             own = [row for row in rows if row.method == method]
             lengths = pooled(row.accepted_lengths for row in own)
-            steps = sum(lengths.values())
-            shares = [lengths.get(length, 0) / steps for length in range(1, max(lengths) + 1)]
-            label = _label(method, own, sum(length * count for length, count in lengths.items()) / steps)
+            label = _label(method, own, findings.overall[condition][method].tokens_per_step)
             style = {"color": look[method].colour, "marker": look[method].mark, "label": label}
-            panel.plot(range(1, len(shares) + 1), shares, **style)
+            panel.plot(*zip(*shares_of(lengths), strict=True), **style)
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         panel.set(xlabel="tokens emitted by a step", ylabel="share of steps")
         panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.xaxis.set_major_formatter(lambda value, _: f"≥ {LONG}" if value == LONG else f"{value:.0f}")
     from_zero(axes)
     return legends(figure)
+
+
+def shares_of(lengths: Mapping[int, int]) -> list[tuple[int, float]]:
+    """(tokens, share of the steps that emit as many); the last point holds all steps of at least LONG tokens."""
+    steps, longest = sum(lengths.values()), min(LONG, max(lengths))
+    shares = {length: lengths.get(length, 0) / steps for length in range(1, longest + 1)}
+    shares[longest] = sum(count for length, count in lengths.items() if length >= longest) / steps
+    return list(shares.items())
 
 
 def tells(row: Row) -> bool:
@@ -46,7 +54,7 @@ def tells(row: Row) -> bool:
 
 def _label(method: str, rows: Sequence[Row], mean: float) -> str:
     repeated = sum(row.repeated_4grams * row.runs for row in rows) / sum(row.runs for row in rows)
-    return f"{method}\nmean {mean:.2f}, repeated 4-grams {repeated:.0%}"
+    return f"{method}\nmean accepted tokens {mean:.2f},\nrepeated 4-grams {repeated:.0%}"
 
 
 def cost_curve(findings: Findings) -> Any | None:
@@ -59,7 +67,7 @@ def cost_curve(findings: Findings) -> Any | None:
     timed = {condition: records for condition, records in timed.items() if records}
     if not timed:
         return None
-    figure, axes = panels([str(condition) for condition in timed], 7.5, 3.4)
+    figure, axes = panels([str(condition) for condition in timed], 8, 3.4)
     curves = [curve_of(records) for records in timed.values()]
     highest = OUTLIER * max((cost for curve in curves for _, cost in curve), default=math.inf)
     for panel, records, curve in zip(axes, timed.values(), curves, strict=True):

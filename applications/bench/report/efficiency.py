@@ -1,6 +1,6 @@
-"""Acceptance rate and block efficiency, with confidence intervals over prompts. Knows records only.
+"""Acceptance rate and mean accepted tokens, with confidence intervals over prompts. Knows records only.
 
-Both are defined by Leviathan et al. (arXiv 2211.17192).
+Leviathan et al. (arXiv 2211.17192) call them the acceptance rate and the block efficiency.
 """
 
 from collections import defaultdict
@@ -15,12 +15,13 @@ Parts = Callable[[Record], tuple[float, float]]  # numerator and denominator
 
 
 def efficiency(own: Iterable[Record]) -> dict[str, Any]:
-    """Alpha and tau of one method's records; None if it does not draft."""
-    drafting = [record for record in own if record.verified_by_depth]
-    calls = calls_of(drafting)
+    """Alpha, and tokens per step, of one method's records; None if it does not draft."""
+    records = list(own)
+    drafting = [record for record in records if record.verified_by_depth]
+    calls = calls_of(records)
     return {
         "acceptance_rate": over_calls(drafting, calls, accepted_places),
-        "block_efficiency": over_calls(drafting, calls, emitted),
+        "block_efficiency": over_calls(records, calls, emitted) if drafting else None,
     }
 
 
@@ -30,9 +31,8 @@ def accepted_places(record: Record) -> tuple[float, float]:
 
 
 def emitted(record: Record) -> tuple[float, float]:
-    """Emitted tokens, and steps."""
-    lengths = record.accepted_lengths
-    return sum(length * steps for length, steps in lengths.items()), sum(lengths.values())
+    """New tokens, the prefill's one included, and steps: their quotient is `Speed.tokens_per_step`."""
+    return record.new_tokens, record.steps
 
 
 def over_calls(records: Iterable[Record], calls: Mapping[PromptKey, CallKey], parts: Parts) -> Estimate | None:

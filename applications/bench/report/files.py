@@ -20,14 +20,15 @@ from lade.files.atomic import put_in_place
 from lade.files.regularfile import MEBIBYTE, naming, read_bytes
 
 MAX_BYTES = 16 * MEBIBYTE  # of a plot
-SUMMARY, MARKDOWN, PAGE = "summary.json", "report.md", "report.html"
+SUMMARY, MARKDOWN, PAGE, CSV, LATEX = "summary.json", "report.md", "report.html", "report.csv", "report.tex"
+FILES = (SUMMARY, MARKDOWN, PAGE, CSV, LATEX)  # besides the pictures
 NO_MATPLOTLIB = "they need matplotlib; pip install 'lade-decoding[plot]', then `lade bench-report`"
 NO_PICTURES = f"no pictures: {NO_MATPLOTLIB}"
 OLD_PICTURES = f"the pictures are an earlier report's, and no new ones were drawn: {NO_MATPLOTLIB}"
 
 
 def build(folder: Path) -> BenchReport:
-    """Write summary.json, report.md, report.html and the plots into the folder of a run.
+    """Write the summary, the report in its formats, and the plots into the folder of a run.
 
     Needs only results.jsonl and run.json there, of a complete or interrupted run.
 
@@ -51,6 +52,8 @@ def build(folder: Path) -> BenchReport:
         _put_pictures(folder, new)
     put_in_place(folder / MARKDOWN, markdown(document).encode())
     put_in_place(folder / PAGE, page(document).encode())
+    put_in_place(folder / CSV, document.csv.encode())
+    put_in_place(folder / LATEX, document.latex.encode())
     report.write(folder / SUMMARY)
     return report
 

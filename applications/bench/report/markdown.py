@@ -12,11 +12,13 @@ def markdown(document: ReportDocument) -> str:
 
 def _lines(document: ReportDocument) -> Iterator[str]:
     yield from (f"# {document.title}", "")
+    yield from (*(f"- {name}: {value}" for name, value in document.heading), "")
     for picture in document.pictures:
         yield from (f"![{picture.caption}]({picture.name})", "")
     for section in document.sections:
         yield from (f"## {section.title}", "")
-        for table in section.tables:
+        yield from (section.headline, "") if section.headline else ()
+        for table in (*section.tables, *section.details):
             yield from (f"### {table.title}", table.note, "", *lines_of(table), "")
     if document.notes:
         yield from ("## Notes", *(f"- {note}" for note in document.notes), "")

@@ -8,7 +8,13 @@ from lade.applications.bench.report.rows import Row
 def notes_of(rows: Sequence[Row]) -> list[str]:
     """The notes; sources and drafting only for a single task and condition, since the report has tables of them."""
     single = len({(row.task, row.condition) for row in rows}) == 1
-    return [*(sources(rows) + drafting(rows) if single else []), *fallbacks(rows), *partings(rows), *scores(rows)]
+    return [
+        *(sources(rows) + drafting(rows) if single else []),
+        *warm(rows),
+        *fallbacks(rows),
+        *partings(rows),
+        *scores(rows),
+    ]
 
 
 def subject(row: Row, rows: Sequence[Row]) -> str:
@@ -41,6 +47,14 @@ def drafting(rows: Sequence[Row]) -> list[str]:
         f"{row.draft_share:.1%} of plain decoding's forward"
         for row in rows
         if row.draft_microseconds
+    ]
+
+
+def warm(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"{subject(row, rows)}: the warm table took {row.warm_seconds:.2f} s, once"
+        for row in rows
+        if row.warm_seconds is not None
     ]
 
 

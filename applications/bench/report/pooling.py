@@ -3,11 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from lade.applications.bench.methods import PLAIN
 from lade.applications.bench.records import Record
+from lade.applications.bench.report.ratios import calls_of
+from lade.applications.interval import ENOUGH
 from lade.applications.text_measures import averaged
 
 
@@ -16,7 +18,16 @@ def rates(own: Sequence[Record]) -> dict[str, Any]:
     return {
         "tokens_per_step": quotient(new_tokens, sum(record.steps for record in own)),
         "tokens_per_second": quotient(new_tokens, sum(record.share for record in own)),
+        "tokens_per_second_range": spread(own),
     }
+
+
+def spread(own: Sequence[Record]) -> tuple[float, float] | None:
+    """10th and 90th percentile of the runs' tokens/s; None for fewer prompts or batches than an interval needs."""
+    if len(set(calls_of(own).values())) < ENOUGH:
+        return None
+    tenths = quantiles((record.new_tokens / record.share for record in own), n=10, method="inclusive")
+    return tenths[0], tenths[-1]
 
 
 def times(own: Sequence[Record], plain_forward: float) -> dict[str, Any]:

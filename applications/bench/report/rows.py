@@ -22,13 +22,14 @@ class Speed:
 
     method: str
     runs: int
-    tokens_per_step: float  # the mean accepted tokens
+    tokens_per_step: float  # new tokens / forwards after the prefill: the mean accepted tokens
     tokens_per_second: float  # of all rows of a batch together
+    tokens_per_second_range: tuple[float, float] | None  # 10th and 90th percentile of runs; None for few prompts
     compared_with: str  # the baseline: plain decoding, unless the method decodes another distribution
     speed_ratio: Estimate | None  # to the baseline; None without runs of it
     baseline_ratios: dict[str, Estimate]  # to every other baseline
     acceptance_rate: Estimate | None  # alpha: share of places with drafts where one is accepted; None without drafts
-    block_efficiency: Estimate | None  # tau: tokens emitted per step
+    block_efficiency: Estimate | None  # tau: `tokens_per_step` with its interval; None without drafts
 
     @property
     def named(self) -> str:

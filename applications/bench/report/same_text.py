@@ -1,6 +1,6 @@
 """The lossless audit and the scores, as tables. Knows rows and the divergences of records."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.rows import Row
@@ -59,10 +59,12 @@ def partings(records: Iterable[Record]) -> TextTable:
     )
 
 
-def scores(rows: Iterable[Row]) -> TextTable:
+def scores(rows: Sequence[Row]) -> TextTable:
+    able = any_right(rows)
     return TextTable(
         "Right answers",
-        "Whether the quality is unchanged; not a measure of the model. Changed: right in one of the two only.",
+        "Whether the quality is unchanged; not a measure of the model. Changed: right in one of the two only. Tasks "
+        "without any right answer are left out.",
         ("Task", "Method", "right", "plain's right", "changed"),
         tuple(
             (
@@ -73,7 +75,12 @@ def scores(rows: Iterable[Row]) -> TextTable:
                 str(row.score_changes),
             )
             for row in rows
-            if row.scored
+            if row.scored and row.task in able
         ),
         labels=2,
     )
+
+
+def any_right(rows: Iterable[Row]) -> set[str]:
+    """The tasks in which some method gives a right answer."""
+    return {row.task for row in rows if row.correct}

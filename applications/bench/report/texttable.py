@@ -42,6 +42,11 @@ def interval(estimate: Estimate, places: int) -> str:
     return f"{estimate.low:.{places}f}–{estimate.high:.{places}f}"
 
 
+def spread(value: float, range_: tuple[float, float] | None) -> str:
+    """A rate and its range over the runs."""
+    return f"{value:.1f} ({FEW})" if range_ is None else f"{value:.1f} ({range_[0]:.1f}–{range_[1]:.1f})"
+
+
 def versus(baselines: Iterable[str]) -> str:
     """The header of a column of speed ratios to these baselines."""
     found = set(baselines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +15,9 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.real
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUESTION = "def add(a, b):"
 HOSTILE = '<img src=x onerror="window.hacked = 1"><script>window.hacked = 1</script>&lt;b&gt;'
 NOISE = "Failed to load resource"  # what the console says of an answer with an error's status
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
