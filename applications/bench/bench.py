@@ -45,6 +45,7 @@ class Bench:
     loading: Mapping[str, Any]  # dtype, device, attn_implementation, quant
     execute: bool
     reference_model: str | None = None  # the model for log-likelihoods; None: `model`
+    samples: int = 0  # prompts of every task whose texts are kept
 
     def options(self) -> dict[str, Any]:
         asked = asdict(self.methods) | asdict(self.run) | asdict(self.grid) | dict(self.loading)

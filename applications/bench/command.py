@@ -59,6 +59,13 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 @grid_options
 @run_options
 @method_options
+@click.option(
+    "--samples",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Prompts of each suite whose texts the report shows, decoded once more.",
+)
 @click.option("--execute", is_flag=True, help="Run generated code in a sandbox to score answers.")
 @click.option("--quant", type=click.Choice(list(QUANTS)), help="Quantise the model's weights.")
 @click.option("--reference-model", help="Model for the log-likelihood of every text.  [default: MODEL]")
@@ -78,6 +85,7 @@ def command(
     temperature: tuple[float, ...],
     batch: tuple[int, ...],
     context: tuple[int, ...] | None,
+    samples: int,
     execute: bool,
     reference_model: str | None,
     threads: int,
@@ -112,7 +120,7 @@ def command(
     torch.set_num_threads(threads)
     grid = Grid(temperature, batch, context or (None,))
     left_out = unready(specs, options)
-    bench = Bench(model, wanted, left_out, sources, out, options, run, grid, loading, execute, reference_model)
+    bench = Bench(model, wanted, left_out, sources, out, options, run, grid, loading, execute, reference_model, samples)
     with failing(*ERRORS):
         report = bench_memory(bench, (context or (None,))[0], overwrite) if memory else bench_speed(bench, overwrite)
     report.show(as_json)
@@ -156,7 +164,7 @@ def _sources(suite: str | None, prompts: Path | None, limit: int | None, offset:
 def bench_speed(bench: Bench, overwrite: bool) -> BenchReport:
     """Load the model, run the remaining trials, and make the report of the folder."""
     from lade.applications.bench.bench import prepared
-    from lade.applications.bench.session import begin, measure
+    from lade.applications.bench.session import begin, measure, sample
 
     model, tokenizer = load(bench.model, **bench.loading)
     with usage(None, ValueError):
@@ -167,6 +175,7 @@ def bench_speed(bench: Bench, overwrite: bool) -> BenchReport:
     with interruptible(lambda: f"the same command continues after {bench.out / RESULTS}"):
         if trials:
             measure(ready, trials)
+        sample(ready, bench.samples)
         return build(bench.out)
 
 

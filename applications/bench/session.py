@@ -14,8 +14,10 @@ from lade.applications.bench.report.files import FILES, SUMMARY
 from lade.applications.bench.report.pictures import PICTURES
 from lade.applications.bench.runfile import RUN, add_session, check_same, write_run
 from lade.applications.bench.runner import run_trials
+from lade.applications.bench.samples import SAMPLES, chosen, write_samples
 from lade.applications.bench.timings import Timings
-from lade.applications.bench.trial import Trial
+from lade.applications.bench.trial import Trial, TrialRunner
+from lade.memory.warm import warming as warm
 from lade.memory.warm.progress import progress_bar
 
 
@@ -25,7 +27,7 @@ def clear_run(out: Path, overwrite: bool) -> None:
     if held and not overwrite:
         names = " and ".join(held)
         raise ValueError(f"--out must be a new folder, got {out}, which holds {names}; --overwrite replaces the run")
-    for name in (*held, *FILES, *(picture.name for picture in PICTURES)):
+    for name in (*held, SAMPLES, *FILES, *(picture.name for picture in PICTURES)):
         (out / name).unlink(missing_ok=True)
 
 
@@ -57,3 +59,13 @@ def measure(ready: Ready, trials: Sequence[Trial]) -> None:
                 move(done, total)
         finally:
             add_session(ready.bench.out / RUN, timings.summary(time.perf_counter() - start))
+
+
+def sample(ready: Ready, count: int) -> None:
+    """Write the texts of every method on the first `count` prompts of every task, without timing them."""
+    able = [one for one in ready.contenders if one.refusal(ready.model, 1) is None]
+    if any(one.warm for one in able):
+        warm.warm_up(ready.model)
+    runner = TrialRunner(ready.model, able, Timings(), None)
+    with progress_bar("samples") as move:
+        write_samples(ready.bench.out / SAMPLES, runner, chosen(ready.trials, count), move)

@@ -81,7 +81,12 @@ class TrialRunner:
                 conversations[row].answered(text)
         return records
 
-    def _runs(self, trial: Trial, batch: Batch) -> dict[str, Run]:
+    def first_turn(self, trial: Trial, streamers: Mapping[str, Any]) -> dict[str, Run]:
+        """The runs of the first turn by label, with a streamer each, which slows them."""
+        asked = [ask(Conversation(trial.task.style), row, 0, trial.options) for row in trial.rows]
+        return self._runs(trial, padded(asked, pad_of(self.model, trial), self.model.device), streamers)
+
+    def _runs(self, trial: Trial, batch: Batch, streamers: Mapping[str, Any] | None = None) -> dict[str, Run]:
         """By label. The order rotates from trial to trial."""
         arguments = generate_arguments(self.model, trial.options, pad_of(self.model, trial))
         first = trial.number % len(self.contenders)
@@ -89,7 +94,8 @@ class TrialRunner:
         runs: dict[str, Run] = {}
         for contender in [*self.contenders[first:], *self.contenders[:first]]:
             given = None if contender.reference is None else references[contender.reference]
-            runs[contender.label] = run_once(self.model, contender, batch, arguments, trial.seed, given)
+            own = arguments if streamers is None else arguments | {"streamer": streamers[contender.label]}
+            runs[contender.label] = run_once(self.model, contender, batch, own, trial.seed, given)
             self.timings.seconds[MEASURED] += runs[contender.label].forwards.seconds
         return runs
 

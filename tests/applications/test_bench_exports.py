@@ -84,7 +84,7 @@ def test_the_heading_says_where_the_run_was_made() -> None:
         ("Draft model", "small"),
         ("Weights", "bfloat16, quantised: nf4"),
         ("Device", "cpu"),
-        ("Machine", "an abacus, 2 cores, 1 threads"),
+        ("Machine", "an abacus, 2 cores, 1 thread"),
         ("Versions", "lade 0.2.0, torch 2.13.0, Python 3.12.1"),
         ("Date (UTC)", "2026-11-22 21:34:37"),
         ("Prompts", "hand 2, other 1"),

@@ -10,6 +10,7 @@ import pytest
 from handmade import drafting, folder_of, record
 
 from lade.applications.bench.report import build
+from lade.applications.bench.samples import SAMPLES, Sample, as_line
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -32,6 +33,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for place, method in enumerate(methods)
     ]
     folder = folder_of(tmp_path_factory.mktemp("run"), records, methods=list(methods))
+    steps = tuple((f"{'w' * place} ", place) for place in range(1, 80, 9))
+    samples = [Sample("hand", 0, "A prompt " * 99, 0.0, method, steps) for method in methods]
+    (folder / SAMPLES).write_text("".join(map(as_line, samples)))
     build(folder)
     return folder / "report.html"
 
@@ -64,7 +68,7 @@ def test_the_page_never_scrolls_sideways(opened: Callable[..., Page], viewport: 
         folded.nth(place).click()
     assert page.locator("details:not([open])").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
-    boxes = [box for box in (part.bounding_box() for part in page.locator("h1, dl, .wide").all()) if box]
+    boxes = [box for box in (part.bounding_box() for part in page.locator("h1, dl, .wide, .pane").all()) if box]
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= viewport["width"] for box in boxes)
 
 

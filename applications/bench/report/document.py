@@ -11,6 +11,7 @@ from lade.applications.bench.report.findings import Findings
 from lade.applications.bench.report.heading import heading, model_of
 from lade.applications.bench.report.layout import headline, results_table, speed_tables
 from lade.applications.bench.report.pictures import Picture
+from lade.applications.bench.report.sample_texts import SampleTexts, sample_texts
 from lade.applications.bench.report.single import prompt_tables
 from lade.applications.bench.report.texttable import TextTable
 
@@ -42,6 +43,7 @@ class ReportDocument:
     notes: list[str]
     sections: list[Section]
     pictures: Mapping[Picture, bytes]
+    samples: list[SampleTexts]
     csv: str
     latex: str
 
@@ -55,6 +57,7 @@ def document_of(findings: Findings, notes: Sequence[str], pictures: Mapping[Pict
         notes=list(notes),
         sections=sections,
         pictures=pictures,
+        samples=sample_texts(findings),
         csv=csv_of(findings),
         latex=latex(title, [_titled(table, section.title) for section in sections for table in section.tables]),
     )

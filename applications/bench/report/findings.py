@@ -8,6 +8,7 @@ from lade.applications.bench.records import Record
 from lade.applications.bench.report.conditions import Condition, by_condition
 from lade.applications.bench.report.results import Results
 from lade.applications.bench.report.rows import Row, Speed, by, speeds, summarise
+from lade.applications.bench.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Findings:
     records: dict[Condition, list[Record]]
     rows: list[Row]  # by condition, task and method
     overall: dict[Condition, dict[str, Speed]]  # by method, all tasks together
+    samples: list[Sample]
 
     @property
     def methods(self) -> list[str]:
@@ -44,4 +46,5 @@ def find(results: Results) -> Findings:
         records=conditions,
         rows=summarise(results.records),
         overall={condition: speeds(records) for condition, records in conditions.items()},
+        samples=results.samples,
     )

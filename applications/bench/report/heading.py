@@ -41,8 +41,12 @@ def weights_of(run: Mapping[str, Any]) -> str:
 
 def machine_of(run: Mapping[str, Any]) -> str:
     machine = _part(run, "machine")
-    counts = [f"{machine[name]} {name}" for name in ("cores", "threads") if name in machine]
+    counts = [_counted(machine[f"{name}s"], name) for name in ("core", "thread") if f"{name}s" in machine]
     return ", ".join([str(machine["cpu"]), *counts] if "cpu" in machine else counts)
+
+
+def _counted(number: object, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def versions_of(run: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

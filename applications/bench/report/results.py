@@ -1,12 +1,13 @@
 """Reading a run's folder: its records and its run.json. Knows no statistics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lade.applications.bench.records import RESULTS, Record, read_records
 from lade.applications.bench.runfile import RUN, read_run
+from lade.applications.bench.samples import SAMPLES, Sample, read_samples
 from lade.base.shown import invalid, shown
 
 PARTING = {"index": int, "gap": float, "ulps": float, "explained": bool}  # the fields that the report uses
@@ -19,6 +20,7 @@ class Results:
     folder: Path
     run: dict[str, Any]
     records: list[Record]
+    samples: list[Sample] = field(default_factory=list)
 
 
 def read_results(folder: Path) -> Results:
@@ -29,7 +31,7 @@ def read_results(folder: Path) -> Results:
         _check_parting(record.parting, f"{path}: record {number}")
     run = read_run(folder / RUN)
     check_run(run, folder / RUN)
-    return Results(folder, run, records)
+    return Results(folder, run, records, read_samples(folder / SAMPLES))
 
 
 def some_records(path: Path) -> list[Record]:
