@@ -13,7 +13,7 @@ from lade.base.version import VERSION
 COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench": ("lade.applications.bench.command", "Compare decoding methods with plain decoding."),
     "bench-diff": ("lade.applications.bench_diff", "Compare two runs of a bench, prompt by prompt."),
-    "bench-report": ("lade.applications.bench_report", "Make the report of a bench again from its files."),
+    "bench-report": ("lade.applications.bench_report", "Make a bench's report again, or a leaderboard of several."),
     "cache": ("lade.applications.cache", "List and clear the cache folder."),
     "chat": ("lade.applications.chat.command", "Chat with a model in the terminal."),
     "demo": ("lade.applications.demo.command", "Plain decoding and lade side by side."),

@@ -10,6 +10,8 @@ import pytest
 from handmade import drafting, folder_of, record
 
 from lade.applications.bench.report import build
+from lade.applications.bench.report.leaderboard import leaderboard
+from lade.applications.bench.report.leaderboard_files import write
 from lade.applications.bench.samples import SAMPLES, Sample, as_line
 
 if TYPE_CHECKING:
@@ -57,6 +59,16 @@ def opened(browser: Browser, report: Path) -> Iterator[Callable[[dict[str, int]]
     for context in contexts:
         context.close()
     assert asked <= {"file", "data"}
+
+
+def test_a_leaderboard_reads_on_a_phone(opened: Callable[..., Page], report: Path) -> None:
+    page = opened(PHONE)
+    page.goto(write(leaderboard([report.parent]), report.parent).as_uri())
+    assert page.get_by_role("row", name=LONG).count() == 2
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    rank = page.get_by_role("cell", name="1", exact=True).first.bounding_box()
+    assert rank is not None
+    assert rank["width"] < 60
 
 
 @pytest.mark.parametrize("viewport", [PHONE, DESK], ids=("phone", "desk"))

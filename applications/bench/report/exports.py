@@ -33,7 +33,11 @@ def csv_of(findings: Findings) -> str:
 
     Lines over all categories, or all tasks, have the name `all` there.
     """
-    lines = list(_lines(findings))
+    return as_csv(list(lines_of(findings)))
+
+
+def as_csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Lines with the same names, below a header."""
     text = StringIO()
     writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
     writer.writeheader()
@@ -41,7 +45,7 @@ def csv_of(findings: Findings) -> str:
     return text.getvalue()
 
 
-def _lines(findings: Findings) -> Iterator[dict[str, Any]]:
+def lines_of(findings: Findings) -> Iterator[dict[str, Any]]:
     for condition, records in findings.records.items():
         for task, own in by(records, lambda record: record.task).items():
             categories = by(own, lambda record: record.category)

@@ -19,7 +19,7 @@ def _entries(findings: Findings) -> Iterator[tuple[str, str]]:
     yield "Model", model_of(run)
     yield "Draft model", str(options.get("draft") or "")
     yield "Weights", weights_of(run)
-    yield "Device", str(machine.get("device", ""))
+    yield "Device", device_of(run)
     yield "Machine", machine_of(run)
     yield "Versions", ", ".join(f"{name} {version}" for name, version in versions_of(run))
     yield "Date (UTC)", str(machine.get("date", "")).replace("T", " ").removesuffix("+00:00")
@@ -37,6 +37,10 @@ def weights_of(run: Mapping[str, Any]) -> str:
     quants = [("", options.get("quant")), (" of the draft model", options.get("draft_quant"))]
     told = [f"quantised{whose}: {quant}" for whose, quant in quants if quant]
     return ", ".join([*([str(run["dtype"])] if "dtype" in run else []), *told])
+
+
+def device_of(run: Mapping[str, Any]) -> str:
+    return str(_part(run, "machine").get("device", ""))
 
 
 def machine_of(run: Mapping[str, Any]) -> str:
