@@ -64,7 +64,10 @@ device_option = click.option(
 threads_option = click.option(
     "--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]"
 )
+quant_option = click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 machine_options = together(dtype_option, device_option, threads_option)
+model_options = together(dtype_option, device_option, quant_option, threads_option)  # of all commands that load a model
+draft_quant_option = click.option("--draft-quant", type=click.Choice(list(QUANTS)), help="Quantise the draft model.")
 seed_option = click.option("--seed", default=0, show_default=True, type=int)
 prompts_option = click.option(
     "--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`."
