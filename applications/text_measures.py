@@ -1,11 +1,13 @@
 """Measures of a text's diversity: n-gram entropy, distinct n-grams, repetition; per text, and averaged over texts.
 
-A text is any sequence of hashable units (token ids, words). Pure Python; likelihoods are in `lade.measure.likelihood`.
+A text is any sequence of hashable units: token ids, with entropies in nats, or words, with entropies in bits. Pure
+Python; likelihoods are in `lade.measure.likelihood`.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from lade.base.shown import invalid
@@ -25,15 +27,17 @@ def ngrams(text: Units, n: int) -> Counter[tuple[Hashable, ...]]:
     return Counter(tuple(text[start : start + n]) for start in range(len(text) - n + 1))
 
 
-def ngram_entropy(text: Units, n: int) -> Value:
-    """Shannon entropy, in nats, of drawing one n-gram of the text: -sum f/F log(f/F), F = sum f.
+def ngram_entropy(text: Units, n: int, base: float = math.e) -> Value:
+    """Shannon entropy of drawing one n-gram of the text: -sum f/F log(f/F), F = sum f; in nats, or in bits for base 2.
 
     From 0 (one n-gram only) to log(len(text) - n + 1) (no two alike). "Ent-n" of Zhang et al., arXiv 1809.05972. `None`
     for a text without n-grams.
     """
     counts = ngrams(text, n).values()
     total = sum(counts)
-    return math.fsum(count / total * math.log(total / count) for count in counts) if total else None
+    if not total:
+        return None
+    return math.fsum(count / total * math.log(total / count) for count in counts) / math.log(base)
 
 
 def distinct(text: Units, n: int) -> Value:
@@ -61,17 +65,35 @@ def diversity(text: Units) -> Value:
     return math.prod(share for share in shares if share is not None) if None not in shares else None
 
 
-MEASURES: dict[str, Callable[[Units], Value]] = {
-    **{f"entropy-{n}": partial(ngram_entropy, n=n) for n in (1, 2, 3)},
+Measure = Callable[[Units], Value]
+ENTROPIES: dict[str, Callable[..., Value]] = {f"entropy-{n}": partial(ngram_entropy, n=n) for n in (1, 2, 3)}
+SHARES: dict[str, Measure] = {
     **{f"distinct-{n}": partial(distinct, n=n) for n in (1, 2, 3)},
     "repetition-4": partial(repetition, n=4),
     "diversity": diversity,
 }
+MEASURES = (*ENTROPIES, *SHARES)  # the names of all
 
 
-def measures_of(text: Units) -> dict[str, Value]:
-    """All measures of one text."""
-    return {name: measure(text) for name, measure in MEASURES.items()}
+def measures_of(text: Units, base: float = math.e) -> dict[str, Value]:
+    """All measures of one text; `base`: the logarithm's of the entropies, e for nats and 2 for bits."""
+    entropies = {name: measure(text, base=base) for name, measure in ENTROPIES.items()}
+    return entropies | {name: measure(text) for name, measure in SHARES.items()}
+
+
+@dataclass(frozen=True)
+class TextUnit:
+    """What the measures of a text count. Words are separated by white space."""
+
+    entropy: str
+    base: float
+    split: Callable[[Sequence[int], Callable[[Sequence[int]], str]], Units]  # token ids and their decoder: the text
+
+
+UNITS = {
+    "tokens": TextUnit("nats over tokens", math.e, lambda tokens, decode: tokens),
+    "words": TextUnit("bits over words", 2, lambda tokens, decode: decode(tokens).split()),
+}
 
 
 def averaged(texts: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

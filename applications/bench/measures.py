@@ -6,7 +6,6 @@ from typing import Any
 
 import lade
 from lade.applications.bench.run import Run
-from lade.applications.text_measures import measures_of
 from lade.models.pretrained.figures import repeated_share
 
 
@@ -34,7 +33,6 @@ def measures(run: Run, row: int, beside: Run, baseline: bool) -> dict[str, Any]:
         "accepted_lengths": {1: steps} if baseline and set(forwards.widths) == {1} else {},
         "widths": forwards.widths,
         "repeated_4grams": repeated_share(text),
-        "text_measures": {name: value for name, value in measures_of(text).items() if value is not None},
         "peak_memory_bytes": forwards.peak_bytes,
         **(draft_counts(run.stats, row) if run.stats else {}),
     }

@@ -8,6 +8,7 @@ import click
 from lade.applications.aliases import renamed
 from lade.applications.bench.references import REFERENCES
 from lade.applications.options import seed_option, together
+from lade.applications.text_measures import UNITS
 from lade.drafters.lengths import LENGTHS
 from lade.models.quant import QUANTS
 
@@ -133,4 +134,11 @@ run_options = together(
     click.option("--eos", callback=eos_ids, help="Token ids that end a text.  [default: the model's]"),
     click.option("--turns", type=click.IntRange(min=1), help="Turns of a conversation, at most."),
     click.option("--chat/--no-chat", default=True, help="Use the model's chat template, if it has one."),
+    click.option(
+        "--text-units",
+        default="tokens",
+        show_default=True,
+        type=click.Choice(list(UNITS)),
+        help="What n-grams of texts are made of: entropy in nats over tokens, or in bits over words.",
+    ),
 )

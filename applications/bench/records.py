@@ -60,6 +60,7 @@ class Record:
         decisions: reason for the size of a forward -> number of forwards.
         repeated_4grams: share of the new tokens' 4-grams that occur earlier in them; 0 without 4-grams.
         text_measures: of the new tokens, by name (`lade.applications.text_measures`); those they are long enough for.
+            Entropies are in nats over tokens, or with `text_units` "words" in bits over words.
         log_likelihood: mean over the new tokens under the reference model, in nats; None without one.
         score: whether the answer is right; None without a scorer, or without --execute where it is needed.
         peak_memory_bytes: peak allocated on the device during the call; None on a CPU.

@@ -32,6 +32,7 @@ class RunOptions:
     context: int | None = None  # tokens that every prompt is cut or filled to
     turns: int | None = None  # of a conversation, at most; None: all
     chat: bool = True  # use the model's chat template, if it has one
+    text_units: str = "tokens"  # a name in UNITS: what the measures of texts count
 
 
 @dataclass(frozen=True)

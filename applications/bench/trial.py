@@ -21,6 +21,7 @@ from lade.applications.bench.run import Batch, Run, padded, run_once
 from lade.applications.bench.task import Fitting, RunOptions, Task, ask, eos_of, generate_arguments
 from lade.applications.bench.text_likelihood import log_likelihood
 from lade.applications.bench.timings import MEASURED, Timings
+from lade.applications.text_measures import UNITS, measures_of
 from lade.measure.audit import parting
 
 Tokens = tuple[int, ...]
@@ -122,6 +123,7 @@ class TrialRunner:
             prompt = trial.rows[row].prompt
             partings: dict[Tokens, dict[str, Any] | None] = {}
             likely: dict[Tokens, float | None] = {}
+            texts: dict[Tokens, dict[str, float]] = {}
             for contender in self.contenders:
                 run = runs[contender.label]
                 text = run.texts[place]
@@ -129,6 +131,7 @@ class TrialRunner:
                     partings[text] = self._parting(trial, batch.rows[place], runs[PLAIN].texts[place], text)
                 if text not in likely:
                     likely[text] = self._log_likelihood(batch.rows[place], text)
+                    texts[text] = text_measures(trial, text)
                 if (row, text) not in scores:
                     scores[row, text] = self._score(trial, row, turn, text)
                 yield Record(
@@ -146,6 +149,7 @@ class TrialRunner:
                     compared_with=contender.compared_with,
                     parting=partings[text] if contender.compared_with == PLAIN else None,
                     log_likelihood=likely[text],
+                    text_measures=texts[text],
                     score=scores[row, text],
                     warm_seconds=self.warm_seconds if contender.warm else None,
                     **measures(run, place, runs[contender.compared_with], contender.method.baseline),
@@ -173,6 +177,13 @@ class TrialRunner:
             return None
         with self.timings.time("score"):
             return score(prompt, trial.task.style.text(text))
+
+
+def text_measures(trial: Trial, text: Tokens) -> dict[str, float]:
+    """Those that the text is long enough for."""
+    unit = UNITS[trial.options.text_units]
+    found = measures_of(unit.split(text, trial.task.style.text), unit.base)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def pad_of(model: PreTrainedModel, trial: Trial) -> int:

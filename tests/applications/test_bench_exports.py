@@ -100,6 +100,13 @@ def test_right_answers_are_shown_only_where_some_are_right(right: bool) -> None:
     assert ("Right answers" in [table.title for table in section.details]) is right
 
 
+@pytest.mark.parametrize(("units", "told"), [({}, "nats over tokens"), ({"text_units": "words"}, "bits over words")])
+def test_the_table_of_texts_tells_the_unit_of_entropy(units: dict[str, str], told: str) -> None:
+    (section,) = document([record("plain", 0, text_measures={"entropy-1": 1.0})], options=units).sections
+    (texts,) = [table for table in section.details if table.title == "Texts"]
+    assert f"Entropy of n-grams: {told}" in texts.note
+
+
 def test_the_headline_names_the_fastest_method() -> None:
     (section,) = document(two_tasks()).sections
     assert section.headline == (

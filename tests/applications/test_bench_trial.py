@@ -1,5 +1,6 @@
 """Trials on the model that ships: what is counted, in which order, after which turns, and what texts are compared."""
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
 
@@ -51,6 +52,16 @@ def test_plain_decoding_takes_a_forward_per_token(shipped: Story) -> None:
         assert (record.identical_to_plain, record.accepted, record.fallback) == (True, {}, None)
         assert 0 < record.prefill_seconds < record.seconds
         assert record.peak_memory_bytes is None
+
+
+def test_texts_are_measured_in_tokens_or_words(shipped: Story) -> None:
+    found = {}
+    for unit in ("tokens", "words"):
+        options = replace(OPTIONS, text_units=unit)
+        (record, _) = run_task(shipped[0], asked(PLAIN), task_of(shipped, options), options)
+        found[unit] = record.text_measures["distinct-1"] * 24
+    assert found["tokens"] == pytest.approx(round(found["tokens"]))
+    assert found["words"] != found["tokens"]
 
 
 def test_nothing_is_told_of_the_steps_of_a_method_that_tells_nothing(shipped: Story) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lade.applications.text_measures import (
     MEASURES,
+    UNITS,
     averaged,
     distinct,
     diversity,
@@ -92,6 +93,14 @@ def test_all_measures_of_a_text() -> None:
     assert found["distinct-2"] == pytest.approx(1 / 4)
     assert found["repetition-4"] == pytest.approx(1 / 2)
     assert measures_of([7])["distinct-2"] is None
+
+
+def test_words_are_measured_in_bits_and_tokens_in_nats() -> None:
+    assert ngram_entropy("abab", 1, base=2) == pytest.approx(1)
+    words, tokens = UNITS["words"], UNITS["tokens"]
+    text = words.split([1, 2], lambda ids: "to be\nor not  to be")
+    assert measures_of(text, words.base)["entropy-1"] == pytest.approx(2 / 3 * math.log2(3) + 1 / 3 * math.log2(6))
+    assert measures_of(tokens.split([1, 2], str), tokens.base)["entropy-1"] == pytest.approx(math.log(2))
 
 
 def test_average_leaves_out_what_is_too_short() -> None:

@@ -1,6 +1,7 @@
 """Tables of speed, time, memory and single prompts. Knows rows only."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.acceptance import depths, rates, sources
@@ -19,8 +20,8 @@ from lade.applications.bench.report.texttable import (
 )
 
 
-def detail_tables(rows: Sequence[Row], records: Sequence[Record]) -> list[TextTable]:
-    """The tables of one condition, without empty ones."""
+def detail_tables(rows: Sequence[Row], records: Sequence[Record], run: Mapping[str, Any]) -> list[TextTable]:
+    """The tables of one condition, without empty ones; `run`: the contents of run.json."""
     found = (
         figures(rows),
         times(rows),
@@ -30,7 +31,7 @@ def detail_tables(rows: Sequence[Row], records: Sequence[Record]) -> list[TextTa
         audit(rows),
         partings(records),
         scores(rows),
-        texts(rows),
+        texts(rows, run),
         single_prompts(rows),
     )
     return [table for table in found if table.rows]

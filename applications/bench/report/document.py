@@ -69,7 +69,7 @@ def _section(condition: Condition, findings: Findings) -> Section:
         str(condition),
         headline(condition, findings),
         [results_table(condition, findings), *speed_tables(condition, findings)],
-        detail_tables(findings.of(condition), records),
+        detail_tables(findings.of(condition), records, findings.run),
         prompt_tables(records),
     )
 
