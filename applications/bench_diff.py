@@ -14,9 +14,10 @@ from lade.applications.bench.records import RESULTS
 from lade.applications.bench.report.difference import Difference, differences, only_in, trials_of
 from lade.applications.bench.report.document import facts
 from lade.applications.bench.report.results import some_records
-from lade.applications.bench.report.texttable import NO_INTERVAL, between, versus
+from lade.applications.bench.report.texttable import NO_INTERVAL, NONE, interval, versus
 from lade.applications.bench.runfile import RUN, read_run
 from lade.applications.exits import Command, usage
+from lade.applications.interval import Estimate
 from lade.applications.output import JSON, show
 
 SLOWER = 3  # the exit status of --fail-if-slower
@@ -40,7 +41,8 @@ def command(a: Path, b: Path, fail_if_slower: bool, as_json: bool) -> None:
         notes = differing(*(path.with_name(RUN) for path in paths))
     found = differences(one, other)
     absent = {"only in A": only_in(one, other), "only in B": only_in(other, one)}
-    lines = [*notes, *(f"{name}: {what}" for name, missing in absent.items() for what in missing), verdict(found)]
+    only = [f"{name}: {what}" for name, missing in absent.items() for what in missing]
+    lines = [*notes, *only, *single_verdicts(found), verdict(found)]
     show(
         table_of(found),
         *lines,
@@ -75,6 +77,16 @@ def last_word(found: Sequence[Difference]) -> list[Difference]:
     return [change for change in found if change.task is None] or list(found)
 
 
+def single_verdicts(found: Sequence[Difference]) -> list[str]:
+    """A line for every task with a sure difference, where `verdict` tells those of all tasks together."""
+    told = last_word(found)
+    return [
+        f"{change.task} · {change.method}: {change.verdict}"
+        for change in found
+        if change not in told and change.verdict != "no difference" and not change.verdict.startswith("unsure")
+    ]
+
+
 def verdict(found: Sequence[Difference]) -> str:
     """One line for all rows."""
     if not found:
@@ -86,14 +98,13 @@ def verdict(found: Sequence[Difference]) -> str:
 
 
 def table_of(found: Sequence[Difference]) -> Table:
-    """Temperature, batch and context are columns if the rows differ in them."""
+    """For 80 columns. Temperature, batch and context are columns if the rows differ in them."""
     varied = [name for name in ("temperature", "batch", "context") if len({getattr(c, name) for c in found}) > 1]
-    table = Table(title="B over A", caption=CAPTION)
+    table = Table(title="B over A", caption=CAPTION, padding=0)
     for name in ("task", *varied, "method"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", min_width=4)
     for name in ("S", "tokens/s", versus(change.compared_with for change in found), "texts", "scores"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict")
+        table.add_column(name, justify="right", no_wrap=True)
     for change in found:
         table.add_row(*cells(change, varied))
     return table
@@ -104,8 +115,12 @@ def cells(change: Difference, varied: Sequence[str]) -> list[str]:
         change.task or "all",
         *(str(getattr(change, name)) for name in varied),
         change.method,
-        *map(between, (change.tokens_per_step, change.tokens_per_second, change.speed_ratio)),
+        *map(short, (change.tokens_per_step, change.tokens_per_second, change.speed_ratio)),
         f"{change.texts_changed}/{change.turns}",
         f"+{change.scores_gained} -{change.scores_lost}",
-        change.verdict,
     ]
+
+
+def short(estimate: Estimate | None) -> str:
+    """A ratio with two decimals."""
+    return NONE if estimate is None else f"{estimate.median:.2f} ({interval(estimate, 2)})"

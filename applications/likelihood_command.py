@@ -19,9 +19,10 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, usage
 from lade.applications.options import (
     MODEL,
+    draft_quant_option,
     limit_option,
     load_model,
-    machine_options,
+    model_options,
     prompts_option,
     seed_option,
     temperature_option,
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
 @temperature_option
 @seed_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="JSON file for all runs.")
-@machine_options
+@draft_quant_option
+@model_options
 def command(
     model: str,
     draft: str,
@@ -62,6 +64,8 @@ def command(
     out: Path | None,
     dtype: str | None,
     device: str,
+    quant: str | None,
+    draft_quant: str | None,
     threads: int,
     **given: Any,
 ) -> None:
@@ -78,8 +82,8 @@ def command(
     with usage():
         check_folder_of("--out", out)
     torch.set_num_threads(threads)
-    target, tokenizer = load_model(model, dtype=dtype, device=device)
-    writer, _ = load_model(draft, dtype=dtype, device=device)
+    target, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
+    writer, _ = load_model(draft, dtype=dtype, device=device, quant=draft_quant)
     with usage("--draft"):
         writers = ways(target, writer, given["tokens"], arguments(given))
     ids = [(text.id, tokenizer(text.text, return_tensors="pt").input_ids.to(target.device)) for text in texts]
@@ -88,7 +92,9 @@ def command(
     console = Console()
     console.print(table(summaries(runs)))
     if out is not None:
-        about = given | {"model": model, "draft": draft, "threads": threads, "machine": describe(target.device)}
+        quants = {"quant": quant or None, "draft_quant": draft_quant}
+        about = given | {"model": model, "draft": draft, **quants, "threads": threads}
+        about["machine"] = describe(target.device)
         put_in_place(out, (json.dumps(report(runs, about), indent=2) + "\n").encode())
         console.print(str(out))
 

@@ -22,7 +22,7 @@ from lade.applications.options import (
     MODEL,
     limit_option,
     load_model,
-    machine_options,
+    model_options,
     prompts_option,
     seed_option,
     temperature_option,
@@ -94,7 +94,7 @@ class Drafting:
 @temperature_option
 @seed_option
 @click.option("--overwrite", is_flag=True, help="Start again and replace the set.")
-@machine_options
+@model_options
 def command(
     model: str,
     prompts: Path,
@@ -104,6 +104,7 @@ def command(
     overwrite: bool,
     dtype: str | None,
     device: str,
+    quant: str | None,
     threads: int,
     **given: Any,
 ) -> None:
@@ -124,7 +125,7 @@ def command(
     with usage():
         prepare(out, journal, overwrite)
     torch.set_num_threads(threads)
-    loaded, tokenizer = load_model(model, dtype=dtype, device=device)
+    loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
     ids = [tokenizer(text.text, return_tensors="pt").input_ids.to(loaded.device) for text in texts]
     head = {
         "model": fingerprint(loaded),
@@ -132,6 +133,7 @@ def command(
         "options": given | {"threads": threads},
         "machine": describe(loaded.device)["cpu"],
         "device": describe(loaded.device)["device"],
+        **({"quant": quant} if quant else {}),
     }
     with usage():
         study = open_study(journal, head, drafting.seed)

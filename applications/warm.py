@@ -13,7 +13,7 @@ import click
 
 from lade.applications.bench.prompts import Prompt, read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import DTYPE, MODEL, QUANT, device_option, limit_option, load_model
+from lade.applications.options import MODEL, limit_option, load_model, model_options
 from lade.files.cachefolder import cache_folder
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ KEPT = "the part computed so far is kept; the same command continues"
     is_flag=True,
     help="Keep every fifth prompt out; print tokens per step on those, with and without the contexts of the others.",
 )
-@click.option("--dtype", type=DTYPE, help="A table is valid for one dtype.  [default: the checkpoint's own]")
-@device_option
-@click.option("--quant", type=QUANT, help="Quantisation; a table is valid for one.  [default: the checkpoint's own]")
+@model_options
 def command(
     model: str,
     top: int,
@@ -55,6 +53,7 @@ def command(
     dtype: str | None,
     device: str,
     quant: str | None,
+    threads: int,
 ) -> None:
     """Compute MODEL's most likely tokens after every vocabulary entry and in texts it generates; store them.
 
@@ -62,12 +61,16 @@ def command(
     that kind, and whoever decodes with MODEL on this machine drafts from those answers. Another file's prompts replace
     them; deleting the printed file leaves the model's own table.
 
-    Tables are in the folder LADE_CACHE, else in lade's folder of the user's cache. A changed model needs a new one.
+    Tables are in the folder LADE_CACHE, else in lade's folder of the user's cache. A table is valid for one dtype and
+    quantisation; a changed model needs a new one.
     """
+    import torch
+
     from lade.memory.warm import warming as warm
 
     asked = read(prompts, limit, hold_out)
     prepare()
+    torch.set_num_threads(threads)
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
     with usage("--top"):
         warm.check(loaded, top)

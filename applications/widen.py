@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lade.applications.exits import Command, usage
-from lade.applications.options import MODEL, dtype_option, load_model
+from lade.applications.options import MODEL, load_model, machine_options
 from lade.applications.outputs import make_folder
 from lade.models.load import model_source
 
@@ -87,17 +87,28 @@ def size_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.argument("out", type=click.Path(path_type=Path), required=False)
 @click.option("--shape", type=click.Choice(list(SHAPES)), help="A named set of sizes.")
 @size_options
-@dtype_option
-def command(model: str, out: Path | None, shape: str | None, dtype: str | None, **given: int | None) -> None:
+@machine_options
+def command(
+    model: str,
+    out: Path | None,
+    shape: str | None,
+    dtype: str | None,
+    device: str,
+    threads: int,
+    **given: int | None,
+) -> None:
     """Widen MODEL, a trained LLaMA, to a larger shape: the same text at a higher cost. The logits are checked.
 
     OUT is the folder for the new model; without OUT the model is built in memory and its forwards are timed.
     """
+    import torch
+
     from lade.models.widen import logit_difference, widen
 
     if out is not None:
         prepare(out)
-    original, tokenizer = load_model(model, dtype=dtype, device="cpu")
+    torch.set_num_threads(threads)
+    original, tokenizer = load_model(model, dtype=dtype, device=device)
     try:
         wide = widen(original, **sizes_for(shape, given))
     except ValueError as error:
@@ -137,14 +148,23 @@ def forward_times(model: LlamaForCausalLM) -> str:
     """The median time of a forward, for several numbers of tokens."""
     import torch
 
+    def zeros(length: int) -> torch.Tensor:
+        return torch.zeros(1, length, dtype=torch.long, device=model.device)
+
+    def wait() -> None:
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+
     with torch.no_grad():
-        found, context = [], model(torch.zeros(1, CONTEXT, dtype=torch.long), use_cache=True).past_key_values
+        found, context = [], model(zeros(CONTEXT), use_cache=True).past_key_values
         for width in WIDTHS:
             seconds = []
             for _ in range(TIMES):
                 cache = copy.deepcopy(context)
+                wait()
                 start = perf_counter()
-                model(torch.zeros(1, width, dtype=torch.long), past_key_values=cache, use_cache=True)
+                model(zeros(width), past_key_values=cache, use_cache=True)
+                wait()
                 seconds.append(perf_counter() - start)
             found.append(f"{width} tokens {1000 * median(seconds):.1f} ms")
     return f"a forward after {CONTEXT} tokens: {', '.join(found)} ({torch.get_num_threads()} threads)"

@@ -23,12 +23,12 @@ from lade.applications.bench.scoring.sandbox import SandboxError
 from lade.applications.bench.suites import SUITES
 from lade.applications.bench.task import RunOptions
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import machine_options
+from lade.applications.options import model_options
 from lade.applications.output import JSON
 from lade.applications.outputs import make_folder
 from lade.models import load
 from lade.models.load import as_device, model_source
-from lade.models.quant import QUANTS, check_quant
+from lade.models.quant import check_quant
 
 if TYPE_CHECKING:
     from lade.applications.bench.bench import Bench, Ready
@@ -67,9 +67,8 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
     help="Prompts of each suite whose texts the report shows, decoded once more.",
 )
 @click.option("--execute", is_flag=True, help="Run generated code in a sandbox to score answers.")
-@click.option("--quant", type=click.Choice(list(QUANTS)), help="Quantise the model's weights.")
 @click.option("--reference-model", help="Model for the log-likelihood of every text.  [default: MODEL]")
-@machine_options
+@model_options
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
 @click.option("--memory", is_flag=True, help="Measure peak memory instead of speed, each method in its own process.")
 @JSON
@@ -108,7 +107,7 @@ def command(
         raise click.UsageError("--context must be one number with --memory")
     options = MethodOptions(**_fields(given, MethodOptions))
     run = RunOptions(**_fields(given, RunOptions))
-    loading = {name: given[name] for name in ("dtype", "device", "attn_implementation", "quant")}
+    loading = {name: given[name] or None for name in ("dtype", "device", "attn_implementation", "quant")}
     with usage("--methods"):
         wanted = contenders(specs, options)
     with usage(None, *ERRORS):

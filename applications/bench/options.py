@@ -7,10 +7,9 @@ import click
 
 from lade.applications.aliases import renamed
 from lade.applications.bench.references import REFERENCES
-from lade.applications.options import seed_option, together
+from lade.applications.options import draft_quant_option, seed_option, together
 from lade.applications.text_measures import UNITS
 from lade.drafters.lengths import LENGTHS
-from lade.models.quant import QUANTS
 
 
 def several(kind: type[int] | type[float], least: float) -> Callable[..., tuple[float, ...] | None]:
@@ -79,7 +78,7 @@ method_options = together(
     click.option("--adapt/--no-adapt", default=True, help="Choose the size of each forward, up to the budget."),
     click.option("--reference", type=click.Choice(list(REFERENCES)), help="A reference text for the drafts."),
     click.option("--draft", help="A second model with MODEL's tokenizer: draft model or amateur."),
-    click.option("--draft-quant", type=click.Choice(list(QUANTS)), help="Quantise its weights."),
+    draft_quant_option,
     renamed("--draft-tokens", "--gamma", type=click.IntRange(min=1), help="Tokens drafted per step."),
     click.option("--draft-adapt", type=click.Choice(list(LENGTHS)), help="How the draft length adapts."),
     click.option(

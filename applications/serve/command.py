@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import MODEL, QUANT, load_model, machine_options
+from lade.applications.options import MODEL, load_model, model_options
 from lade.applications.ray_serve import start
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
@@ -65,8 +65,7 @@ class Loading:
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 256), help=REPLICAS)
 @click.option("--max-replicas", type=click.IntRange(1, 256), help="As many under load.  [default: --replicas]")
 @click.option("--warm", is_flag=True, help="Compute the model's warm table first, or load it.")
-@machine_options
-@click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
+@model_options
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
 def command(

@@ -1,5 +1,6 @@
 """`lade bench-diff`: paired differences of two runs made by hand, and what only one of them has."""
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from handmade import drafting, folder_of, record, two_tasks
+from rich.cells import cell_len
+from rich.console import Console
 
 from lade.applications.bench.records import Record
 from lade.applications.bench.report.difference import Difference, differences, only_in, trials_of
-from lade.applications.bench_diff import command
+from lade.applications.bench_diff import command, table_of
 from lade.applications.interval import Estimate
 
 SAME = Estimate(1.0, 1.0, 1.0, 8)
@@ -167,12 +170,24 @@ def test_a_slower_method_can_fail_the_command(tmp_path: Path) -> None:
     refused = diff(a, slower, "--fail-if-slower")
     assert refused.exit_code == 3
     assert "fast: tokens/s lower, × plain lower; 0 texts and 0 scores changed" in refused.stdout
-    assert "0.900 (0.900–0.900)" in refused.stdout
+    assert "0.90 (0.90–0.90)" in refused.stdout
     assert diff(slower, a, "--fail-if-slower").exit_code == 0
     assert diff(a, busier, "--fail-if-slower").exit_code == 3  # without plain decoding, the clock alone decides
     found = diff(a, machine, "--fail-if-slower")
     assert "plain: tokens/s lower; fast: tokens/s lower" in found.stdout
     assert found.exit_code == 0  # all of it is: that is the machine
+
+
+def test_the_table_fits_80_columns_and_single_tasks_are_told_below(tmp_path: Path) -> None:
+    a = runs() + [replace(one, task="summarization", method=one.method) for one in runs()]
+    b = [replace(one, seconds=one.seconds * 2) if one.task != "hand" and one.method == "fast" else one for one in a]
+    result = diff(folder_of(tmp_path / "a", a), folder_of(tmp_path / "b", b))
+    console = Console(width=80, file=io.StringIO())
+    console.print(table_of(differences(trials_of(a), trials_of(b))))
+    assert max(map(cell_len, console.file.getvalue().splitlines())) <= 80
+    assert "…" not in console.file.getvalue()
+    assert console.file.getvalue().count("0.50 (0.50–0.50)") == 2
+    assert "summarization · fast: tokens/s lower, × plain lower" in result.stdout.splitlines()
 
 
 def test_noise_is_no_difference(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from lade.applications import cli
+from lade.applications.options import model_options
 from lade.base.version import VERSION
 
 
@@ -22,6 +23,23 @@ def test_help_lists_the_commands_without_loading_them(monkeypatch: pytest.Monkey
     for name, (_, line) in cli.COMMANDS.items():
         assert name in result.output
         assert line in result.output
+
+
+LOADING = ("bench", "likelihood", "serve", "skip-search", "tune", "warm")
+
+
+@pytest.mark.parametrize("name", [*LOADING, "widen"])
+def test_commands_that_load_a_model_take_the_same_options(name: str) -> None:
+    """Only `widen` takes no --quant: it changes the weights themselves."""
+    command = cli.main.get_command(click.Context(cli.main), name)
+    assert command is not None
+    wanted = ("--dtype", "--device", "--threads", *(["--quant"] if name in LOADING else []))
+    shared = helps(click.command("all")(model_options(lambda: None)))
+    assert {option: helps(command).get(option) for option in wanted} == {option: shared[option] for option in wanted}
+
+
+def helps(command: click.Command) -> dict[str, tuple[str, str] | None]:
+    return {option.opts[0]: option.get_help_record(click.Context(command)) for option in command.params}
 
 
 def test_version() -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "table_folder", "short_texts"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+    return CliRunner().invoke(command, [str(argument) for argument in (*arguments, "--threads", 1)])
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+    return CliRunner().invoke(command, [str(argument) for argument in (*arguments, "--threads", 1)])
 
 
 def test_the_written_model_is_labelled_and_loads_with_the_original_logits(tmp_path: Path) -> None:

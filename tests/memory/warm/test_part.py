@@ -242,12 +242,12 @@ def test_the_command_goes_on_behind_ctrl_c(table_folder: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patch:
         patch.setattr(warmtexts, "TurnState", cut)
-        stopped = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu"])
+        stopped = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu", "--threads", "1"])
     assert stopped.exit_code == 130
     assert "interrupted; the part computed so far is kept; the same command continues" in stopped.stderr
     assert names(table_folder) == ["warmpart"]
     (path,) = table_folder.iterdir()
     assert len(lade.files.safefile.read(path)[0]["whole.0"]) > 0
-    finished = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu"])
+    finished = CliRunner().invoke(cli.main, ["warm", STORIES, "--device", "cpu", "--threads", "1"])
     assert finished.exit_code == 0, finished.output
     assert names(table_folder) == ["warm3"]
