@@ -2,7 +2,7 @@
 
 Suites share prompts, so a half is a property of a prompt's text, whatever suite it stands in. `halves.json` lists the
 hashes of the half to tune on; all others are in the half to report. `python benchmarks/halves.py` writes the list, and
-with `--prompts FILE` prompts of a half for `lade bench`.
+with `--prompts FILE` or `--ids FILE` prompts of a half for `lade bench`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,17 @@ def chosen(half: str, number: int) -> dict[str, list[Prompt]]:
     return {name: [found[key] for key in sorted(found)[:number]] for name, found in groups.items()}
 
 
+def chosen_ids(half: str, number: int) -> list[dict[str, str | int]]:
+    """The same prompts as `chosen`, as lines for `lade bench --ids`."""
+    wanted = {(group, digest(prompt)) for group, prompts in chosen(half, number).items() for prompt in prompts}
+    return [
+        {"suite": suite, "id": prompt.id}
+        for suite in ASKED
+        for prompt in SUITES[suite].load()
+        if (prompt.category or suite, digest(prompt)) in wanted
+    ]
+
+
 def tuned() -> list[str]:
     """The hashes of the tune half by the rule, from the suites."""
     suites = {name: SUITES[name].load() for name in UNION}
@@ -85,13 +96,19 @@ def write_prompts(path: Path, half: str, number: int) -> int:
 
 @click.command()
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="Write prompts, not the list.")
+@click.option("--ids", type=click.Path(dir_okay=False, path_type=Path), help="Write their suites and ids.")
 @click.option("--half", default=REPORT, show_default=True, type=click.Choice(HALVES))
 @click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
-def main(prompts: Path | None, half: str, number: int) -> None:
-    """Write the list of hashes, which needs the prompts of all suites; with --prompts, prompts of a half."""
+def main(prompts: Path | None, ids: Path | None, half: str, number: int) -> None:
+    """Write the list of hashes, which needs the prompts of all suites; with --prompts or --ids, prompts of a half."""
     try:
         if prompts is not None:
             click.echo(f"{prompts}: {write_prompts(prompts, half, number)} prompts")
+            return
+        if ids is not None:
+            rows = chosen_ids(half, number)
+            ids.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            click.echo(f"{ids}: {len(rows)} prompts")
             return
         content = {"suites": UNION, "rule": RULE, "digits": DIGITS, TUNE: tuned()}
     except SuiteError as error:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from stories import local
 
 from lade.applications.bench.prompts import Prompt, read_prompts
+from lade.applications.bench.promptsets import from_suites, read_ids
 from lade.applications.bench.suites import SUITES
 
 ARGUMENTS = ["--model", "stories260K", "--dtype", "float32", "--tokens", "12", "--budgets", "4,8", "--threads", "1"]
@@ -47,6 +48,16 @@ def test_prompts_of_a_half_are_written_for_bench(monkeypatch: pytest.MonkeyPatch
     assert result.stdout == f"{path}: 6 prompts\n"
     assert [prompt.category for prompt in found] == ["human_eval"] * 3 + ["gsm8k"] * 3
     assert {halves.half_of(prompt) for prompt in found} == {halves.REPORT}
+
+
+def test_ids_of_a_half_are_those_of_its_prompts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(halves, "ASKED", ("human_eval", "gsm8k"))
+    path = tmp_path / "ids.jsonl"
+    CliRunner().invoke(halves.main, ["--ids", str(path), "--n", "3"], catch_exceptions=False)
+    found = from_suites("human_eval,gsm8k", None, 0, False, read_ids(path))
+    assert [{halves.digest(prompt) for prompt in source.prompts} for source in found] == [
+        {halves.digest(prompt) for prompt in prompts} for prompts in halves.chosen(halves.REPORT, 3).values()
+    ]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from lade.applications.aliases import renamed
 from lade.applications.bench.contenders import DEFAULT, Contender, contenders, unready
 from lade.applications.bench.methods import METHODS, MethodOptions
 from lade.applications.bench.options import grid_options, method_options, run_options
-from lade.applications.bench.promptsets import DEFAULT_SUITES, PromptSet, from_file, from_suites
+from lade.applications.bench.promptsets import DEFAULT_SUITES, PromptSet, from_file, from_suites, read_ids
 from lade.applications.bench.records import RESULTS
 from lade.applications.bench.report import BenchReport, build
 from lade.applications.bench.scoring.sandbox import SandboxError
@@ -55,6 +55,11 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=f"Folder for {RESULTS} and the report.")
 @click.option("--overwrite", is_flag=True, help="Replace the run in OUT; otherwise the same run continues.")
 @renamed("--n", "--limit", name="limit", type=click.IntRange(min=1), help="Use only the first N prompts of each suite.")
+@click.option(
+    "--ids",
+    type=click.Path(path_type=Path),
+    help="JSON lines with `suite` and `id`: only these prompts of the suites.",
+)
 @click.option("--offset", default=0, show_default=True, type=click.IntRange(min=0), help="Skip the first prompts.")
 @grid_options
 @run_options
@@ -80,6 +85,7 @@ def command(
     out: Path,
     overwrite: bool,
     limit: int | None,
+    ids: Path | None,
     offset: int,
     temperature: tuple[float, ...],
     batch: tuple[int, ...],
@@ -103,6 +109,8 @@ def command(
 
     if suite is not None and prompts is not None:
         raise click.UsageError("--suite and --prompts must not be given together")
+    if ids is not None and prompts is not None:
+        raise click.UsageError("--ids and --prompts must not be given together")
     if memory and len(context or ()) > 1:
         raise click.UsageError("--context must be one number with --memory")
     options = MethodOptions(**_fields(given, MethodOptions))
@@ -112,7 +120,7 @@ def command(
         wanted = contenders(specs, options)
     with usage(None, *ERRORS):
         check_models(options, wanted, reference_model, loading)
-        sources = [] if memory else _sources(suite, prompts, limit, offset, execute)
+        sources = [] if memory else _sources(suite, prompts, ids, limit, offset, execute)
         make_folder("--out", out)
     with usage("MODEL"):
         model_source(model)
@@ -153,11 +161,15 @@ def _fields(given: dict[str, Any], kind: type) -> dict[str, Any]:
     return {field.name: given[field.name] for field in fields(kind) if field.name in given}
 
 
-def _sources(suite: str | None, prompts: Path | None, limit: int | None, offset: int, execute: bool) -> list[PromptSet]:
+def _sources(
+    suite: str | None, prompts: Path | None, ids: Path | None, limit: int | None, offset: int, execute: bool
+) -> list[PromptSet]:
     if prompts is not None:
         with usage("--prompts"):
             return from_file(prompts, limit, offset)
-    return from_suites(suite if suite is not None else DEFAULT_SUITES, limit, offset, execute)
+    with usage("--ids"):
+        named = None if ids is None else read_ids(ids)
+    return from_suites(suite if suite is not None else DEFAULT_SUITES, limit, offset, execute, named)
 
 
 def bench_speed(bench: Bench, overwrite: bool) -> BenchReport:

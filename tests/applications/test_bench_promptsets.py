@@ -7,7 +7,7 @@ import pytest
 
 from lade.applications.bench import promptsets
 from lade.applications.bench.prompts import Prompt
-from lade.applications.bench.promptsets import DEFAULT_SUITES, from_file, from_suites
+from lade.applications.bench.promptsets import DEFAULT_SUITES, from_file, from_suites, read_ids
 from lade.applications.bench.scoring.sandbox import SandboxError
 from lade.applications.bench.suites import SUITES, Suite, SuiteError
 
@@ -47,6 +47,21 @@ def test_a_part_of_each_suite_is_taken() -> None:
     ]  # fmt: skip
     assert len(from_suites("sums", None, 3, False)[0].prompts) == 2
     assert sums.digest == talk.digest != from_suites("sums", 2, 0, False)[0].digest
+
+
+def test_prompts_are_chosen_by_their_ids(tmp_path: Path) -> None:
+    path = tmp_path / "ids.jsonl"
+    path.write_text('{"suite": "sums", "id": 4}\n{"suite": "talk", "id": 0}\n{"suite": "sums", "id": 1}\n')
+    sums, talk = from_suites("sums,talk", None, 0, False, read_ids(path))
+    assert [[prompt.id for prompt in source.prompts] for source in (sums, talk)] == [[1, 4], [0]]
+    with pytest.raises(ValueError, match="suite sums: has no prompt 9"):
+        from_suites("sums", None, 0, False, {"sums": [1, 9]})
+    with pytest.raises(ValueError, match="suite code: holds 0 prompts"):
+        from_suites("code", None, 0, False, read_ids(path))
+    for line in ('{"suite": "sums"}', '{"suite": 3, "id": 1}', '{"suite": "sums", "id": true}', "{"):
+        path.write_text(f"{line}\n")
+        with pytest.raises(ValueError, match=r"ids\.jsonl:1"):
+            read_ids(path)
 
 
 def test_code_is_judged_only_where_it_may_run() -> None:
