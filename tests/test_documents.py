@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,6 @@ from typing import Any
 import click
 import figures
 import pytest
-from click.testing import CliRunner
 from documents import (
     BASH,
     CHINESE,
@@ -32,6 +33,7 @@ from documents import (
 from forks import needs_fork, run_in_a_child
 
 from lade.applications import cli
+from lade.applications.chat.commands import COMMANDS
 
 WRITTEN = [page for page in PAGES if GENERATED not in page.parents]
 OTHERS = {"curl", "pip", "pytest", "python3", "ruff"}  # programs of others
@@ -179,17 +181,28 @@ SMALL = {
     "mt_bench,human_eval,gsm8k": "stories",
     "256,1024": "16,32",
 }
-SHORT = {"bench": ["--n", "1", "--max-new-tokens", "4"]}  # further options of a command
+SHORT = {  # further options of a command
+    "bench": ["--n", "1", "--max-new-tokens", "4", "--threads", "1"],
+    "tune": ["--candidates", "auto:budget=8", "--repeats", "1", "--max-new-tokens", "4", "--threads", "1"],
+}
 
 
 @pytest.mark.real
-@pytest.mark.usefixtures("table_folder", "short_texts")
+@pytest.mark.usefixtures("table_folder")
 @pytest.mark.parametrize("page", ["docs/bench.md", "docs/warm-tables.md"])
-def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run(page: str, tmp_path: Path) -> None:
     """On the smallest model and few prompts. Those that fetch a model or listen have tests of their own."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Once upon a time"}\n' * 6)
+    openings = [f"Once upon a time, {name}" for name in ("Tim", "Lily", "Ben", "Sue", "Tom", "Mia")]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps({"prompt": each}) + "\n" for each in openings))
     for number, (_, name, *arguments) in enumerate(calls(ROOT / page, tmp_path)):
         small = [SMALL.get(each, each).replace("DIR", f"out{number}") for each in arguments]
-        done = CliRunner().invoke(cli.main, [name, *small, *SHORT.get(name, [])])
-        assert done.exit_code == 0, done.output
+        command = [sys.executable, "-m", "lade", name, *small, *SHORT.get(name, [])]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_the_chat_lists_its_commands() -> None:
+    told = re.findall(
+        r"^\| `(/\w+)[^|]*?`(?:, `(/\w+)[^|]*?`)? \|", (ROOT / "docs" / "chat.md").read_text(), re.MULTILINE
+    )
+    assert {name for row in told for name in row if name} | {"/plain"} == set(COMMANDS)
