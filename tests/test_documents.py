@@ -34,6 +34,7 @@ from forks import needs_fork, run_in_a_child
 
 from lade.applications import cli
 from lade.applications.chat.commands import COMMANDS
+from lade.config.settings import FIELDS
 
 WRITTEN = [page for page in PAGES if GENERATED not in page.parents]
 OTHERS = {"curl", "pip", "pytest", "python3", "ruff"}  # programs of others
@@ -199,6 +200,11 @@ def test_commands_run(page: str, tmp_path: Path) -> None:
         command = [sys.executable, "-m", "lade", name, *small, *SHORT.get(name, [])]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_use_lists_all_settings() -> None:
+    page = in_tables(prose(ROOT / "docs" / "use.md"))
+    assert not [each for public, field in FIELDS.items() for each in (public, field) if f"`{each}`" not in page]
 
 
 def test_the_page_of_the_chat_lists_its_commands() -> None:
