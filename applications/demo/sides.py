@@ -42,12 +42,13 @@ class Plain:
         self._model, self._ids, self._left = model, prompt, most
         self._cache = DynamicCache(config=model.config)
         self._ends = ends_of(model)
+        self._last = {"logits_to_keep": 1} if model._supports_logits_to_keep() else {}
 
     @torch.no_grad()
     def step(self) -> list[int]:
         if not self._left:
             return []
-        output = self._model(self._ids, past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+        output = self._model(self._ids, past_key_values=self._cache, use_cache=True, **self._last)
         self._ids = output.logits[:, -1:].argmax(-1)  # [1, 1]
         token = int(self._ids)
         self._left = 0 if token in self._ends else self._left - 1
