@@ -76,6 +76,11 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 @model_options
 @click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
 @click.option("--memory", is_flag=True, help="Measure peak memory instead of speed, each method in its own process.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=2),
+    help="Instead: let 1, 2, 4, ... and this many processes share every call of auto and lookahead.",
+)
 @JSON
 def command(
     model: str,
@@ -95,6 +100,7 @@ def command(
     reference_model: str | None,
     threads: int,
     memory: bool,
+    workers: int | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -106,6 +112,7 @@ def command(
 
     from lade.applications.bench.bench import Bench, Grid
     from lade.applications.bench.memory_report import bench_memory
+    from lade.applications.bench.workers_report import bench_workers
 
     if suite is not None and prompts is not None:
         raise click.UsageError("--suite and --prompts must not be given together")
@@ -113,6 +120,8 @@ def command(
         raise click.UsageError("--ids and --prompts must not be given together")
     if memory and len(context or ()) > 1:
         raise click.UsageError("--context must be one number with --memory")
+    if memory and workers is not None:
+        raise click.UsageError("--memory and --workers must not be given together")
     options = MethodOptions(**_fields(given, MethodOptions))
     run = RunOptions(**_fields(given, RunOptions))
     loading = {name: given[name] or None for name in ("dtype", "device", "attn_implementation", "quant")}
@@ -129,7 +138,10 @@ def command(
     left_out = unready(specs, options)
     bench = Bench(model, wanted, left_out, sources, out, options, run, grid, loading, execute, reference_model, samples)
     with failing(*ERRORS):
-        report = bench_memory(bench, (context or (None,))[0], overwrite) if memory else bench_speed(bench, overwrite)
+        if memory:
+            report = bench_memory(bench, (context or (None,))[0], overwrite)
+        else:
+            report = bench_workers(bench, workers, overwrite) if workers else bench_speed(bench, overwrite)
     report.show(as_json)
 
 

@@ -32,6 +32,22 @@ def texts(model: Any, settings: lade.LookaheadConfig | None) -> list[Any]:
 
 @pytest.mark.real
 @needs_fork
+def test_the_steps_of_the_paper(tmp_path: Path) -> None:
+    """Window 5/15/15 over four ranks: as many steps as over one, each within the bound of the paper's split."""
+    model, sizes = own_llama(), {"ngram": 5, "window": 15, "guesses": 15}
+
+    def steps(workers: int) -> Any:
+        lade.generate(model, **words(9), **GREEDY, config=config("lookahead", workers, adapt=False, **sizes))
+        return lade.last_stats().steps, lade.last_stats().mean_forward_tokens
+
+    found = ranks.run(tmp_path, 4, lambda rank: steps(4))
+    alone, nodes = steps(1)
+    assert [each[0] for each in found] == [alone] * 4
+    assert max(each[1] for each in found) <= 15 + -(-3 * 15 // 4) + -(-4 * 15 // 4) + 5 < nodes + 10
+
+
+@pytest.mark.real
+@needs_fork
 @pytest.mark.parametrize("number", [2, 3])
 def test_texts(tmp_path: Path, number: int) -> None:
     model = own_llama()
