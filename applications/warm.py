@@ -103,11 +103,12 @@ def prepare() -> None:
 
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> None:
+    import lade
     from lade.memory.warm import warming as warm
 
     known = warm.cached(model, tokenizer=tokenizer)
     with failing(OSError, ValueError, RuntimeError):
-        table = warm.warm_up(model, top=top, tokenizer=tokenizer)
+        table = lade.warm_up(model, top=top, tokenizer=tokenizer)
     tell(model, table, known)
 
 

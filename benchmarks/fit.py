@@ -1,37 +1,39 @@
 """Tokens per step, log loss and the likeliest priors of the sources' weights, on prompts of the half to tune on.
 
 The texts are recorded once (`replay`) and replayed cold and with the warm table. Priors are printed by stage, one per
-bucket, as in `lade.memory.sources`.
+bucket, as in `lade.memory.stages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import torch
 from halves import TUNE, chosen
 from replay import Count, Recorder, Recording, load, replay, save
-from weights import Observed, Shares, likeliest, log_loss
+from weights import Shares, likeliest, log_loss
 
 import lade
 from lade.applications.bench.conversation import Conversation, Style
+from lade.base.compiled import viewed
 from lade.config.settings import FAMILIES
+from lade.core.request import Request, Verdict
 from lade.drafters.blend import BlendDrafter
 from lade.memory.backoff import backoff
-from lade.memory.calibration import CALIBRATION
-from lade.memory.pools import Pool
-from lade.memory.recycle import TOP, PredictionTable
-from lade.memory.sources import stages
+from lade.memory.mixture import CALIBRATION, SCRATCH_FLOATS, SCRATCH_INTS, predicted
+from lade.memory.row import DEPTH, NODES, WIDTH, Row
+from lade.memory.stages import DEPTHS, STAGES, depth_bucket
 from lade.models import load as load_model
 
 BUDGETS = 16, 32, 64
 ROUNDS = 2  # replays that fill a recording
 POOLED = 20.0  # observations that the mean of a stage counts for
-CAPACITY = 100_000
+PRIORS = [stage.priors * DEPTHS for stage in STAGES]
 MODES = {"cold": tuple(name for name in FAMILIES if name != "warm"), "warm": FAMILIES}
 
 Texts = list[Sequence[Shares]]
@@ -59,11 +61,29 @@ def replayed(recordings: Sequence[Recording], mode: str, budget: int, table: Any
     settings = lade.LookaheadConfig(sources=MODES[mode]).settled()
     warm = partial(backoff, table) if mode == "warm" else None
     for recording in recordings:
-        observed = Observed([stage.priors for stage in stages()])
-        pool = Pool(PredictionTable(TOP, CAPACITY), observed)
-        replay(recording, BlendDrafter(settings, budget, warm, lambda tenant, pool=pool: pool), count)
-        texts.append(observed.nodes)
+        nodes: list[Shares] = []
+        replay(recording, BlendDrafter(settings, budget, warm), count, seen=partial(observe, nodes))
+        texts.append(nodes)
     return count, texts
+
+
+def observe(nodes: list[Shares], request: Request, verdict: Verdict) -> None:
+    """Note what the stages said of the choices after the accepted nodes of the tree."""
+    row = viewed(request.state.memory.row())
+    tokens, masses = viewed(np.zeros(SCRATCH_INTS, np.int32)), viewed(np.zeros(SCRATCH_FLOATS))
+    for number, choice in zip(verdict.path, verdict.tokens, strict=True):
+        if number < request.state.size:
+            nodes.append([*shares(row, row.ints[NODES] + number * WIDTH, choice, tokens, masses)])
+
+
+def shares(row: Row, node: int, choice: int, tokens: Any, masses: Any) -> Iterator[tuple[int, int, float]]:
+    depth = depth_bucket(row.ints[node + DEPTH])
+    for number, stage in enumerate(STAGES):
+        offered, bucket = predicted(row, node, number, tokens, masses)
+        if offered:
+            said = [*tokens[:offered]]
+            given = masses[said.index(choice)] if choice in said else 0.0
+            yield number, depth * len(stage.priors) + bucket, given
 
 
 @click.command()
@@ -80,7 +100,7 @@ def main(path: Path, name: str, dtype: str, number: int, tokens: int, threads: i
     table = lade.warm_up(model, tokenizer=tokenizer)
     if not path.is_file():
         save(recorded(model, tokenizer, table, number, tokens), path)
-    recordings, priors, escape = load(path), [stage.priors for stage in stages()], CALIBRATION.escape
+    recordings, priors, escape = load(path), PRIORS, CALIBRATION.escape
     every = Texts()
     for mode in MODES:
         for budget in BUDGETS:
@@ -93,7 +113,7 @@ def main(path: Path, name: str, dtype: str, number: int, tokens: int, threads: i
     fitted = likeliest(every, priors, escape, POOLED)
     before, after = (log_loss(every, each, escape) for each in (priors, fitted))
     click.echo(f"loss of all {before:.4f}, of the likeliest priors {after:.4f}")
-    for stage, found in zip(stages(), fitted, strict=True):
+    for stage, found in zip(STAGES, fitted, strict=True):
         click.echo(f"{stage.name}: {' '.join(f'{weight:.2f}' for weight in found)}")
 
 

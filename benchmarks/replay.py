@@ -9,7 +9,7 @@ which makes sources that learn from the model look worse than they are: check wh
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,18 @@ import numpy as np
 import torch
 
 import lade
-from lade.core.request import Request
+from lade.core.request import Request, Verdict
 from lade.core.topk import likeliest
 from lade.core.tree import Draft
 from lade.core.verify import walk
 from lade.drafters.blend import BlendDrafter
-from lade.memory.recycle import TOP, Entry
+from lade.memory.predictions import TOP
 
 HEATS = (1.0, 1.3, 1.6, 2.0)  # inverse temperatures of the predictions
 KEPT = 16  # tokens of a prediction
 NODES = 512  # of a forward
 
+Entry = tuple[list[int], list[float]]  # tokens and their probabilities, likeliest first
 Place = tuple[int, tuple[int, ...]]  # how many tokens of the text come first, and the other tokens behind them
 
 
@@ -96,11 +97,15 @@ class Computed:
     places: Sequence[Place]
     heat: int
 
-    def top(self, slot: int, node: int) -> Entry:
-        return self.recording.entry(self.places[node], self.heat)
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        tokens, probabilities = zip(*(self.recording.entry(place, self.heat) for place in self.places), strict=True)
+        return np.array(tokens, np.int32), np.array(probabilities, np.float32)
+
+    def lines_of(self, slot: int, nodes: Sequence[int]) -> list[int]:
+        return [*nodes]
 
     def greedy(self, slot: int, node: int) -> int:
-        return self.top(slot, node)[0][0]
+        return self.recording.entry(self.places[node], self.heat)[0][0]
 
 
 @dataclass
@@ -120,8 +125,18 @@ class Count:
         return self.forward_tokens / max(self.steps, 1)
 
 
-def replay(recording: Recording, drafter: BlendDrafter, count: Count, heat: float = HEATS[1]) -> None:
-    """Decode the text again, and count."""
+def replay(
+    recording: Recording,
+    drafter: BlendDrafter,
+    count: Count,
+    heat: float = HEATS[1],
+    seen: Callable[[Request, Verdict], None] = lambda request, verdict: None,
+) -> None:
+    """Decode the text again, and count.
+
+    Args:
+        seen: called with every verdict, before the drafter learns from it.
+    """
     tokens, index = recording.tokens, HEATS.index(heat)
     limit = len(tokens) - recording.prompt_length
     start = tokens[: recording.prompt_length + 1]
@@ -137,6 +152,7 @@ def replay(recording: Recording, drafter: BlendDrafter, count: Count, heat: floa
         (draft,) = drafter.draft([request], [limit - request.emitted - 1])
         begin = len(request.tokens)
         verdict = walk(draft, lambda _: tokens[len(request.tokens)], emit)
+        seen(request, verdict)
         drafter.observe([request], [draft], [verdict], Computed(recording, places(recording, draft, begin), index))
         count.steps += 1
         count.forward_tokens += len(draft)

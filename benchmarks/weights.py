@@ -1,7 +1,7 @@
 """Priors of the mixture's weights from what was observed at the nodes of accepted paths.
 
 The weights of a stick-breaking mixture that make the model's choices likeliest are found by expectation-maximisation.
-`log_loss` judges priors as `Calibration` uses them: it learns along a text, and is asked before it learns.
+`log_loss` judges priors as a pool uses them: it learns along a text, and is asked before it learns.
 """
 
 from __future__ import annotations
@@ -9,26 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from lade.memory.calibration import Calibration
+from lade.memory.mixture import CALIBRATION
 
 Shares = Sequence[tuple[int, int, float]]  # of one node: stage, bucket, probability of the model's choice
 Weights = list[list[float]]  # per stage and bucket
 
 
-class Observed(Calibration):
-    """Keeps what it learns from.
-
-    Attributes:
-        nodes: in order.
-    """
+class Learning:
+    """Weights that learn from nodes as those of a pool do (`lade.memory.mixture.weigh`), from any priors."""
 
     def __init__(self, priors: Sequence[Sequence[float]]) -> None:
-        super().__init__(priors)
-        self.nodes: list[Shares] = []
+        self.weights = [list(stage) for stage in priors]
+        self._seen = [[CALIBRATION.prior_strength] * len(stage) for stage in priors]
 
-    def learn(self, stages: Shares) -> None:
-        self.nodes.append(stages)
-        super().learn(stages)
+    def learn(self, shares: Shares, escape: float) -> None:
+        for stage, bucket, share, reached in [*posterior(self.weights, shares, escape)]:
+            self._seen[stage][bucket] += reached
+            self.weights[stage][bucket] += (share - self.weights[stage][bucket]) * reached / self._seen[stage][bucket]
 
 
 def probability(weights: Sequence[Sequence[float]], shares: Shares, escape: float) -> float:
@@ -44,10 +41,10 @@ def log_loss(texts: Sequence[Sequence[Shares]], priors: Sequence[Sequence[float]
     """Mean negative logarithm of the probability of the model's choice, per node."""
     total = nodes = 0.0
     for text in texts:
-        calibration = Calibration(priors)
+        learning = Learning(priors)
         for shares in text:
-            total -= math.log(probability(calibration.weights, shares, escape))
-            calibration.learn(shares)
+            total -= math.log(probability(learning.weights, shares, escape))
+            learning.learn(shares, CALIBRATION.escape)
         nodes += len(text)
     return total / nodes
 
@@ -81,7 +78,7 @@ def posterior(weights: Weights, shares: Shares, escape: float) -> Iterator[tuple
     for stage, bucket, given in reversed(shares):
         part = weights[stage][bucket] * given
         behind = part + (1 - weights[stage][bucket]) * behind
-        own.append(part / behind)
+        own.append(part / behind if behind > 0 else 0.0)
     left = 1.0
     for (stage, bucket, _), share in zip(shares, reversed(own), strict=True):
         yield stage, bucket, share, left

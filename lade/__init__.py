@@ -33,10 +33,10 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade.entry.methods import MultiCandidate as MultiCandidate
     from lade.entry.methods import SelfSpeculative as SelfSpeculative
     from lade.entry.methods import self_speculative as self_speculative
+    from lade.entry.warming import warm_up as warm_up
     from lade.memory.pools import drop_pools as drop_pools
     from lade.memory.pools import load_pool as load_pool
     from lade.memory.pools import save_pool as save_pool
-    from lade.memory.warm.warming import warm_up as warm_up
     from lade.target.contrast import Contrast as Contrast
     from lade.target.skipset import SkipSet as SkipSet
 
@@ -78,7 +78,7 @@ _PUBLIC = {
         "load_pool",
         "save_pool",
     ),
-    "lade.memory.warm.warming": ("warm_up",),
+    "lade.entry.warming": ("warm_up",),
     "lade.target.contrast": ("Contrast",),
     "lade.target.skipset": ("SkipSet",),
 }

@@ -26,7 +26,7 @@ FOLDERS = {  # of the tests' own, under one temporary folder
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
 }
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+SET = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "LADE_COMPILED": "0"}  # no compiler runs beside a test
 
 _root = Path()
 
@@ -43,7 +43,7 @@ def begin() -> Callable[[], None]:
     for name, part in FOLDERS.items():
         (_root / part).mkdir(parents=True, exist_ok=True)
         patch.setenv(name, str(_root / part))
-    for name, value in OFFLINE.items():
+    for name, value in SET.items():
         patch.setenv(name, value)
     patch.setattr(socket.socket, "connect", _near(socket.socket.connect))
     patch.setattr(socket.socket, "connect_ex", _near(socket.socket.connect_ex))

@@ -26,8 +26,8 @@ import lade
 import lade.models
 from lade.core.tree import TreeBuilder
 from lade.drafters.window import Window
-from lade.memory.ngrams import NgramPool
-from lade.memory.sources import stages
+from lade.memory.rowmemory import RowMemory
+from lade.memory.stages import NAMES as STAGES
 
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "mixtral", "gpt_oss", "deepseek_v3", "llama4")
 BUDGETS = (1, 4, 16, 40)
@@ -35,7 +35,7 @@ ALONE, PADDED = (9,), (5, 9, 3)
 NEW_TOKENS = 24
 SAMPLING = {"do_sample": True, "temperature": 0.4, "top_k": 8, "max_new_tokens": NEW_TOKENS}
 ADAPT = pytest.mark.parametrize("adapt", [False, True], ids=("whole", "adapted"))
-SOURCES = {*(stage.name for stage in stages()), "ngram"}
+SOURCES = {*STAGES, "ngram"}
 LENGTHS = pytest.mark.parametrize("lengths", [ALONE, PADDED], ids=("alone", "padded"))
 
 
@@ -293,16 +293,15 @@ def test_the_papers_window_fits_into_a_budget(budget: int, shape: tuple[int, int
 
 @dataclass
 class Largest:
-    """The largest that a window was in any step: columns, tokens of an n-gram, guesses of a key."""
+    """The largest that a window was in any step: columns, tokens of an n-gram."""
 
     window: int = 0
     ngram: int = 0
-    guesses: int = 0
 
 
 @contextlib.contextmanager
 def largest_window() -> Iterator[Largest]:
-    found, hang, remember = Largest(), Window.add, NgramPool.add
+    found, hang, remember = Largest(), Window.add, RowMemory.add_grams
 
     def add(self: Window, builder: TreeBuilder, columns: int) -> None:
         before = len(builder.tokens)
@@ -311,20 +310,17 @@ def largest_window() -> Iterator[Largest]:
         assert nodes <= self.nodes(columns)
         found.window = max(found.window, columns if nodes else 0)
 
-    def pool(self: NgramPool, gram: Sequence[int]) -> None:
-        remember(self, gram)
-        found.ngram = max(found.ngram, len(gram))
-        found.guesses = max(found.guesses, len([*self.lookup(gram[0])]))
+    def pool(self: RowMemory, grams: Sequence[Sequence[int]]) -> None:
+        remember(self, grams)
+        found.ngram = max(found.ngram, *map(len, grams))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Window, "add", add)
-        patch.setattr(NgramPool, "add", pool)
+        patch.setattr(RowMemory, "add_grams", pool)
         yield found
 
 
-@pytest.mark.parametrize(
-    "limits", [{"window": 2}, {"ngram": 3}, {"guesses": 2}, {"window": 3, "ngram": 4, "guesses": 1}], ids=str
-)
+@pytest.mark.parametrize("limits", [{"window": 2}, {"ngram": 3}, {"window": 3, "ngram": 4}], ids=str)
 def test_given_sizes_limit_auto_s_window(limits: dict[str, int], identity: Identity) -> None:
     """Without them the same call goes beyond each, so they are what holds it."""
     model = tiny_model(BY_NAME["llama"], "sdpa")

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from lade.applications.bench.prompts import Prompt
-from lade.memory.sources import stages
+from lade.memory.stages import NAMES
 
 
 def test_texts_are_recorded_once_and_priors_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +21,6 @@ def test_texts_are_recorded_once_and_priors_are_printed(tmp_path: Path, monkeypa
     lines = again.splitlines()
     assert first.endswith(again)
     assert [line.partition(":")[0] for line in lines[:2]] == ["cold 8", "warm 8"]
-    assert [line.partition(":")[0] for line in lines[3:]] == [stage.name for stage in stages()]
+    assert [line.partition(":")[0] for line in lines[3:]] == [*NAMES]
     before, after = (float(part.split()[-1]) for part in lines[2].split(", "))
     assert after < before

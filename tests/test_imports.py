@@ -132,8 +132,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error(name: str) -> None:
 def test_a_module_that_fails_says_so_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """An import error inside a module of lade is not a name that is missing."""
     monkeypatch.delattr(lade, "warm_up", raising=False)
-    monkeypatch.setitem(sys.modules, "lade.memory.warm.warming", None)
-    with pytest.raises(ImportError, match=r"lade\.memory\.warm\.warming"):
+    monkeypatch.setitem(sys.modules, "lade.entry.warming", None)
+    with pytest.raises(ImportError, match=r"lade\.entry\.warming"):
         _ = lade.warm_up
 
 

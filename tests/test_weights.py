@@ -6,7 +6,7 @@ import random
 import pytest
 import weights
 
-from lade.memory.calibration import CALIBRATION
+from lade.memory.mixture import CALIBRATION
 
 TRUTH = [[0.2, 0.6], [0.5, 0.5]]
 ROWS = [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]]  # what each of two stages predicts

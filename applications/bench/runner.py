@@ -13,6 +13,7 @@ from lade.applications.bench.run import padded, run_once
 from lade.applications.bench.task import RunOptions, Task, generate_arguments
 from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import Trial, TrialRunner, pad_of, trials_of
+from lade.drafters import compiling
 from lade.memory.warm import warming as warm
 
 WARMUP_TOKENS = 16
@@ -38,6 +39,8 @@ def run_trials(
     `reference_model` gives the log-likelihoods of the texts.
     """
     with timings.time("warm-up"):
+        compiling.begin()
+        compiling.wait()
         table_seconds = warm.warm_up(model).seconds if any(contender.warm for contender in contenders) else None
     before: Trial | None = None
     for trial in trials:

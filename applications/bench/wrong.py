@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -17,23 +18,22 @@ from lade.core.drafter import Drafter
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import pace_for
 from lade.entry.reference import references_of
-from lade.memory.recycle import TOP, Context
+from lade.memory.backoff import backoff
+from lade.memory.predictions import TOP
+from lade.memory.warm.contexts import no_contexts
+from lade.memory.warm.table import WarmTable
 from lade.target.call import Call
 from lade.target.model import HFTarget
 
 CONFIDENT = [0.9 * 0.1**rank for rank in range(TOP)]  # the probabilities of its tokens
 
 
-class WrongTable:
+def wrong_table(text: Sequence[int], vocabulary: int) -> WarmTable:
     """Predicts only tokens that do not occur in a text."""
-
-    def __init__(self, text: Sequence[int], vocabulary: int) -> None:
-        never = set(range(vocabulary)) - set(text)
-        self._count, self._tokens = len(never), [*sorted(never)] * 2
-
-    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
-        first = context[-1] % self._count
-        return 0, self._tokens[first : first + TOP], CONFIDENT
+    never = sorted(set(range(vocabulary)) - set(text))
+    tokens = torch.tensor([[never[(entry + rank) % len(never)] for rank in range(TOP)] for entry in range(vocabulary)])
+    probabilities = torch.tensor(CONFIDENT).expand(vocabulary, TOP).contiguous()
+    return WarmTable(tokens.int(), probabilities, no_contexts(TOP), seconds=0.0)
 
 
 class OnlyWrong:
@@ -53,7 +53,7 @@ class OnlyWrong:
     def drafter(self, call: Call, target: HFTarget) -> Drafter:
         settings = self.config.settled()
         pace = pace_for(call.model, settings, packed=target.packed)
-        table = WrongTable(self.text, call.text_config.vocab_size)
+        table = backoff(wrong_table(self.text, call.text_config.vocab_size), sharpness=1.0)
         return BlendDrafter(settings, pace.limit, lambda inverse_temperature: table, pace=pace)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from hostile.case import Case
 from lade.facts.vocabulary import readable
-from lade.memory.recycle import CONTEXT
+from lade.memory.context import CONTEXT
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.file import store, table_file
 from lade.memory.warm.table import WarmTable

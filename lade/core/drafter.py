@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
 
@@ -16,8 +18,12 @@ class Predictions(Protocol):
         """The model's most likely next token after `node`, which must be one of the draft's queries."""
         ...
 
-    def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
-        """The most likely next tokens after `node` and their probabilities, likeliest first."""
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        """[M, k] int32 most likely next tokens and their [M, k] float32 probabilities, likeliest first, by line."""
+        ...
+
+    def lines_of(self, slot: int, nodes: Sequence[int]) -> list[int]:
+        """The lines of some of the draft's queries."""
         ...
 
 

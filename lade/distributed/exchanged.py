@@ -7,7 +7,9 @@ emission has chosen after this rank's own nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
+import numpy as np
 import torch
 
 from lade.distributed.cut import Node, Share
@@ -50,9 +52,19 @@ class ExchangedOutputs(Outputs):
         record, line = self._at(row, node)
         return record.greedy[line]
 
-    def top(self, row: int, node: int) -> tuple[list[int], list[float]]:
-        record, line = self._at(row, node)
-        return list(record.tokens[line]), list(record.probabilities[line])
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of all ranks' lines behind one another."""
+        self._read_all()
+        tokens = [line for record in self._records for line in record.tokens]
+        probabilities = [line for record in self._records for line in record.probabilities]
+        shape = len(tokens), len(tokens[0]) if tokens else 0
+        return np.array(tokens, np.int32).reshape(shape), np.array(probabilities, np.float32).reshape(shape)
+
+    def lines_of(self, row: int, nodes: Sequence[int]) -> list[int]:
+        self._read_all()
+        firsts = list(accumulate((len(record.tokens) for record in self._records), initial=0))
+        places = [self._places[row, node] for node in nodes]
+        return [firsts[rank] + line for rank, line in places]
 
     def nan_rows(self, rows: Sequence[int]) -> list[int]:
         """Those of the rows whose logits contain NaN on any rank."""
@@ -80,8 +92,11 @@ class ExchangedOutputs(Outputs):
         ahead = bool(self._chosen)
         greedy = [super(ExchangedOutputs, self).greedy(*query) for query in queries]
         choices = [super(ExchangedOutputs, self).choice(*query) for query in queries] if ahead else greedy
-        top = [super(ExchangedOutputs, self).top(*query) for query in queries] if entries else []
-        return Record(0, self._nan(), (), choices, greedy, [each[0] for each in top], [each[1] for each in top])
+        if not entries:
+            return Record(0, self._nan(), (), choices, greedy, [], [])
+        lines = [self.lines[row][node] for row, node in queries]
+        tokens, probabilities = super().likeliest()
+        return Record(0, self._nan(), (), choices, greedy, tokens[lines].tolist(), probabilities[lines].tolist())
 
     def _nan(self) -> list[bool]:
         """Per row whether its logits contain NaN: one among its keys and values makes all of them NaN."""

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import torch
 
 from lade.core.tree import Draft
-from lade.memory.sources import stages
+from lade.memory.stages import NAMES
 
 PARENT = 13  # bits: trees have at most 4,096 nodes
 OTHER = "draft"  # the source of nodes whose own has no number
-SOURCES = (OTHER, "root", "window", "ngram", "forced", *(stage.name for stage in stages()))
+SOURCES = (OTHER, "root", "window", "ngram", "forced", *NAMES)
 NUMBERS = {name: number for number, name in reversed(list(enumerate(SOURCES)))}
 
 

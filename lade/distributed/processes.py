@@ -32,7 +32,7 @@ from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.sharding import tensor_parallel
 from lade.facts.vocabulary import writable
 from lade.files.cachefolder import cache_folder
-from lade.memory.recycle import TOP
+from lade.memory.predictions import TOP
 from lade.memory.warm.file import PREFIX
 from lade.memory.warm.warming import cached
 from lade.pace.pace import Pace, WholeBudget

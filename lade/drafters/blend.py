@@ -1,8 +1,7 @@
 """Every source of drafts in one draft tree: best first by path probability, under the step's token budget.
 
 Rows may join and leave between steps: what belongs to one is in its request's state. A Jacobi window takes part of a
-row's budget as long as its n-grams are accepted often enough. Knows tokens and trees, no model; of the sources only the
-window by name.
+row's budget as long as its n-grams are accepted often enough. Knows tokens and trees, no model.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from lade.core.drafter import Predictions, roots
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft, TreeBuilder
 from lade.drafters.forced import with_forced
-from lade.drafters.growth import GrowingTree, Growth
 from lade.drafters.window import Window
-from lade.memory.mixture import Mixture, Place
-from lade.memory.ngrams import NgramPool
+from lade.drafters.workspace import Grown, Learned, TreePlan, Workspace
+from lade.memory.backoff import Backoff
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.source import Start, Warm
-from lade.memory.sources import opened, stages
+from lade.memory.row import STAGE, TOKEN
+from lade.memory.rowmemory import RowMemory
+from lade.memory.stages import NAMES
 from lade.pace.belief import Belief
 from lade.pace.pace import WholeBudget
 from lade.pace.sharing import Row
@@ -55,15 +54,13 @@ TREE = TreePolicy()
 
 @dataclass(slots=True)
 class _State:
-    mixture: Mixture
+    memory: RowMemory
     window: Window | None
-    ngrams: NgramPool | None  # of the window
     belief: Belief  # that path probabilities hold in this text
     cut: float  # path probability of the last node within the budget, a moving average
     full: bool = False  # whether the last tree used its budget; if not, the next one skips no token
     window_accepted: float = 0.0  # accepted window tokens per step, a moving average
-    read: int = 0  # tokens of the text that the mixture has taken in
-    places: list[Place] = field(default_factory=list)  # of this step's nodes
+    size: int = 1  # nodes of this step's tree
     root_children: dict[int, float] = field(default_factory=dict)  # before the cut: token -> probability
 
 
@@ -84,7 +81,7 @@ class BlendDrafter:
         self,
         settings: Settings,
         budget: int,
-        warm: Callable[[float], Warm] | None = None,
+        warm: Callable[[float], Backoff] | None = None,
         pool: Callable[[str | None], Pool] = lambda tenant: fresh_pool(),
         pace: WholeBudget | None = None,
         policy: TreePolicy = TREE,
@@ -95,22 +92,18 @@ class BlendDrafter:
         self.pace, self.policy = pace or WholeBudget(budget), policy
         windows = "window" in settings.sources
         self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
-        self._names = [stage.name for stage in stages()]
+        self._work = Workspace()
         self._drafts_now = True  # whether the current step drafts and learns
 
     def start(self, request: Request) -> None:
         settings, tokens, pool = self.settings, request.tokens, self.pool(request.tenant)
         warm = None if self.warm is None else self.warm(request.inverse_temperature)
-        ngrams = NgramPool(settings.ngram, settings.guesses) if self.columns else None
-        start = Start(settings, tokens, request.prompt_length, pool.table, request.reference, ngrams, warm)
-        sources, window = opened(start), None
-        if any(source.suffices for source in sources):
-            sources, ngrams = [source for source in sources if source.setting != "window"], None
-        if ngrams is not None:
-            window = Window(tokens[: request.prompt_length], self.columns, settings.ngram, settings.seed)
-        mixture = Mixture(pool, sources)
-        belief = self.pace.belief()
-        request.state = _State(mixture, window, ngrams, belief, cut=0.5 / self.budget, read=len(tokens))
+        prompt, reference = request.prompt_length, request.reference
+        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, grams=self.columns > 0)
+        window = None
+        if self.columns and not memory.suffices:
+            window = Window(tokens[:prompt], self.columns, settings.ngram, settings.seed)
+        request.state = _State(memory, window, self.pace.belief(), cut=0.5 / self.budget)
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         contexts = [len(request.tokens) for request in requests]
@@ -122,47 +115,47 @@ class BlendDrafter:
         return drafts
 
     def _drafts(self, requests: Sequence[Request], depths: Sequence[int], room: int) -> list[Draft]:
-        trees = [self._tree(request, depth) for request, depth in zip(requests, depths, strict=True)]
-        for group, nodes in self.pace.sharing.groups(trees, room):
-            Growth(group, self._names, self.policy.child_prior).run(nodes)
-        self._cut([request.state for request in requests], trees)
-        parts = zip(requests, trees, strict=True)
-        return [self._windowed(request, tree.builder, tree.deepest).build() for request, tree in parts]
+        states: list[_State] = [request.state for request in requests]
+        memories = [state.memory for state in states]
+        new = [state.memory.unread(request.tokens) for state, request in zip(states, requests, strict=True)]
+        plans = [self._plan(request, depth) for request, depth in zip(requests, depths, strict=True)]
+        groups = self.pace.sharing.groups(plans, room)
+        prior, together = self.policy.child_prior, len(groups) == 1
+        trees = self._work.grow(memories, new, plans, groups[0][1], together, prior)
+        sizes = self._sizes(states, trees)
+        parts = zip(requests, trees, sizes, depths, strict=True)
+        return [self._windowed(request, self._cut(request, tree, size), depth) for request, tree, size, depth in parts]
 
-    def _tree(self, request: Request, deepest: int) -> GrowingTree:
-        """The root of a row's next tree."""
+    def _plan(self, request: Request, deepest: int) -> TreePlan:
+        """How a row's next tree grows."""
         state, policy = request.state, self.policy
-        state.mixture.extend(request.tokens[state.read :])
-        state.read = len(request.tokens)
         budget = min(self.budget, request.max_nodes)
         window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
         floor = max(policy.least, policy.stage_floor * state.cut * state.full)
-        return GrowingTree(
-            TreeBuilder(request.tokens[-1]),
-            state.mixture,
-            [state.mixture.place(request.tokens)],
-            deepest,
-            most=budget - window,
-            floor=floor,
-            least=floor * policy.token_floor,
-            weight=state.belief.holds,
-        )
+        return TreePlan(deepest, budget - window, floor, floor * policy.token_floor, state.belief.holds)
 
-    def _cut(self, states: Sequence[_State], trees: Sequence[GrowingTree]) -> None:
-        """Drop the nodes that cost more than they are expected to save."""
-        decay = self.policy.decay
-        rows = [Row(tree.masses, state.belief, tree.mixture.repeats) for state, tree in zip(states, trees, strict=True)]
-        for state, tree, nodes in zip(states, trees, self.pace.choose(rows), strict=True):
-            state.full, state.cut = tree.limited, decay * state.cut + (1 - decay) * tree.cut
-            state.root_children = {
-                token: mass
-                for token, mass, depth in zip(tree.builder.tokens, tree.masses, tree.builder.depths, strict=True)
-                if depth == 1
-            }
-            tree.builder.cut(nodes)
-            state.places = tree.places[:nodes]
+    def _sizes(self, states: Sequence[_State], trees: Sequence[Grown]) -> list[int]:
+        """The nodes of each tree that are worth their cost."""
+        pairs = zip(states, trees, strict=True)
+        return self.pace.choose([Row(tree.masses, state.belief, state.memory.repeats) for state, tree in pairs])
 
-    def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> TreeBuilder:
+    def _cut(self, request: Request, tree: Grown, size: int) -> TreeBuilder:
+        """The first nodes of a tree; the rest costs more than it is expected to save."""
+        state, decay = request.state, self.policy.decay
+        state.full, state.cut = tree.limited, decay * state.cut + (1 - decay) * tree.cut
+        nodes = state.memory.nodes(len(tree.masses))[:, TOKEN : STAGE + 1]
+        tokens, parents, depths, stages = nodes.T.tolist()
+        state.root_children = {
+            token: mass for token, mass, depth in zip(tokens, tree.masses, depths, strict=True) if depth == 1
+        }
+        state.size = size
+        builder = TreeBuilder(request.tokens[-1])
+        builder.tokens, builder.parents, builder.depths = tokens[:size], parents[:size], depths[:size]
+        builder.sources = ["root", *(NAMES[stage] for stage in stages[1:size])]
+        builder.children = {(parents[node], tokens[node]): node for node in range(1, size)}
+        return builder
+
+    def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> Draft:
         state: _State = request.state
         builder.queries.update(range(len(builder.tokens)))
         if state.window is not None:
@@ -171,7 +164,7 @@ class BlendDrafter:
                 share = self.policy.window_share - 1
                 columns = min(columns, len(builder.tokens) // share // (state.window.ngram - 1))
             state.window.add(builder, columns)
-        return builder
+        return builder.build()
 
     def _columns(self, window: Window, deepest: int, budget: int) -> int:
         most = budget // self.policy.window_share // (window.ngram - 1)
@@ -185,10 +178,30 @@ class BlendDrafter:
         predictions: Predictions,
     ) -> None:
         self.pace.verified()
-        if self._drafts_now:  # else the step must take no longer than one of plain decoding
-            for slot, (request, draft, verdict) in enumerate(zip(requests, drafts, verdicts, strict=True)):
-                if verdict.tokens:
-                    self._learn(request.state, slot, draft, verdict, predictions)
+        if not self._drafts_now:  # the step must take no longer than one of plain decoding
+            return
+        told = [slot for slot, verdict in enumerate(verdicts) if verdict.tokens]
+        if not told:
+            return
+        rows = [self._learned(requests[slot].state, slot, drafts[slot], verdicts[slot], predictions) for slot in told]
+        self._work.learn(rows, predictions)
+        for slot in told:
+            state, verdict = requests[slot].state, verdicts[slot]
+            children = state.root_children
+            self.pace.learn(state.belief, sum(children.values()), children.get(verdict.tokens[0], 0.0))
+            self._move_window(state, slot, drafts[slot], verdict, predictions)
+
+    def _learned(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> Learned:
+        """The predictions after every computed node are learned, the accepted path last.
+
+        With rare draft attempts, one prediction teaches little and takes most of an attempt's time.
+        """
+        path = set(verdict.path)
+        nodes = [*(node for node in draft.queries if node not in path), *verdict.path]
+        if len(draft) == 1 and self.pace.fruitless:
+            nodes = []
+        lines = predictions.lines_of(slot, nodes)
+        return Learned(state.memory, nodes, lines, min(state.size, len(draft)), draft, verdict)
 
     def pause(self) -> None:
         self.pace.pause()
@@ -199,37 +212,15 @@ class BlendDrafter:
     def end(self) -> Mapping[str, int]:
         return self.pace.end()
 
-    def _learn(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
-        with state.mixture.pool.lock:
-            self._update(state, slot, draft, verdict, predictions)
-        children = state.root_children
-        self.pace.learn(state.belief, sum(children.values()), children.get(verdict.tokens[0], 0.0))
-        self._move_window(state, slot, draft, verdict, predictions)
-
-    def _update(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
-        """Update the weights, and learn the model's predictions after every computed node, the accepted path last."""
-        mixture, places = state.mixture, state.places
-        for node in range(len(places), len(draft)):
-            places.append(mixture.follow(places[draft.parents[node]], draft.tokens[node]))
-        for node, choice in zip(verdict.path, verdict.tokens, strict=True):
-            mixture.weigh(places[node], draft.depths[node], choice)
-        # With rare draft attempts, one prediction teaches little and takes most of an attempt's time.
-        if not mixture.learns or (len(draft) == 1 and self.pace.fruitless):
-            return
-        path = set(verdict.path)
-        nodes = [*(node for node in draft.queries if node not in path), *verdict.path]
-        mixture.learn([(places[node][0], predictions.top(slot, node)) for node in nodes])
-
     def _move_window(self, state: _State, slot: int, draft: Draft, verdict: Verdict, predictions: Predictions) -> None:
         """Pool the window's n-grams, shift it, and drop a column if its nodes are accepted less often than others."""
-        window, ngrams, decay = state.window, state.ngrams, self.policy.decay
-        if window is None or ngrams is None:
+        window, decay = state.window, self.policy.decay
+        if window is None:
             return
         new = [predictions.greedy(slot, node) for node in window.outputs if node < len(draft)]
         if not new:
             return
-        for gram in window.grams(draft.tokens[0], new):
-            ngrams.add(gram)
+        state.memory.add_grams([*window.grams(draft.tokens[0], new)])
         accepted = sum(draft.sources[node] == "window" for node in verdict.path)
         state.window_accepted = decay * state.window_accepted + (1 - decay) * accepted
         width = window.width - (state.window_accepted < window.nodes(window.width) * state.cut * (1 - decay))

@@ -8,6 +8,7 @@ from typing import Any
 
 from lade.config.settings import MOST_TOKENS, Settings
 from lade.core.drafter import Drafter
+from lade.drafters import compiling
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
 from lade.memory.backoff import backoff
@@ -51,6 +52,7 @@ def lookahead(model: Any, settings: Settings, companion: Any, packed: bool, pace
 
 
 def auto(model: Any, settings: Settings, companion: Any, packed: bool, pace: WholeBudget | None = None) -> Drafter:
+    compiling.begin()
     pace = pace or pace_for(model, settings, companion, packed)
     table = warm.cached(model) if "warm" in settings.sources and pace.limit > 1 else None
     pool = partial(_pool_of, model, settings)

@@ -1,151 +1,241 @@
 """Best-first growth of draft trees that share a number of nodes: the likeliest node of all trees is next.
 
 A node's children are what `lade.memory.mixture` predicts after its path; paths that share a prefix share nodes. A node
-is expanded only when the number of nodes reaches it. Knows tokens and trees; no model, no request and no source.
+is expanded only when the number of nodes reaches it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from math import inf
+from typing import NamedTuple
 
-from lade.core.tree import TreeBuilder
-from lade.memory.mixture import Mixture, Place
+import numpy as np
 
-Unexpanded = tuple[float, int]  # a node whose children are not known: negative estimate of the best one's value, node
-Candidate = tuple[float, int, int, int]  # a token that may become a node: negative value, parent, token, stage
-ADDED = -1  # the token of a candidate that is a node already, here in the place of its parent
+from lade.base.compiled import compiled
+from lade.memory.hashing import Array
+from lade.memory.mixture import (
+    FIRST_STAGES,
+    FOUND,
+    FOUND_MASSES,
+    MOST,
+    SCRATCH_FLOATS,
+    SCRATCH_INTS,
+    expect,
+    follow,
+    root,
+)
+from lade.memory.row import DEPTH, MASSES, NODES, STAGE, WIDTH, Row
+
+UNEXPANDED, ADDED = -1, -2  # in place of a candidate's token: a node whose children are not known; a node of the tree
+# Of a tree, its integers: the largest depth of a node; the most nodes, the root included; nodes; whether a further node
+# found no room.
+DEEPEST, LIMIT, SIZE, LIMITED = range(4)
+TREE_INTS = 4
+# Its floats: path probability below which a stage's tokens are skipped; that of all stages below which a token is
+# skipped; that path probabilities hold in this text, over that of the most certain tree (a node's value is its path
+# probability times this); path probability of the node added last, 0 if there is none; if a further node found no room,
+# that of the last node that did, else 0.
+FLOOR, LEAST, WEIGHT, NEWEST, CUT = range(5)
+TREE_FLOATS = 5
+# Of the heap: entries in it and entries that there ever were, then a binary heap of entries, then the entries.
+HEAPED, ENTRIES, ROOM, ORDER = range(4)
+TREE, NODE, TOKEN, ORIGIN = range(4)  # of an entry: its tree, its node or parent, its token, its stage
+WIDTH_OF_ENTRY = 4
 
 
-@dataclass(slots=True, eq=False)
-class GrowingTree:
-    """One of the trees.
+class Forest(NamedTuple):
+    """R trees that grow.
 
     Attributes:
-        builder: has the root only.
-        mixture: predicts tokens; its pool's lock is taken while it does.
-        places: of the nodes.
-        deepest: the largest depth of a node.
-        most: the most nodes, the root included.
-        floor: path probability below which a stage's tokens are skipped.
-        least: path probability, all stages added up, below which a token is skipped.
-        weight: that path probabilities hold in this text. `Growth` divides it by that of the most certain tree; a
-            node's value is its path probability times the weight.
-        masses: path probabilities of the nodes.
-        last: that of the node added last; 0 if there is none.
-        limited: whether a further node found no room.
-        cut: then the path probability of the last node that found room; else 0.
+        ints: [R TREE_INTS] int64.
+        floats: [R TREE_FLOATS] float64.
+        heap: int32, entries by their value, the largest first, of equal ones the earliest.
+        values: float64, of the entries.
+        tokens: [SCRATCH_INTS] int32, to work in.
+        masses: [SCRATCH_FLOATS] float64, to work in.
     """
 
-    builder: TreeBuilder
-    mixture: Mixture
-    places: list[Place]
-    deepest: int
-    most: int
-    floor: float
-    least: float
-    weight: float
-    masses: list[float] = field(default_factory=lambda: [1.0])
-    last: float = 0.0
-    limited: bool = False
-    cut: float = 0.0
-
-    def expect(self, node: int, value: float) -> tuple[dict[int, float], dict[int, int]]:
-        """What may follow a node of this value (`Mixture.expect`)."""
-        floor = self.floor * self.weight / value
-        with self.mixture.pool.lock:
-            return self.mixture.expect(self.places[node], self.builder.depths[node], floor)
-
-    def add(self, parent: int, token: int, source: str, value: float) -> None:
-        """Add a node of this value."""
-        self.last = value / self.weight
-        self.masses.append(self.last)
-        self.builder.append(parent, token, source)
-        self.places.append(self.mixture.follow(self.places[parent], token))
+    ints: Array
+    floats: Array
+    heap: Array
+    values: Array
+    tokens: Array
+    masses: Array
 
 
-class Growth:
-    """The growth of some trees.
+def new_forest(rows: int, nodes: int) -> Forest:
+    """For so many trees of so many nodes together."""
+    room = nodes * (MOST + 2)
+    heap = np.zeros(ORDER + room * (1 + WIDTH_OF_ENTRY), np.int32)
+    heap[ROOM] = room
+    ints, floats = np.zeros(rows * TREE_INTS, np.int64), np.zeros(rows * TREE_FLOATS)
+    return Forest(ints, floats, heap, np.zeros(room), np.zeros(SCRATCH_INTS, np.int32), np.zeros(SCRATCH_FLOATS))
+
+
+@compiled
+def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int, prior: float) -> None:
+    """Add the nodes of the largest values to the trees of some rows until they have `nodes` together.
+
+    Where several trees grow, each gets the likeliest child of its root too, which says whether drafts hold in this
+    text. These are counted only where their values are among the largest.
 
     Args:
-        names: of the stages.
-        child_prior: assumed probability of a node's likeliest child until the node is expanded.
+        first, last: the rows.
+        nodes: roots included.
+        prior: assumed probability of a node's likeliest child until the node is expanded.
     """
+    ints, floats = forest.ints, forest.floats
+    forest.heap[HEAPED] = forest.heap[ENTRIES] = 0
+    room, heaviest = 0, 0.0
+    for tree in range(first, last):
+        room += ints[tree * TREE_INTS + LIMIT]
+        heaviest = max(heaviest, floats[tree * TREE_FLOATS + WEIGHT])
+    for tree in range(first, last):
+        floats[tree * TREE_FLOATS + WEIGHT] /= heaviest
+        floats[tree * TREE_FLOATS + NEWEST], ints[tree * TREE_INTS + SIZE] = 0.0, 1
+        row = rows[tree]
+        root(row)
+        weight = floats[tree * TREE_FLOATS + WEIGHT]
+        if ints[tree * TREE_INTS + DEEPEST] > 0:
+            if last - first == 1:
+                push(forest.heap, forest.values, prior * weight, tree, 0, UNEXPANDED, 0)
+            else:
+                expand(row, tree, 0, weight, forest, True)
+    nodes = min(nodes, room)
+    if last - first == 1:
+        latest, count = grow_alone(rows[first], first, forest, nodes, prior)
+    else:
+        latest, count = grow_together(rows, last - first, forest, nodes, prior)
+    for tree in range(first, last):
+        own, at = tree * TREE_INTS, tree * TREE_FLOATS
+        ints[own + LIMITED] = 1 if ints[own + SIZE] == ints[own + LIMIT] or count == nodes else 0
+        floats[at + CUT] = min(latest / floats[at + WEIGHT], floats[at + NEWEST]) if ints[own + LIMITED] else 0.0
 
-    def __init__(self, trees: Sequence[GrowingTree], names: Sequence[str], child_prior: float) -> None:
-        self._trees, self._names, self._prior = trees, names, child_prior
-        heaviest = max(tree.weight for tree in trees)
-        for tree in trees:
-            tree.weight /= heaviest
-        # Per node of all trees, the roots first: its tree, and its number there.
-        self._owners, self._numbers = [*trees], [0] * len(trees)
 
-    def run(self, nodes: int) -> None:
-        """Add the nodes of the largest values until all trees have `nodes` together, roots included.
+@compiled
+def grow_together(rows: Sequence[Row], count: int, forest: Forest, nodes: int, prior: float) -> tuple[float, int]:
+    """Grow from the entries of the heap. Returns the value of the latest node, and the number of nodes."""
+    latest = inf
+    while forest.heap[HEAPED] > 0 and count < nodes:
+        entry = pop(forest.heap, forest.values)
+        if take(rows[forest.heap[place_of(forest.heap, entry) + TREE]], entry, forest, prior):
+            latest, count = forest.values[entry], count + 1
+    return latest, count
 
-        Where several trees grow, each gets the likeliest child of its root too, which says whether drafts hold in this
-        text. These are counted only where their values are among the largest.
-        """
-        nodes = min(nodes, sum(tree.most for tree in self._trees))
-        unexpanded, candidates = self._roots()
-        value, count = self._grow(unexpanded, candidates, nodes)
-        for tree in self._trees:
-            tree.limited = len(tree.places) == tree.most or count == nodes
-            tree.cut = min(-value / tree.weight, tree.last) if tree.limited else 0.0
 
-    def _roots(self) -> tuple[list[Unexpanded], list[Candidate]]:
-        """The heaps to grow from."""
-        roots = [(-self._prior * tree.weight, node) for node, tree in enumerate(self._trees) if tree.deepest > 0]
-        if len(self._trees) == 1:
-            return roots, []
-        added: list[Candidate] = []
-        for root in roots:
-            candidates: list[Candidate] = []
-            self._expand(*root, candidates)
-            if candidates and self._trees[root[1]].most > 1:
-                value, *child = heappop(candidates)
-                added.append((value, self._add(value, *child), ADDED, 0))
-            added += candidates
-        heapify(added)
-        return [], added
+@compiled
+def grow_alone(row: Row, tree: int, forest: Forest, nodes: int, prior: float) -> tuple[float, int]:
+    """The same for one tree."""
+    latest, count = inf, 1
+    while forest.heap[HEAPED] > 0 and count < nodes:
+        entry = pop(forest.heap, forest.values)
+        if take(row, entry, forest, prior):
+            latest, count = forest.values[entry], count + 1
+    return latest, count
 
-    def _grow(self, unexpanded: list[Unexpanded], candidates: list[Candidate], nodes: int) -> tuple[float, int]:
-        """Grow from these heaps. Returns the negative value of the latest node, and the number of nodes."""
-        owners, prior = self._owners, self._prior
-        latest, count = -math.inf, len(self._trees)
-        while (candidates or unexpanded) and count < nodes:
-            if unexpanded and (not candidates or unexpanded[0] < candidates[0]):
-                self._expand(*heappop(unexpanded), candidates)
-                continue
-            value, node, token, stage = heappop(candidates)
-            if token != ADDED:
-                if len(owners[node].places) == owners[node].most:
-                    continue
-                node = self._add(value, node, token, stage)
-            latest, count = value, count + 1
-            tree = owners[node]
-            if tree.builder.depths[self._numbers[node]] < tree.deepest:
-                heappush(unexpanded, (value * prior, node))
-        return latest, count
 
-    def _expand(self, estimate: float, node: int, candidates: list[Candidate]) -> None:
-        """Add the children of a node to the candidates."""
-        tree, value = self._owners[node], estimate / self._prior
-        if len(tree.places) == tree.most:
-            return
-        masses, stages = tree.expect(self._numbers[node], -value)
-        least = -tree.least * tree.weight
-        for token, mass in masses.items():
-            negative = value * mass
-            if negative <= least:
-                heappush(candidates, (negative, node, token, stages[token]))
+@compiled
+def take(row: Row, entry: int, forest: Forest, prior: float) -> bool:
+    """Add the node of an entry, or expand it. Returns whether a node is to be counted."""
+    at, heap = place_of(forest.heap, entry), forest.heap
+    value, tree, node, token = forest.values[entry], heap[at + TREE], heap[at + NODE], heap[at + TOKEN]
+    own = tree * TREE_INTS
+    full = forest.ints[own + SIZE] >= forest.ints[own + LIMIT]
+    if token == UNEXPANDED:
+        if not full:
+            expand(row, tree, node, value / prior, forest, False)
+        return False
+    if token != ADDED:
+        if full:
+            return False
+        node = add(row, tree, node, token, heap[at + ORIGIN], value, forest)
+    if row.ints[row.ints[NODES] + node * WIDTH + DEPTH] < forest.ints[own + DEEPEST]:
+        push(heap, forest.values, value * prior, tree, node, UNEXPANDED, 0)
+    return True
 
-    def _add(self, value: float, parent: int, token: int, stage: int) -> int:
-        """Add a node of this negative value. Returns its number among the nodes of all trees."""
-        tree = self._owners[parent]
-        self._numbers.append(len(tree.places))
-        tree.add(self._numbers[parent], token, self._names[stage], -value)
-        self._owners.append(tree)
-        return len(self._owners) - 1
+
+@compiled
+def expand(row: Row, tree: int, node: int, value: float, forest: Forest, adds: bool) -> None:
+    """Push the children of a node of this value.
+
+    Args:
+        adds: whether the likeliest of them becomes a node at once.
+    """
+    tokens, masses, own = forest.tokens, forest.masses, tree * TREE_FLOATS
+    weight = forest.floats[own + WEIGHT]
+    found = expect(row, node, forest.floats[own + FLOOR] * weight / value, tokens, masses)
+    least = forest.floats[own + LEAST] * weight
+    best = -1
+    if adds and forest.ints[tree * TREE_INTS + LIMIT] > 1:
+        best = 0
+        for place in range(1, found):
+            if masses[FOUND_MASSES + place] > masses[FOUND_MASSES + best]:
+                best = place
+    for place in range(found):
+        child = value * masses[FOUND_MASSES + place]
+        if child < least:
+            continue
+        token, stage = tokens[FOUND + place], tokens[FIRST_STAGES + place]
+        if place == best:
+            new = add(row, tree, node, token, stage, child, forest)
+            push(forest.heap, forest.values, child, tree, new, ADDED, 0)
+        else:
+            push(forest.heap, forest.values, child, tree, node, token, stage)
+
+
+@compiled
+def add(row: Row, tree: int, parent: int, token: int, stage: int, value: float, forest: Forest) -> int:
+    """Add a node of this value to a tree. Returns the node."""
+    node, floats = forest.ints[tree * TREE_INTS + SIZE], forest.floats
+    forest.ints[tree * TREE_INTS + SIZE] = node + 1
+    floats[tree * TREE_FLOATS + NEWEST] = value / floats[tree * TREE_FLOATS + WEIGHT]
+    row.floats[MASSES + node] = floats[tree * TREE_FLOATS + NEWEST]
+    follow(row.ints, node, parent, token)
+    row.ints[row.ints[NODES] + node * WIDTH + STAGE] = stage
+    return node
+
+
+# The heap
+
+
+@compiled
+def place_of(heap: Array, entry: int) -> int:
+    """Where an entry begins."""
+    return ORDER + heap[ROOM] + entry * WIDTH_OF_ENTRY
+
+
+@compiled
+def push(heap: Array, values: Array, value: float, tree: int, node: int, token: int, stage: int) -> None:
+    entry, place = heap[ENTRIES], heap[HEAPED]
+    heap[ENTRIES], heap[HEAPED] = entry + 1, place + 1
+    values[entry] = value
+    at = place_of(heap, entry)
+    heap[at + TREE], heap[at + NODE], heap[at + TOKEN], heap[at + ORIGIN] = tree, node, token, stage
+    while place > 0 and values[heap[ORDER + (place - 1) // 2]] < value:
+        heap[ORDER + place] = heap[ORDER + (place - 1) // 2]
+        place = (place - 1) // 2
+    heap[ORDER + place] = entry
+
+
+@compiled
+def pop(heap: Array, values: Array) -> int:
+    """Take the first entry out of the heap."""
+    size = heap[HEAPED] - 1
+    heap[HEAPED] = size
+    first, moved, place = heap[ORDER], heap[ORDER + size], 0
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        if child + 1 < size and before(values, heap[ORDER + child + 1], heap[ORDER + child]):
+            child += 1
+        if not before(values, heap[ORDER + child], moved):
+            break
+        heap[ORDER + place] = heap[ORDER + child]
+        place = child
+    heap[ORDER + place] = moved
+    return first
+
+
+@compiled
+def before(values: Array, entry: int, other: int) -> bool:
+    return values[entry] > values[other] or (values[entry] == values[other] and entry < other)

@@ -28,7 +28,7 @@ from lade.entry.options import Arguments, Options
 from lade.entry.reference import check_mode
 from lade.entry.refusal import refusing
 from lade.entry.route import route_call
-from lade.memory.warm.warming import warm_up
+from lade.entry.warming import warm_up
 from lade.target import attention
 from lade.target.contrast import Contrast
 

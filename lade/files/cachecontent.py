@@ -24,6 +24,7 @@ KINDS = {  # kind: the paths in the folder, in the order in which they are tried
     "parts": ("warmpart-*.safetensors",),
     "tables": ("warm[0-9]*-*.safetensors",),
     "costs": ("cost[0-9]*-*.safetensors",),
+    "compiled": ("compiled/*",),
     "downloads": ("pulled/*.whl",),
     "presets": ("presets/*.json", "presets/*.measurements.jsonl"),
     "models": ("pulled/*",),

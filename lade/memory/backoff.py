@@ -1,67 +1,95 @@
-"""Backoff in a warm table: the prediction for the longest known suffix of a context. Knows no tree."""
+"""A warm table in arrays: the prediction for the longest known suffix of a context."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context
+from lade.base.compiled import compiled
+from lade.memory.context import CONTEXT, SHORT
+from lade.memory.hashing import FACTOR, MASK, SPREAD, Array, hashed
+from lade.memory.predictions import TOP
 from lade.memory.warm.table import WarmTable
 
-CACHED = 1 << 15  # contexts whose entry is kept
 TABLES = 8  # pairs of table and sharpness whose `Backoff` is kept
+# Fields of the header: buckets of endings by their hash (a power of two), endings, predictions (one after each ending,
+# then one after each vocabulary entry alone), tokens per prediction; where the first ending of each bucket, the
+# endings, and the tokens stand.
+BUCKETS, ENDINGS, NUMBER, COLUMNS, FIRSTS, ENDING, TOKENS = range(7)
+HEADER = 7
+
+
+class Backoff(NamedTuple):
+    """Predictions of a warm table.
+
+    Attributes:
+        ints: int32, the header and what it says; endings have `SHORT` before fewer than `CONTEXT` tokens.
+        masses: float32, per prediction the probabilities of its tokens, descending, at the inverse temperature; 0 where
+            nothing is known.
+    """
+
+    ints: Array
+    masses: Array
 
 
 def backoff(table: WarmTable, sharpness: float) -> Backoff:
-    """The `Backoff` of a table, one for all calls whose sharpness is equal when rounded to a tenth."""
+    """The predictions of a table at this inverse temperature, rounded to a tenth; one object for all calls."""
     return _prepared(table, max(round(sharpness, 1), 0.1))
+
+
+NO_TABLE = Backoff(np.array([1, 0, 0, 0, HEADER, HEADER + 2, HEADER + 2, 0, 0], np.int32), np.zeros(0, np.float32))
 
 
 @lru_cache(maxsize=TABLES)
 def _prepared(table: WarmTable, sharpness: float) -> Backoff:
-    return Backoff(table, sharpness)
+    endings = table.contexts.endings.numpy()
+    endings = np.where(endings < 0, SHORT, endings).astype(np.int32)
+    buckets = 1
+    while buckets < len(endings):
+        buckets *= 2
+    own = hashes(endings) & (buckets - 1)
+    order = np.argsort(own, kind="stable")
+    firsts = np.searchsorted(own[order], np.arange(buckets + 1)).astype(np.int32)
+    columns = min(TOP, table.contexts.tokens.shape[1])
+    tokens = [table.contexts.tokens.numpy()[order, :columns], table.tokens.numpy()[:, :columns]]
+    masses = [table.contexts.probabilities.numpy()[order, :columns], table.probabilities.numpy()[:, :columns]]
+    places = np.cumsum([HEADER, len(firsts), endings.size])
+    header = [buckets, len(endings), sum(map(len, tokens)), columns, *places]
+    ints = [np.array(header), firsts, endings[order].ravel(), *(part.ravel() for part in tokens)]
+    sharp = [sharpened(part, sharpness).ravel() for part in masses]
+    return Backoff(np.concatenate(ints, dtype=np.int32), np.concatenate(sharp, dtype=np.float32))
 
 
-class Backoff:
-    """Predictions of a warm table by context.
+def hashes(endings: np.ndarray) -> np.ndarray:
+    """[n] what `lade.memory.hashing.hashed` gives for [n, CONTEXT] tokens, all at once."""
+    code = np.full(len(endings), SPREAD, np.uint64)
+    for column in endings.T:
+        code = ((code ^ (column.astype(np.int64) & MASK).astype(np.uint64)) * np.uint64(FACTOR)) & np.uint64(MASK)
+        code ^= code >> np.uint64(15)
+    return code.astype(np.int64)
 
-    Args:
-        sharpness: inverse temperature at which tokens are chosen; above 1 for greedy decoding.
+
+@compiled
+def find_warm(ints: Array, masses: Array, a: int, b: int, c: int, d: int) -> tuple[int, int]:
+    """The prediction for the longest known suffix of a context, and its length; 0 for the last token alone.
+
+    Returns:
+        -1 and 0 if there is none.
     """
-
-    def __init__(self, table: WarmTable, sharpness: float) -> None:
-        contexts = table.contexts
-        self._rows = _by_ending(contexts.endings.numpy())
-        self._after, self._alone = contexts.tokens[:, :TOP].numpy(), table.tokens[:, :TOP].numpy()
-        self._after_likely = sharpened(contexts.probabilities[:, :TOP].numpy(), sharpness)
-        self._alone_likely = sharpened(table.probabilities[:, :TOP].numpy(), sharpness)
-        self.entry = lru_cache(CACHED)(self._entry)
-
-    def _entry(self, context: Context) -> tuple[int, list[int], list[float]]:
-        """The length of the longest known suffix, likely next tokens, their probabilities; do not change the lists."""
+    if ints[ENDINGS] > 0:
         for length in range(CONTEXT, 0, -1):
-            row = self._rows.get(context[CONTEXT - length :])
-            if row is not None:
-                return length, self._after[row].tolist(), self._after_likely[row].tolist()
-        return self._alone_entry(context[-1])
-
-    def _alone_entry(self, token: int) -> tuple[int, list[int], list[float]]:
-        """The same for a token alone; nothing where the table has none or has not computed it."""
-        if not 0 <= token < len(self._alone) or not self._alone_likely[token, 0]:
-            return 0, [], []
-        return 0, self._alone[token].tolist(), self._alone_likely[token].tolist()
-
-
-def _by_ending(endings: np.ndarray) -> dict[tuple[int, ...], int]:
-    """Suffix, without padding -> its row."""
-    lengths = (endings != NOTHING).sum(axis=1)
-    rows: dict[tuple[int, ...], int] = {}
-    for length in range(1, CONTEXT + 1):
-        own = np.flatnonzero(lengths == length)
-        columns = endings[own, CONTEXT - length :].T.tolist()
-        rows.update(zip(zip(*columns, strict=True), own.tolist(), strict=True))
-    return rows
+            first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+            bucket = ints[FIRSTS] + (hashed(first, second, third, d) & (ints[BUCKETS] - 1))
+            for row in range(ints[bucket], ints[bucket + 1]):
+                at = ints[ENDING] + row * CONTEXT
+                if ints[at + 3] == d and ints[at + 2] == third and ints[at + 1] == second and ints[at] == first:
+                    return row, length
+    row = ints[ENDINGS] + d
+    if d >= 0 and row < ints[NUMBER] and masses[row * ints[COLUMNS]] > 0:
+        return row, 0
+    return -1, 0
 
 
 def sharpened(probabilities: np.ndarray, sharpness: float) -> np.ndarray:

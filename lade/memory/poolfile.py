@@ -11,25 +11,25 @@ A token outside the vocabulary would crash the model on some devices: hence the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 
 from lade.facts.vocabulary import readable
 from lade.memory.calibration import Calibration
-from lade.memory.recycle import LENGTHS, NOTHING, TOP, Average, Entry
-from lade.memory.sources import prior_calibration, stages
+from lade.memory.context import CONTEXT, LENGTHS, NOTHING, SHORT
+from lade.memory.predictions import AVERAGED, IS_YOUNG, TOKENS, TOP, WIDTH
+from lade.memory.stages import NAMES, STAGES
 
 KIND, FORMAT = "pool", "2"
-ROUNDING = 1e-9  # how far an average may exceed 1
-MOST_SEEN = 2**31 - 1  # what a count's int32 holds
-AVERAGED = LENGTHS[-1]  # contexts with moving averages: counted, in double precision
+ROUNDING = 1e-6  # how far an average may exceed 1
+AVERAGE = LENGTHS[-1]  # contexts with moving averages: counted, in double precision
 CALIBRATION = ("weights", "seen")
 SIZES = ("vocab_size", "num_hidden_layers", "hidden_size")
 
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # of each tensor the shape and the dtype
-Table = dict[tuple[int, ...], Entry | Average]
+Rows = tuple[np.ndarray, np.ndarray]  # contexts of one length, and their probabilities, as of `PredictionTable.rows`
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,19 @@ class Contents:
     """A pool at one moment.
 
     Attributes:
-        old: predictions of the old generation, in the order of `LENGTHS`.
-        young: predictions of the young generation, which is read first.
-        weights: of the calibration, by stage and bucket.
-        seen: observations per weight.
+        rows: contexts by length, in the order of `LENGTHS`.
+        numbers: of the calibration.
     """
 
-    old: list[Table]
-    young: list[Table]
-    weights: list[list[float]]
-    seen: list[list[float]]
+    rows: list[Rows]
+    numbers: np.ndarray
 
 
 def describe(model: Any) -> dict[str, str]:
     """The file's metadata: its kind, and the type and size of its model."""
     config = model.config.get_text_config(decoder=True)
     sizes = {name: str(getattr(config, name, None)) for name in SIZES}
-    sources = ",".join(stage.name for stage in stages())
+    sources = ",".join(NAMES)
     return {"kind": KIND, "format": FORMAT, "sources": sources, "model_type": config.model_type} | sizes
 
 
@@ -63,7 +59,7 @@ def check_description(found: dict[str, str], model: Any) -> None:
     if found.get("kind") != KIND:
         raise ValueError("it is not a pool")
     written = _written(found)
-    if found.get("format") != FORMAT or len(set(written)) < len(written) or set(written) - {s.name for s in stages()}:
+    if found.get("format") != FORMAT or len(set(written)) < len(written) or set(written) - set(NAMES):
         raise ValueError(
             f"it must be of format {FORMAT} with distinct sources of {expected['sources']}, "
             f"got format {found.get('format')} with {found.get('sources')}"
@@ -75,20 +71,21 @@ def check_description(found: dict[str, str], model: Any) -> None:
 
 
 def pack(contents: Contents) -> dict[str, torch.Tensor]:
-    tensors = {"young": torch.tensor([len(table) for table in contents.young])}
-    for length, old, young in zip(LENGTHS, contents.old, contents.young, strict=True):
-        table = {key: entry for key, entry in old.items() if key not in young} | young
-        values: dict[str, list[Any]] = {
-            "keys": [token for key in table for token in key],
-            "tokens": _padded([entry[0] for entry in table.values()], -1),
-            "probabilities": _padded([entry[1] for entry in table.values()], 0.0),
-            "counts": [min(entry[-1], MOST_SEEN) for entry in table.values()] if length == AVERAGED else [],
+    tensors = {"young": torch.tensor([int(rows[:, IS_YOUNG].sum()) for rows, _ in contents.rows])}
+    for length, (rows, masses) in zip(LENGTHS, contents.rows, strict=True):
+        values = {
+            "keys": rows[:, CONTEXT - length : CONTEXT],
+            "tokens": rows[:, TOKENS:],
+            "probabilities": np.where(rows[:, TOKENS:] >= 0, masses, 0),
+            "counts": rows[:, AVERAGED],
         }
-        for name, (shape, dtype) in _layout(length, len(table), TOP).items():
-            tensors[f"{name}.{length}"] = torch.tensor(values[name], dtype=dtype).reshape(shape)
+        for name, (shape, dtype) in _layout(length, len(rows), TOP).items():
+            tensors[f"{name}.{length}"] = torch.empty(shape, dtype=dtype).copy_(torch.from_numpy(values[name]))
+    calibration = Calibration()
+    calibration.numbers = contents.numbers
     for name in CALIBRATION:
-        for stage, buckets in enumerate(getattr(contents, name)):
-            tensors[f"{name}.{stage}"] = torch.tensor(buckets, dtype=torch.float64)
+        for stage, buckets in enumerate(getattr(calibration, name)):
+            tensors[f"{name}.{stage}"] = torch.from_numpy(buckets.copy())
     return tensors
 
 
@@ -100,43 +97,29 @@ def unpack(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: An
     if set(tensors) != names:
         raise ValueError(f"tensors are missing or unknown: {', '.join(sorted(set(tensors) ^ names))}")
     vocabulary = readable(model)
-    halves = _halves([_table(tensors, length, vocabulary) for length in LENGTHS], tensors["young"])
-    calibration = _calibration(tensors, written)
-    return Contents(*halves, calibration.weights, calibration.seen)
-
-
-def _padded(rows: list[list[Any]], padding: float) -> list[Any]:
-    """All rows in one list, each padded to `TOP`. Nested lists would cost garbage collection time."""
-    flat: list[Any] = []
-    for row in rows:
-        flat += row
-        flat.extend([padding] * (TOP - len(row)))
-    return flat
+    rows = [_table(tensors, length, vocabulary) for length in LENGTHS]
+    _mark_young([each for each, _ in rows], tensors["young"])
+    return Contents(rows, _calibration(tensors, written).numbers)
 
 
 def _layout(length: int, size: int, top: int) -> Layout:
     """Shapes and dtypes of one table."""
     layout: Layout = {"keys": ((size, length), torch.int32), "tokens": ((size, top), torch.int32)}
-    if length == AVERAGED:
+    if length == AVERAGE:
         return layout | {"probabilities": ((size, top), torch.float64), "counts": ((size,), torch.int32)}
     return layout | {"probabilities": ((size, top), torch.float32)}
 
 
-def _halves(tables: list[Table], young: torch.Tensor) -> tuple[list[Table], list[Table]]:
+def _mark_young(tables: list[np.ndarray], young: torch.Tensor) -> None:
     if tuple(young.shape) != (len(tables),) or young.dtype != torch.int64:
         raise ValueError("the sizes of the young generations have the wrong shape or dtype")
-    old: list[Table] = []
-    new: list[Table] = []
-    for size, table in zip(young.tolist(), tables, strict=True):
-        if not 0 <= size <= len(table):
+    for size, rows in zip(young.tolist(), tables, strict=True):
+        if not 0 <= size <= len(rows):
             raise ValueError("a young generation is larger than its table")
-        entries = iter(table.items())
-        old.append(dict(islice(entries, len(table) - size)))
-        new.append(dict(entries))
-    return old, new
+        rows[len(rows) - size :, IS_YOUNG] = 1
 
 
-def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Table:
+def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Rows:
     keys, tokens = tensors[f"keys.{length}"], tensors[f"tokens.{length}"]
     layout = _layout(length, len(keys) if keys.dim() else 0, tokens.shape[-1] if tokens.dim() else 0)
     parts = [tensors[f"{name}.{length}"] for name in layout]
@@ -150,25 +133,24 @@ def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Ta
         raise ValueError("there is padding where a token must be")
     if not ((probabilities >= 0) & (probabilities <= 1 + ROUNDING)).all():
         raise ValueError("a probability is not between 0 and 1")
-    columns = [_cut(tokens, known), _cut(probabilities, known)]
-    if length == AVERAGED:
-        counts = tensors[f"counts.{length}"]
-        if not (counts >= 1).all():
-            raise ValueError("a count is not positive")
-        columns.append(counts.tolist())
-    contexts = zip(*keys.t().tolist(), strict=True)  # tuples, made at once: few objects for the garbage collector
-    table: Table = dict(zip(contexts, zip(*columns, strict=True), strict=True))
-    if len(table) != len(keys):
+    if len(np.unique(keys.numpy(), axis=0)) != len(keys):
         raise ValueError("a context occurs twice")
-    return table
+    counts = tensors[f"counts.{length}"] if length == AVERAGE else torch.ones(len(keys), dtype=torch.int32)
+    if not (counts >= 1).all():
+        raise ValueError("a count is not positive")
+    return _rows(keys.numpy(), tokens.numpy(), probabilities.numpy(), counts.numpy())
 
 
-def _cut(rows: torch.Tensor, known: torch.Tensor) -> list[list[Any]]:
-    """The rows without their padding, and no longer than `TOP`."""
-    lists = rows.tolist()
-    for row, width in zip(lists, known.sum(1).clamp(max=TOP).tolist(), strict=True):
-        del row[width:]
-    return lists
+def _rows(keys: np.ndarray, tokens: np.ndarray, probabilities: np.ndarray, counts: np.ndarray) -> Rows:
+    size, width = len(keys), min(TOP, tokens.shape[1])
+    rows = np.full((size, WIDTH), -1, np.int32)
+    rows[:, : CONTEXT - keys.shape[1]] = SHORT
+    rows[:, CONTEXT - keys.shape[1] : CONTEXT] = keys
+    rows[:, AVERAGED], rows[:, IS_YOUNG] = counts, 0
+    rows[:, TOKENS : TOKENS + width] = tokens[:, :width]
+    masses = np.zeros((size, TOP), np.float32)
+    masses[:, :width] = probabilities[:, :width]
+    return rows, masses
 
 
 def _written(metadata: dict[str, str]) -> list[str]:
@@ -178,18 +160,16 @@ def _written(metadata: dict[str, str]) -> list[str]:
 
 def _calibration(tensors: dict[str, torch.Tensor], written: list[str]) -> Calibration:
     """The file's weights; priors where it has none."""
-    calibration = prior_calibration()
-    names = [stage.name for stage in stages()]
+    calibration = Calibration()
     for index, name in enumerate(written):
         weights, seen = tensors[f"weights.{index}"], tensors[f"seen.{index}"]
-        stage = names.index(name)
-        buckets = len(calibration.weights[stage])
+        stage = NAMES.index(name)
         for part, values in (("weights", weights), ("seen", seen)):
-            if tuple(values.shape) != (buckets,) or values.dtype != torch.float64:
+            if tuple(values.shape) != (STAGES[stage].buckets,) or values.dtype != torch.float64:
                 raise ValueError(f"the calibration's {part} have the wrong shapes or dtypes")
         if not ((weights >= 0) & (weights <= 1)).all():
             raise ValueError("a weight is not between 0 and 1")
         if not ((seen > 0) & (seen < float("inf"))).all():
             raise ValueError("a weight's number of observations is not positive")
-        calibration.weights[stage], calibration.seen[stage] = weights.tolist(), seen.tolist()
+        calibration.weights[stage][:], calibration.seen[stage][:] = weights.numpy(), seen.numpy()
     return calibration

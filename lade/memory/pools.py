@@ -22,9 +22,9 @@ from lade.config.settings import CAPACITY, check_size
 from lade.files.regularfile import naming
 from lade.files.safefile import read, write
 from lade.memory.calibration import Calibration
+from lade.memory.context import LENGTHS
 from lade.memory.poolfile import Contents, check_description, describe, pack, unpack
-from lade.memory.recycle import TOP, PredictionTable
-from lade.memory.sources import prior_calibration
+from lade.memory.table import PredictionTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ def fresh_pool(capacity: int = CAPACITY) -> Pool:
             is dropped (`PredictionTable`).
     """
     _check_capacity(capacity)
-    return Pool(PredictionTable(TOP, capacity), prior_calibration())
+    return Pool(PredictionTable(capacity), Calibration())
 
 
 def shared_pool(model: Any, tenant: str, capacity: int | None = None) -> Pool:
@@ -142,10 +142,9 @@ def load_pool(
     contents = _load(Path(path), model)
     pool = shared_pool(model, tenant, capacity)
     with pool.lock:
-        pool.table.old[:], pool.table.young[:] = contents.old, contents.young
+        pool.table.replace(contents.rows)
         pool.table.resize(pool.table.capacity)
-        pool.calibration.weights = contents.weights
-        pool.calibration.seen = contents.seen
+        pool.calibration.numbers[:] = contents.numbers
 
 
 def _load(path: Path, model: Any) -> Contents:
@@ -156,10 +155,9 @@ def _load(path: Path, model: Any) -> Contents:
 
 
 def _contents(pool: Pool) -> Contents:
-    """A copy; predictions are replaced, never changed, so the tables' values are shared."""
+    """A copy."""
     with pool.lock:
-        old, young = ([dict(table) for table in half] for half in (pool.table.old, pool.table.young))
-        return Contents(old, young, *([*map(list, part)] for part in (pool.calibration.weights, pool.calibration.seen)))
+        return Contents([pool.table.rows(length) for length in LENGTHS], pool.calibration.numbers.copy())
 
 
 def check_tenant(tenant: str) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from lade.core.topk import likeliest
-from lade.memory.recycle import TOP
+from lade.memory.predictions import TOP
 
 
 @dataclass(slots=True)
@@ -21,8 +22,7 @@ class _Read:
 
     greedy: list[int] | None = None
     nan: list[bool] | None = None
-    tokens: list[list[int]] | None = None
-    probabilities: list[list[float]] | None = None
+    top: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(eq=False)
@@ -32,8 +32,8 @@ class Outputs:
     Attributes:
         logits: [M, V], raw, in the model's precision.
         lines: per row of the forward: node -> its line in the logits.
-        inverse_temperatures: per row, of the probabilities that `top` returns; `None` for 1.
-        vocabulary: `top` returns ids below this one; `None` for all.
+        inverse_temperatures: per row, of the probabilities that `likeliest` returns; `None` for 1.
+        vocabulary: `likeliest` returns ids below this one; `None` for all.
     """
 
     logits: torch.Tensor
@@ -78,8 +78,8 @@ class Outputs:
     def nan_rows(self, rows: Sequence[int]) -> list[int]:
         """Those of the rows whose logits after the root contain NaN."""
         lines = [self.lines[row][0] for row in rows]
-        if self._on_host:
-            found = self.of(lines).amax(-1).isnan().tolist()  # the largest is NaN where one is
+        if self._on_host:  # the largest is NaN where one is; numpy takes a tenth of torch's time
+            found = [bool(np.isnan(self.of([line]).float().numpy().max())) for line in lines]
         else:
             if self._read.nan is None:
                 self._fetch()
@@ -87,15 +87,21 @@ class Outputs:
             found = [self._read.nan[line] for line in lines]
         return [row for row, nan in zip(rows, found, strict=True) if nan]
 
-    def top(self, row: int, node: int) -> tuple[list[int], list[float]]:
-        """The `TOP` most likely tokens after one node and their probabilities, likeliest first."""
-        if self._read.tokens is None:
-            self._fetch_top()
-        tokens, probabilities = self._read.tokens, self._read.probabilities
-        assert tokens is not None
-        assert probabilities is not None
-        line = self.lines[row][node]
-        return tokens[line], probabilities[line]
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        """[M, k] int32 most likely next tokens and their [M, k] float32 probabilities, likeliest first."""
+        if self._read.top is None:
+            if self._on_host:
+                tokens, probabilities = self._top_k()
+                self._read.top = tokens.to(torch.int32).numpy(), probabilities.float().numpy()
+            else:
+                self._fetch()
+        assert self._read.top is not None
+        return self._read.top
+
+    def lines_of(self, row: int, nodes: Sequence[int]) -> list[int]:
+        """The lines of some nodes."""
+        lines = self.lines[row]
+        return [lines[node] for node in nodes]
 
     @property
     def _on_host(self) -> bool:
@@ -110,13 +116,6 @@ class Outputs:
     def _fetch_greedy(self) -> None:
         if self._on_host:  # numpy takes a tenth of torch's time; the same first maximum
             self._read.greedy = self._float32().numpy().argmax(-1).tolist()
-        else:
-            self._fetch()
-
-    def _fetch_top(self) -> None:
-        if self._on_host:
-            tokens, probabilities = self._top_k()
-            self._read.tokens, self._read.probabilities = tokens.tolist(), probabilities.tolist()
         else:
             self._fetch()
 
@@ -163,8 +162,7 @@ class Outputs:
         self._read = _Read(
             table[:, 0].tolist(),
             table[:, 1].bool().tolist(),
-            table[:, 2 : 2 + k].tolist(),
-            table[:, 2 + k :].contiguous().view(torch.float32).tolist(),
+            (table[:, 2 : 2 + k].numpy().copy(), table[:, 2 + k :].contiguous().view(torch.float32).numpy()),
         )
         lines = [line for some, _ in self._chosen for line in some]
         self._choices = dict(zip(lines, rest, strict=True))

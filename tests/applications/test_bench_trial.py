@@ -21,7 +21,7 @@ from lade.applications.bench.runner import WARMUP_TOKENS, run_task, run_trials
 from lade.applications.bench.task import RunOptions, Task, make_task
 from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import trials_of
-from lade.applications.bench.wrong import WrongTable
+from lade.applications.bench.wrong import wrong_table
 from lade.drafters import factory
 from lade.memory.warm import warming as warm
 
@@ -330,12 +330,12 @@ def test_wrong_drafts_are_never_accepted_and_soon_given_up(
 
 
 def test_wrong_tokens_are_those_that_the_text_does_not_have() -> None:
-    table = WrongTable((3, 5, 3), 16)
+    table = wrong_table((3, 5, 3), 16)
     for token in range(16):
-        _, tokens, probabilities = table.entry((0, 0, 0, token))
+        tokens, probabilities = table.entry(token)
         assert len(set(tokens)) == len(probabilities) == 8
         assert not {3, 5} & set(tokens)
-    assert sum(table.entry((0, 0, 0, 7))[2]) == pytest.approx(1.0)
+    assert sum(table.entry(7)[1]) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("reference", ["useless", None])

@@ -25,11 +25,12 @@ def cache(table_folder: Path) -> Path:
     """One entry of each kind, of 10 bytes or some more; foreign files beside them."""
     (table_folder / "presets").mkdir(parents=True)
     (table_folder / "pulled" / "tiny").mkdir(parents=True)
+    (table_folder / "compiled" / "0123").mkdir(parents=True)
     tensors, metadata = {"one": torch.zeros(1)}, {"model": "/somewhere/told"}
     write(table_folder / "warm2-aa-bb.safetensors", tensors, metadata)
     (table_folder / "presets" / "mine.json").write_text('{"model": "/somewhere/tuned"}')
     ends = (".lade-1.tmp", "warmpart-aa.safetensors", "cost1-ab.safetensors", "pulled/a.whl", "pulled/tiny/config.json")
-    for name in (*ends, "notes.txt"):
+    for name in (*ends, "compiled/0123/code", "notes.txt"):
         (table_folder / name).write_bytes(bytes(10))
     for path in table_folder.rglob("*"):
         os.utime(path, (1000.0, 1000.0))
@@ -56,8 +57,8 @@ def test_every_kind_is_listed_with_its_model(cache: Path) -> None:
     for name in ("tables", "told", "warm2-aa-bb.safetensors", "presets/mine.json", "pulled/tiny", "1970-01-01"):
         assert name in result.stdout
     assert "notes.txt" not in result.stdout
-    assert f"{cache}: 7 entries, " in result.stdout
-    assert "5 entries, 0.0 MB of 2,147.5 MB" in result.stdout
+    assert f"{cache}: 8 entries, " in result.stdout
+    assert "6 entries, 0.0 MB of 2,147.5 MB" in result.stdout
     models = {"tables": "told", "parts": "told", "presets": "tuned", "models": "tiny"}
     assert listed() == {kind: models.get(kind) for kind in KINDS}
 
@@ -101,7 +102,10 @@ def test_without_a_kind_models_and_presets_stay(cache: Path) -> None:
 def test_nothing_is_removed_without_a_yes(answer: str, cache: Path) -> None:
     result = run("--clear", answer=answer)
     assert result.exit_code == 1
-    assert f"Remove 5 entries, 0.0 MB (unfinished, parts, tables, costs, downloads) from {cache}?" in result.stderr
+    assert (
+        f"Remove 6 entries, 0.0 MB (unfinished, parts, tables, costs, compiled, downloads) from {cache}?"
+        in result.stderr
+    )
     assert set(listed()) == set(KINDS)
     assert run("--clear", answer="y\n").exit_code == 0
     assert set(listed()) == {"models", "presets"}

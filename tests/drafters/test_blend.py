@@ -7,65 +7,53 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from drafting import Entry, Says, path_of, remember, remembered, warm_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
+from lade.drafters import workspace
 from lade.drafters.blend import TREE, BlendDrafter, TreePolicy
+from lade.memory import automaton, reference
+from lade.memory.backoff import Backoff
+from lade.memory.context import CONTEXT, LENGTHS, NOTHING
+from lade.memory.coverage import COVERAGE
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.recycle import CONTEXT, NOTHING, TOP, Context, PredictionTable
-from lade.memory.source import depth_bucket
-from lade.memory.sources import (
-    FromPredictions,
-    match_bucket,
-    prior_calibration,
-    stages,
-)
-from lade.memory.suffix import MATCHING, OwnText, ReferenceText
-from lade.memory.warmsource import warm_bucket
+from lade.memory.row import OWN, REFERENCE
+from lade.memory.rowmemory import RowMemory
+from lade.memory.stages import BUCKETS, FIRSTS, NAMES
 
 VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing
-SCORED = ("reference", "suffix", "recycled", "warm")  # all but the window, whose nodes nobody scores
+SCORED = ("reference", "suffix", "recycled", "warm")  # all but the window, whose nodes nobody scores, and counts
 Expected = dict[int, float]
-REFERENCE, SUFFIX, WINDOW, _, RECYCLED, *_, WARM, _, _ = range(len(stages()))
-SOURCES = {stage.name for stage in stages()}
+STAGE = {name: stage for stage, name in enumerate(NAMES)}
 
 
-class Says:
-    """A model that finds the same tokens likely after the same two tokens; only queried nodes may be asked."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-        self.texts: list[tuple[Draft, Sequence[int]]] = []
-
-    def after(self, context: Sequence[int]) -> tuple[list[int], list[float]]:
-        noise = random.Random(repr((self.seed, tuple(context[-2:]))))
-        tokens = noise.sample(VOCABULARY, k=len(VOCABULARY))
-        return tokens, [0.6, 0.2, 0.1, 0.05]
-
-    def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
-        draft, text = self.texts[slot]
-        assert node in draft.queries
-        return self.after([*text, *path_of(draft, node)])
-
-    def greedy(self, slot: int, node: int) -> int:
-        return self.top(slot, node)[0][0]
+def after_two(seed: int, context: Sequence[int]) -> Entry:
+    """What a model says that finds the same tokens likely after the same two tokens."""
+    noise = random.Random(repr((seed, tuple(context[-2:]))))
+    return noise.sample(VOCABULARY, k=len(VOCABULARY)), [0.6, 0.2, 0.1, 0.05]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Expects the same after every context, or nothing after tokens it does not know; odd tokens are seen contexts."""
+    """Expects the same after every token that it knows, or after all; odd tokens are seen contexts."""
 
     tokens: tuple[int, ...]
-    probabilities: tuple[float, ...]
-    known: tuple[int, ...] | None = None
+    probabilities: tuple[float, ...]  # of few bits, so that the array's are equal
+    known: tuple[int, ...] = tuple(range(10))
 
-    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
-        known, length = self.known is None or context[-1] in self.known, context[-1] % 2
-        return (length, list(self.tokens), list(self.probabilities)) if known else (length, [], [])
+    def arrays(self) -> Backoff:
+        entry = self.tokens, self.probabilities
+        alone = [entry if token in self.known and token % 2 == 0 else None for token in range(10)]
+        return warm_of(alone, {(token,): entry for token in self.known if token % 2})
+
+    def entry(self, token: int) -> tuple[int, Entry]:
+        """The length of the known context, and what follows."""
+        return token % 2, (self.tokens, self.probabilities) if token in self.known else ((), ())
 
 
 def drafter_of(
@@ -77,15 +65,12 @@ def drafter_of(
     **config: Any,
 ) -> BlendDrafter:
     settings = LookaheadConfig(mode="auto", sources=sources, **config).settled()
-    return BlendDrafter(settings, budget, None if warm is None else lambda _: warm, pool, policy=policy)
+    arrays = None if warm is None else warm.arrays()
+    return BlendDrafter(settings, budget, None if arrays is None else lambda _: arrays, pool, policy=policy)
 
 
-def path_of(draft: Draft, node: int) -> tuple[int, ...]:
-    return () if node == 0 else (*path_of(draft, draft.parents[node]), draft.tokens[node])
-
-
-def context_of(tokens: Sequence[int]) -> Context:
-    return (*[NOTHING] * CONTEXT, *tokens)[-CONTEXT:]  # type: ignore[return-value]
+def context_of(tokens: Sequence[int]) -> tuple[int, ...]:
+    return (*[NOTHING] * CONTEXT, *tokens)[-CONTEXT:]
 
 
 def request_of(
@@ -105,15 +90,15 @@ def drafted(drafter: BlendDrafter, request: Request, depth: int = DEEP) -> Draft
     return drafter.draft([request], [depth])[0]
 
 
-def step(drafter: BlendDrafter, requests: Sequence[Request], depth: int, says: Says, noise: random.Random) -> None:
+def step(drafter: BlendDrafter, requests: Sequence[Request], depth: int, seed: int, noise: random.Random) -> None:
     """Draft, walk by choices that mostly are the model's best, and learn."""
     drafts = drafter.draft(requests, [depth] * len(requests))
-    says.texts = [(draft, list(request.tokens)) for draft, request in zip(drafts, requests, strict=True)]
+    says = Says(lambda context: after_two(seed, context), drafts, [request.tokens for request in requests])
     verdicts = []
     for draft, request in zip(drafts, requests, strict=True):
         path, tokens = [0], []
         while True:
-            ranked = says.after([*request.tokens, *tokens])[0]
+            ranked = after_two(seed, [*request.tokens, *tokens])[0]
             tokens.append(noise.choices(ranked, [0.7, 0.2, 0.1, 0.0])[0])
             child = draft.children.get((path[-1], tokens[-1]))
             if child is None:
@@ -127,48 +112,96 @@ def step(drafter: BlendDrafter, requests: Sequence[Request], depth: int, says: S
 # Naive search
 
 
-def continuations(text: Sequence[int], reference: ReferenceText | None) -> Iterator[tuple[int, list[int], int]]:
-    """Stage, what goes on behind a match, and the length of the match: of the own text round and round."""
-    own = OwnText(text).cursor
-    if reference is not None and reference.cursor.end >= 0:
-        yield REFERENCE, reference.text[reference.cursor.end :], reference.cursor.length or MATCHING.beginning
-    if own.length >= MATCHING.shortest:
-        yield SUFFIX, list(text[own.end :]) * 9, own.length
+def bucket_of(stage: str, depth: int, bucket: int = 0) -> int:
+    """Of all weights, three groups per stage by the depth of the node."""
+    first, end = FIRSTS[STAGE[stage] : STAGE[stage] + 2]
+    return first + (0 if depth == 0 else 1 if depth < 3 else 2) * (end - first) // 3 + bucket
 
 
-def expected(
-    pool: Pool, text: Sequence[int], path: Sequence[int], warm: Table | None, reference: ReferenceText | None
-) -> Expected:
+def match_bucket(length: int) -> int:
+    """1, 2-3, 4-7, 8-15, 16-31 or more tokens."""
+    return min(length.bit_length(), 6) - 1
+
+
+def continuations(
+    text: Sequence[int], prompt: int, of_reference: list[int] | None
+) -> Iterator[tuple[str, list[int], int]]:
+    """Stage, what goes on behind a match, and the length of the match: of the own text round and round.
+
+    Which one of several matches is taken is the automata's to say (`tests/memory`).
+    """
+    memory = RowMemory(LookaheadConfig().settled(), text, prompt, fresh_pool(), output=of_reference)
+    ints, output = memory.row().ints.tolist(), list(text[prompt:])
+    if of_reference is not None and ints[REFERENCE + reference.NEXT] >= 0:
+        end, length = ints[REFERENCE + reference.NEXT], ints[REFERENCE + reference.MATCHED]
+        assert of_reference[max(0, end - length) : end] == output[len(output) - min(length, end) :]
+        yield "reference", of_reference[end:], length + ints[REFERENCE + reference.BEGUN]
+    ends = range(1, len(text))
+    length = max(
+        k for k in range(len(text)) if any(text[end - k : end] == text[len(text) - k :] for end in ends[k:]) or not k
+    )
+    last = ints[OWN + automaton.STATES] + ints[OWN + automaton.LAST] * automaton.WIDTH
+    if length >= 2:
+        end = ints[ints[OWN + automaton.STATES] + ints[last + automaton.LINK] * automaton.WIDTH + automaton.END]
+        assert text[end - length : end] == text[len(text) - length :]
+        yield "suffix", list(text[end:]) * 9, length
+
+
+def coverage(text: Sequence[int], begun: int, warm: Table) -> float:
+    """The share of a table's probabilities that counts.
+
+    Args:
+        begun: tokens that the request began with, its first output too.
+    """
+    found = claimed = COVERAGE.prior
+    for place in range(1, len(text)):
+        weight, (_, (tokens, probabilities)) = 0.5 if place < begun else 1.0, warm.entry(text[place - 1])
+        found += weight * (text[place] in tokens)
+        claimed += weight * sum(probabilities)
+    share = min(1.0, found / claimed / COVERAGE.enough) ** 2
+    return share if share >= COVERAGE.least else 0.0
+
+
+class Naive:
     """What may follow a path, from the parts: matches gone on with as a whole, and weights multiplied out."""
-    bucket, context = depth_bucket(len(path)), context_of([*text, *path])
-    said: list[tuple[int, int, Sequence[int], Sequence[float]]] = []
-    for stage, following, length in continuations(text, reference):
-        if following[: len(path)] == list(path) and len(following) > len(path):
-            said.append((stage, match_bucket(bucket, length + len(path)), [following[len(path)]], [1.0]))
-    said += FromPredictions(RECYCLED, pool.table).expect(context, bucket)
-    if warm is not None:
-        length, known, probabilities = warm.entry(context)
-        said.append((WARM, warm_bucket(bucket, length), known, probabilities))
-    mixture, left = dict.fromkeys((token for row in said for token in row[2]), 0.0), 1.0
-    for stage, bucket, tokens, probabilities in said:
-        weight = pool.calibration.weights[stage][bucket]
-        for token, probability in zip(tokens, probabilities, strict=True):
-            mixture[token] += left * weight * probability
-        left *= 1 - weight
-    return mixture
 
+    def __init__(
+        self, pool: Pool, text: Sequence[int], begun: int, warm: Table | None, of_reference: list[int] | None
+    ) -> None:
+        self.text, self.warm, self.weights = list(text), warm, pool.calibration.numbers.tolist()
+        self.matches = [*continuations(self.text, begun - 1, of_reference)]
+        self.predictions = {length: remembered(pool, length) for length in LENGTHS}
+        self.share = 0.0 if warm is None else coverage(text, begun, warm)
 
-def every_path(
-    pool: Pool, text: Sequence[int], warm: Table | None, reference: ReferenceText | None, deepest: int
-) -> dict[tuple[int, ...], float]:
-    """The probability of every path of at most `deepest` tokens."""
-    paths: dict[tuple[int, ...], float] = {(): 1.0}
-    level = [()]
-    for _ in range(deepest):
-        level = [
-            path for parent in level for path in grown(paths, parent, expected(pool, text, parent, warm, reference))
-        ]
-    return paths
+    def said(self, path: Sequence[int]) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
+        """Per stage: place of its weight, tokens, their probabilities."""
+        depth, context = len(path), context_of([*self.text, *path])
+        for stage, following, length in self.matches:
+            if following[:depth] == list(path) and len(following) > depth:
+                yield bucket_of(stage, depth, match_bucket(length + depth)), [following[depth]], [1.0]
+        for length in LENGTHS:
+            if context[-length:] in self.predictions[length]:
+                yield bucket_of(f"recycled-{length}", depth), *self.predictions[length][context[-length:]]
+        if self.warm is not None and self.share:
+            length, (tokens, probabilities) = self.warm.entry(context[-1])
+            if tokens:
+                yield bucket_of("warm", depth, length), tokens, [self.share * each for each in probabilities]
+
+    def expected(self, path: Sequence[int]) -> Expected:
+        mixture, left = Expected(), 1.0
+        for bucket, tokens, probabilities in self.said(path):
+            for token, probability in zip(tokens, probabilities, strict=True):
+                mixture[token] = mixture.get(token, 0.0) + left * self.weights[bucket] * probability
+            left *= 1 - self.weights[bucket]
+        return mixture
+
+    def every_path(self, deepest: int) -> dict[tuple[int, ...], float]:
+        """The probability of every path of at most `deepest` tokens."""
+        paths: dict[tuple[int, ...], float] = {(): 1.0}
+        level = [()]
+        for _ in range(deepest):
+            level = [path for parent in level for path in grown(paths, parent, self.expected(parent))]
+        return paths
 
 
 def grown(paths: dict[tuple[int, ...], float], parent: tuple[int, ...], mixture: Expected) -> Iterator[tuple[int, ...]]:
@@ -188,7 +221,7 @@ class Drawn:
         return [self.paths[path_of(self.draft, node)] for node in range(len(self.draft))]
 
 
-WARM_TABLES = (None, Table((1, 2), (0.5, 0.25)), Table((3, 0, 1), (0.4, 0.3, 0.2), known=(0, 1)))
+WARM_TABLES = (None, Table((1, 2), (0.5, 0.25)), Table((3, 0, 1), (0.5, 0.25, 0.125), known=(0, 1)))
 REFERENCES = (None, [0, 1, 2, 3] * 3, [2, 2, 0, 1, 3, 2, 0])
 CASES = {
     "seed": st.integers(0, 999),
@@ -206,11 +239,9 @@ def drawn(
     drafter = drafter_of(budget, warm, lambda _: pool, policy=policy)
     request = request_of(drafter, noise.choices(VOCABULARY, k=6), reference=reference)
     for _ in range(seed % 7):
-        step(drafter, [request], DEEP, Says(seed), noise)
-    read = ReferenceText(reference) if reference else None
-    if read is not None:
-        read.extend(request.tokens[request.prompt_length :])
-    return Drawn(drafted(drafter, request, deepest), every_path(pool, request.tokens, warm, read, deepest))
+        step(drafter, [request], DEEP, seed, noise)
+    naive = Naive(pool, request.tokens, request.prompt_length + 1, warm, reference)
+    return Drawn(drafted(drafter, request, deepest), naive.every_path(deepest))
 
 
 @settings(max_examples=60)
@@ -253,14 +284,14 @@ def test_no_path_is_passed_over_that_is_much_likelier(
 def test_laws_of_a_draft_at_every_step(
     seed: int, budget: int, depth: int, rows: int, warm: Table | None, ngram: int
 ) -> None:
-    noise, says = random.Random(seed), Says(seed)
+    noise = random.Random(seed)
     references = [[0, 1, 2, 3, 3, 1], None, [2, 2, 2]]
     drafter = drafter_of(budget, warm, sources=(*SCORED, "window"), ngram=ngram)
     requests = [
         request_of(drafter, noise.choices(VOCABULARY, k=5), row=row, reference=references[row]) for row in range(rows)
     ]
     for _ in range(4):
-        step(drafter, requests, depth, says, noise)
+        step(drafter, requests, depth, seed, noise)
         for request, draft in zip(requests, drafter.draft(requests, [depth] * rows), strict=True):
             assert draft.tokens[0] == request.tokens[-1]
             assert 1 <= len(draft) <= budget
@@ -268,7 +299,7 @@ def test_laws_of_a_draft_at_every_step(
             assert all(parent < node for node, parent in enumerate(draft.parents))
             assert len({path_of(draft, node) for node in range(len(draft))}) == len(draft)
             assert draft.sources[0] == "root"
-            assert set(draft.sources[1:]) <= SOURCES
+            assert set(draft.sources[1:]) <= {*NAMES}
             windowed = {node for node, source in enumerate(draft.sources) if source == "window"}
             assert set(range(len(draft))) - windowed <= set(draft.queries)
 
@@ -278,8 +309,8 @@ def test_laws_of_a_draft_at_every_step(
 
 def fixed_pool(weight: float = 0.5) -> Pool:
     """Every stage takes the same share of what is left."""
-    pool = Pool(PredictionTable(TOP), prior_calibration())
-    pool.calibration.weights = [[weight] * len(stage) for stage in pool.calibration.weights]
+    pool = fresh_pool()
+    pool.calibration.numbers[:BUCKETS] = weight
     return pool
 
 
@@ -300,7 +331,7 @@ def test_with_nothing_known_there_is_nothing_to_draft() -> None:
 def test_sources_that_agree_add_up_in_one_node() -> None:
     """8 is nobody's favourite; weights of one half make it 0.5 x 0.45 + 0.25 x 0.4, against 0.5 x 0.55 for 7."""
     pool = fixed_pool()
-    pool.table.young[3][(6,)] = ([7, 8], [0.55, 0.45], 1)
+    remember(pool, {(6,): ([7, 8], [0.55, 0.45])})
     drafter = drafter_of(4, Table((9, 8), (0.5, 0.4)), pool=lambda _: pool)
     draft = drafted(drafter, request_of(drafter, [6]), 1)
     assert draft.tokens == [6, 8, 7, 9]
@@ -309,7 +340,7 @@ def test_sources_that_agree_add_up_in_one_node() -> None:
 
 def test_a_node_belongs_to_the_most_specific_source_that_expects_it() -> None:
     pool = fixed_pool()
-    pool.table.young[2][(5, 6)] = ([7], [0.1])
+    remember(pool, {(5, 6): ([7], [0.1])})
     drafter = drafter_of(2, Table((7,), (0.9,)), lambda _: pool)
     request = request_of(drafter, [4, 5, 6], prompt_length=1, reference=[5, 6, 7])
     assert drafted(drafter, request).sources == ["root", "reference"]
@@ -319,7 +350,7 @@ def test_a_node_belongs_to_the_most_specific_source_that_expects_it() -> None:
 
 def test_paths_that_share_a_prefix_share_its_nodes() -> None:
     pool = fixed_pool(0.9)
-    pool.table.young[2].update({(1, 2): ([3], [1.0]), (2, 3): ([4, 5], [0.6, 0.4])})
+    remember(pool, {(1, 2): ([3], [1.0]), (2, 3): ([4, 5], [0.6, 0.4])})
     drafter = drafter_of(4, pool=lambda _: pool)
     draft = drafted(drafter, request_of(drafter, [1, 2]))
     assert (draft.tokens, draft.parents) == ([2, 3, 4, 5], [-1, 0, 1, 1])
@@ -338,8 +369,9 @@ def test_a_tree_with_room_left_is_followed_by_one_that_leaves_nothing_out() -> N
 
 
 def test_the_least_likely_path_is_no_division_by_zero() -> None:
-    drafter = drafter_of(5, Table((1, 2), (1e-200, 0.0)), pool=lambda _: fixed_pool(1.0))
-    assert drafted(drafter, request_of(drafter, [5, 6, 7])).tokens == [7, 1]
+    """1e-296 is still drafted, 1e-333 is no number any more."""
+    drafter = drafter_of(20, Table((1, 2), (1e-37, 0.0)), pool=lambda _: fixed_pool(1.0))
+    assert drafted(drafter, request_of(drafter, [5, 6, 7])).tokens == [7, *[1] * 8]
 
 
 def test_a_text_that_repeats_itself_is_drafted_as_deep_as_the_budget_reaches() -> None:
@@ -371,12 +403,32 @@ def test_every_row_has_its_own_depth_limit() -> None:
 
 
 def test_rows_that_share_no_pool_learn_nothing_of_each_other() -> None:
-    drafter, says, noise = drafter_of(8), Says(), random.Random(0)
+    drafter, noise = drafter_of(8), random.Random(0)
     one, other = (request_of(drafter, [1, 2, 3], row=row) for row in range(2))
     for _ in range(3):
-        step(drafter, [one], DEEP, says, noise)
+        step(drafter, [one], DEEP, 0, noise)
     assert len(drafted(drafter, one)) > 1
     assert len(drafted(drafter, other)) == 1
+
+
+@pytest.mark.parametrize("pools", [[fresh_pool()] * 2, [fresh_pool(), fresh_pool()]], ids=("shared", "own"))
+def test_pools_are_read_and_changed_under_their_locks(pools: list[Pool], monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+
+    def checked(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> None:
+            assert all(pool.lock._is_owned() for pool in pools)
+            used.append(name)
+            call(*arguments)
+
+        return called
+
+    for name in ("DRAFT", "LEARN"):
+        monkeypatch.setattr(workspace, name, checked(name, getattr(workspace, name)))
+    left = iter(pools)
+    drafter = drafter_of(8, pool=lambda _: next(left))
+    step(drafter, [request_of(drafter, [1, 2, 3], row=row) for row in range(2)], DEEP, 0, random.Random(0))
+    assert used == ["DRAFT", "LEARN"]
 
 
 # Learning
@@ -389,8 +441,7 @@ def heard(drafter: BlendDrafter, request: Request, chosen: Sequence[int]) -> tup
     for token in chosen[:-1]:
         path.append(draft.children[path[-1], token])
     request.tokens += chosen
-    says = Says()
-    says.texts = [(draft, before)]
+    says = Says(lambda context: after_two(0, context), [draft], [before])
     drafter.observe([request], [draft], [Verdict(path, list(chosen))], says)
     return draft, before
 
@@ -402,8 +453,8 @@ def test_every_node_teaches_what_the_model_said_after_it() -> None:
     assert len(draft) == 12
     for node in range(len(draft)):
         context = (*before, *path_of(draft, node))
-        tokens, learned = Says().after(context)[0], FromPredictions(0, pool.table)
-        assert [known for _, _, known, _ in learned.expect(context_of(context), 0)][:3] == [tokens] * 3
+        for length in LENGTHS[:3]:
+            assert remembered(pool, length)[context_of(context)[-length:]][0] == after_two(0, context)[0]
 
 
 def test_the_accepted_path_is_what_was_seen_last() -> None:
@@ -413,16 +464,16 @@ def test_the_accepted_path_is_what_was_seen_last() -> None:
     draft, before = heard(drafter, request_of(drafter, [0, 1, 2, 3]), [1, 2, 0])
     path = [0, draft.children[0, 1], draft.children[draft.children[0, 1], 2]]
     contexts = [context_of([*before, *path_of(draft, node)]) for node in path]
-    assert list(pool.table.young[0])[-3:] == contexts
+    assert [*remembered(pool, 4)][-3:] == contexts
 
 
 def test_what_drafting_remembers_keeps_its_capacity() -> None:
-    pool, says, noise = fresh_pool(10), Says(), random.Random(0)
+    pool, noise = fresh_pool(10), random.Random(0)
     drafter = drafter_of(6, pool=lambda _: pool)
     request = request_of(drafter, [1, 2, 3])
     for _ in range(60):
-        step(drafter, [request], DEEP, says, noise)
-        assert all(len(old) + len(new) < 16 for old, new in zip(pool.table.old, pool.table.young, strict=True))
+        step(drafter, [request], DEEP, 0, noise)
+        assert all(len(remembered(pool, length)) < 16 for length in LENGTHS)
 
 
 def test_a_source_that_is_always_wrong_is_soon_passed_over() -> None:
@@ -432,21 +483,21 @@ def test_a_source_that_is_always_wrong_is_soon_passed_over() -> None:
     pool = fixed_pool()
     drafter = drafter_of(2, Table((4,), (0.9,)), lambda _: pool)
     request = request_of(drafter, [8, 8, 8, 8], prompt_length=1, reference=[8] * 400)
-    bucket = match_bucket(0, 3)
-    before = pool.calibration.weights[REFERENCE][bucket]
+    bucket = bucket_of("reference", 0, match_bucket(3))
+    before = pool.calibration.numbers[bucket]
     assert drafted(drafter, request).tokens == [8, 8]
     for _ in range(220):
         heard(drafter, request, [4 if request.tokens[-3:] == [8, 8, 8] else 8])
-    assert pool.calibration.weights[REFERENCE][bucket] < before / 2
+    assert pool.calibration.numbers[bucket] < before / 2
 
 
 def test_a_shared_pool_knows_what_the_last_request_learned() -> None:
-    pool, says, noise = fresh_pool(), Says(), random.Random(0)
+    pool, noise = fresh_pool(), random.Random(0)
     drafter = drafter_of(8, pool=lambda _: pool)
     first = request_of(drafter, [1, 2, 3])
     assert len(drafted(drafter, first)) == 1
     for _ in range(10):
-        step(drafter, [first], DEEP, says, noise)
+        step(drafter, [first], DEEP, 0, noise)
     assert len(drafted(drafter, request_of(drafter, [1, 2, 3]))) == 8
     stranger = drafter_of(8)
     assert len(drafted(stranger, request_of(stranger, [1, 2, 3]))) == 1

@@ -7,10 +7,13 @@ ever accepted ("adverse").
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import pytest
+from drafting import Entry, Says, warm_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,10 +21,10 @@ from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
 from lade.drafters.blend import BlendDrafter
-from lade.drafters.growth import Growth
-from lade.memory.recycle import Context
-from lade.memory.source import Warm
-from lade.memory.warmsource import FromWarmTable
+from lade.drafters.workspace import TreePlan, Workspace
+from lade.memory.backoff import Backoff
+from lade.memory.coverage import SHARE
+from lade.memory.row import COVER
 from lade.pace.belief import Belief
 from lade.pace.pace import Pace
 from lade.pace.policy import PACE
@@ -59,34 +62,27 @@ def likeliest(text: Sequence[int]) -> list[int]:
     return random.Random(text[-1]).sample(LIKELY, len(SPREAD))
 
 
-@dataclass(frozen=True)
-class WrongTable:
-    """A warm table that gives a high probability to wrong tokens."""
-
-    sure: float
-
-    def entry(self, context: Context) -> tuple[int, list[int], list[float]]:
-        tokens = random.Random(repr(("wrong", context[-1]))).sample(LIKELY, len(SPREAD))
-        return 0, tokens, [self.sure, *((1 - self.sure) * 0.5**rank for rank in range(1, len(SPREAD)))]
+def wrong(sure: float, token: int) -> Entry:
+    """Wrong tokens with a high probability."""
+    tokens = random.Random(repr(("wrong", token))).sample(LIKELY, len(SPREAD))
+    return tokens, [sure, *((1 - sure) * 0.5**rank for rank in range(1, len(SPREAD)))]
 
 
-class Says:
+@cache
+def wrong_table(sure: float) -> Backoff:
+    """A warm table that predicts them."""
+    return warm_of([wrong(sure, token) for token in range(1000)])
+
+
+def table_of(sure: float | None) -> Callable[[float], Backoff] | None:
+    """The same at every temperature."""
+    return None if sure is None else lambda _: wrong_table(sure)
+
+
+def says(drafts: Sequence[Draft], texts: Sequence[Sequence[int]], honest: bool) -> Says:
     """The model's predictions; flat if `honest`."""
-
-    def __init__(self, drafts: Sequence[Draft], texts: Sequence[Sequence[int]], honest: bool) -> None:
-        self.drafts, self.texts, self.honest = drafts, texts, honest
-
-    def top(self, slot: int, node: int) -> tuple[list[int], list[float]]:
-        draft = self.drafts[slot]
-        assert node in draft.queries
-        path: list[int] = []
-        while node:
-            path.insert(0, draft.tokens[node])
-            node = draft.parents[node]
-        return likeliest([*self.texts[slot], *path]), [0.001] * len(SPREAD) if self.honest else list(SPREAD)
-
-    def greedy(self, slot: int, node: int) -> int:
-        return self.top(slot, node)[0][0]
+    spread = [0.001] * len(SPREAD) if honest else list(SPREAD)
+    return Says(lambda text: (likeliest(text), spread), drafts, texts)
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ class Run:
     """One request, decoded in parts of different kinds."""
 
     def __init__(
-        self, warm: Warm | None = None, seed: int = 0, vocabulary: int = 500, sharing: Sharing = PADDED
+        self, warm: float | None = None, seed: int = 0, vocabulary: int = 500, sharing: Sharing = PADDED
     ) -> None:
         self.noise, self.vocabulary = random.Random(seed), vocabulary
         # Read when a step begins, when its draft is made, and when it is verified.
@@ -109,7 +105,7 @@ class Run:
         self.costs = Costs()
         self.pace = Pace(self.costs, BUDGET, lambda: next(clock), sharing=sharing)  # type: ignore[arg-type]
         config = LookaheadConfig(mode="auto").settled()
-        self.drafter = BlendDrafter(config, BUDGET, None if warm is None else lambda _: warm, pace=self.pace)
+        self.drafter = BlendDrafter(config, BUDGET, table_of(warm), pace=self.pace)
         self.request = Request(0, self.noise.choices(LIKELY, k=20), 19, 10**6)
         self.drafter.start(self.request)
         self.steps: list[Step] = []
@@ -127,7 +123,7 @@ class Run:
         draft = self.drafter.draft([request], [DEEP])[0]
         verdict = self.verdict(kind, text, draft)
         request.tokens += verdict.tokens
-        self.drafter.observe([request], [draft], [verdict], Says([draft], [text], kind == "honest"))
+        self.drafter.observe([request], [draft], [verdict], says([draft], [text], kind == "honest"))
         self.steps.append(Step(self.done, len(draft), len(verdict.tokens), self.pace._controller.rests))
         self.done += len(verdict.tokens)
 
@@ -155,14 +151,14 @@ def width(steps: Sequence[Step]) -> float:
 
 # Laws
 
-WARM = pytest.mark.parametrize("warm", [None, WrongTable(0.9), WrongTable(0.49)], ids=("cold", "sure", "unsure"))
+WARM = pytest.mark.parametrize("warm", [None, 0.9, 0.49], ids=("cold", "sure", "unsure"))
 UNPREDICTABLE = pytest.mark.parametrize("kind", ["adverse", "random", "honest"])
 
 
 @UNPREDICTABLE
 @WARM
 @pytest.mark.parametrize("vocabulary", [120, 1000])
-def test_where_drafts_are_always_wrong_drafting_stops(warm: WrongTable | None, kind: str, vocabulary: int) -> None:
+def test_where_drafts_are_always_wrong_drafting_stops(warm: float | None, kind: str, vocabulary: int) -> None:
     steps = []
     for seed in range(3):
         run = Run(warm, seed, vocabulary)
@@ -175,7 +171,7 @@ def test_where_drafts_are_always_wrong_drafting_stops(warm: WrongTable | None, k
 @WARM
 @pytest.mark.parametrize("vocabulary", [120, 1000])
 def test_unpredictable_text_takes_one_token_a_step_and_drafting_comes_back(
-    warm: WrongTable | None, kind: str, vocabulary: int
+    warm: float | None, kind: str, vocabulary: int
 ) -> None:
     widths, back = [], []
     for seed in range(3):
@@ -193,14 +189,14 @@ def test_unpredictable_text_takes_one_token_a_step_and_drafting_comes_back(
 
 
 def test_a_long_unpredictable_text_does_not_end_drafting_for_good() -> None:
-    run = Run(WrongTable(0.9))
+    run = Run(0.9)
     run.decode(3000, "adverse")
     turned = run.done
     assert next(step.at for step in run.decode(200, "predictable") if step.tokens >= 4) - turned <= 32
 
 
 @WARM
-def test_every_step_has_one_reason(warm: WrongTable | None) -> None:
+def test_every_step_has_one_reason(warm: float | None) -> None:
     run = Run(warm)
     for kind in ("predictable", "random", "predictable"):
         run.decode(200, kind)
@@ -223,7 +219,7 @@ def test_without_a_pace_nothing_decides() -> None:
 class Rows:
     """Requests of one kind of text each, decoded together."""
 
-    def __init__(self, kinds: Sequence[str], warm: Warm | None, sharing: Sharing = PACKED) -> None:
+    def __init__(self, kinds: Sequence[str], warm: float | None, sharing: Sharing = PACKED) -> None:
         self.run = Run(warm, sharing=sharing)
         self.kinds = dict(enumerate(kinds))
         self.requests = requests_of(self.run.drafter, *range(9, 9 + len(kinds)))
@@ -238,12 +234,12 @@ class Rows:
         ]
         for request, verdict in zip(requests, verdicts, strict=True):
             request.tokens += verdict.tokens
-        self.run.drafter.observe(requests, drafts, verdicts, Says(drafts, texts, honest=False))
+        self.run.drafter.observe(requests, drafts, verdicts, says(drafts, texts, honest=False))
         return {request.row: draft for request, draft in zip(requests, drafts, strict=True)}
 
 
 @WARM
-def test_a_hopeless_row_gets_its_root_and_its_neighbour_gets_nodes(warm: WrongTable | None) -> None:
+def test_a_hopeless_row_gets_its_root_and_its_neighbour_gets_nodes(warm: float | None) -> None:
     rows = Rows(["adverse", "predictable"], warm)
     for _ in range(100):
         rows.step()
@@ -255,23 +251,23 @@ def test_a_hopeless_row_gets_its_root_and_its_neighbour_gets_nodes(warm: WrongTa
 
 
 def test_trees_grow_as_far_as_each_row_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = Rows(["predictable"] * 3, WrongTable(0.9))
+    rows = Rows(["predictable"] * 3, 0.9)
     weights: list[list[float]] = []
-    run = Growth.run
+    grow = Workspace.grow
 
-    def noted(self: Growth, nodes: int) -> None:
-        weights.append([tree.weight for tree in self._trees])
-        run(self, nodes)
+    def noted(self: Workspace, memories: Any, new: Any, plans: Sequence[TreePlan], *rest: Any) -> Any:
+        weights.append([plan.weight for plan in plans])
+        return grow(self, memories, new, plans, *rest)
 
-    monkeypatch.setattr(Growth, "run", noted)
+    monkeypatch.setattr(Workspace, "grow", noted)
     for request, holds in zip(rows.requests, (0.25, 0.5, 0.125), strict=True):
         request.state.belief.holds = holds
     rows.step()
-    assert weights == [[0.5, 1.0, 0.25]]
+    assert weights == [[0.25, 0.5, 0.125]]
 
 
 def test_a_row_that_turns_predictable_gets_nodes_again() -> None:
-    rows = Rows(["adverse", "predictable", "adverse"], WrongTable(0.9))
+    rows = Rows(["adverse", "predictable", "adverse"], 0.9)
     for _ in range(200):
         rows.step()
     rows.kinds[0] = "predictable"
@@ -285,12 +281,12 @@ def test_a_row_that_turns_predictable_gets_nodes_again() -> None:
     kinds=st.lists(st.sampled_from(["adverse", "predictable", "random"]), min_size=1, max_size=5),
     most=st.lists(st.integers(1, 20), min_size=5, max_size=5),
     deepest=st.integers(0, 6),
-    warm=st.sampled_from([None, WrongTable(0.9), WrongTable(0.49)]),
+    warm=st.sampled_from([None, 0.9, 0.49]),
     sharing=st.sampled_from([PADDED, PACKED]),
     leaves=st.sets(st.integers(3, 20)),
 )
 def test_no_row_exceeds_its_limits_while_rows_join_and_leave(
-    kinds: list[str], most: list[int], deepest: int, warm: WrongTable | None, sharing: Sharing, leaves: set[int]
+    kinds: list[str], most: list[int], deepest: int, warm: float | None, sharing: Sharing, leaves: set[int]
 ) -> None:
     rows = Rows(kinds, warm, sharing)
     waiting = rows.requests[len(kinds) // 2 + 1 :]
@@ -331,7 +327,8 @@ class Fixed(Pace):
 
     def choose(self, rows: Sequence[Row]) -> list[int]:
         self.rows.append([list(row.masses) for row in rows])
-        return [self.sizes.pop(0)] * len(rows)
+        size = self.sizes.pop(0)
+        return [min(size, len(row.masses)) for row in rows]
 
     def carry(self, lengths: Sequence[int]) -> None:
         self.carried.append(list(lengths))
@@ -354,14 +351,12 @@ def requests_of(drafter: BlendDrafter, *lengths: int) -> list[Request]:
     rows=st.integers(1, 3),
     deepest=st.integers(0, 6),
     budget=st.integers(1, BUDGET),
-    warm=st.sampled_from([None, WrongTable(0.9)]),
+    warm=st.sampled_from([None, 0.9]),
 )
-def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget: int, warm: WrongTable | None) -> None:
+def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget: int, warm: float | None) -> None:
     """In batches too, and with the window among the sources; rows end one by one."""
     pace = Fixed(sizes)
-    drafter = BlendDrafter(
-        LookaheadConfig(mode="auto", ngram=3).settled(), budget, None if warm is None else lambda _: warm, pace=pace
-    )
+    drafter = BlendDrafter(LookaheadConfig(mode="auto", ngram=3).settled(), budget, table_of(warm), pace=pace)
     requests = requests_of(drafter, 5, 9, 7)[:rows]
     for size in list(sizes):
         drafts = drafter.draft(requests, [deepest] * len(requests))
@@ -371,8 +366,8 @@ def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget:
         for request, draft, masses in zip(requests, drafts, pace.rows[-1], strict=True):
             assert 1 <= len(draft) <= budget
             assert max(draft.depths) <= deepest
-            assert len(request.state.places) == min(size, len(masses)) <= len(draft)
-            assert set(range(len(request.state.places))) <= set(draft.queries) <= set(range(len(draft)))
+            assert request.state.size == min(size, len(masses)) <= len(draft)
+            assert set(range(request.state.size)) <= set(draft.queries) <= set(range(len(draft)))
             assert draft.children == {
                 (parent, token): node
                 for node, (parent, token) in enumerate(zip(draft.parents, draft.tokens, strict=True))
@@ -381,7 +376,7 @@ def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget:
             path = [0, *([1] if len(draft) > 1 and deepest else [])]
             verdicts.append(Verdict(path, [*(draft.tokens[node] for node in path[1:]), 77]))
             request.tokens += verdicts[-1].tokens
-        drafter.observe(requests, drafts, verdicts, Says(drafts, texts, honest=False))
+        drafter.observe(requests, drafts, verdicts, says(drafts, texts, honest=False))
         if len(requests) > 1 and size % 3 == 0:
             del requests[0]
 
@@ -389,9 +384,7 @@ def test_cut_drafts_are_valid(sizes: list[int], rows: int, deepest: int, budget:
 def test_a_cut_tree_is_a_prefix_of_the_whole_one() -> None:
     drafts = []
     for size in (5, BUDGET):
-        drafter = BlendDrafter(
-            LookaheadConfig(mode="auto").settled(), BUDGET, lambda _: WrongTable(0.9), pace=Fixed([size])
-        )
+        drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, table_of(0.9), pace=Fixed([size]))
         drafts += drafter.draft(requests_of(drafter, 9), [DEEP])
     small, whole = drafts
     assert (len(small), len(whole)) == (5, BUDGET)
@@ -400,13 +393,12 @@ def test_a_cut_tree_is_a_prefix_of_the_whole_one() -> None:
 
 def test_the_probabilities_of_all_grown_nodes_decide() -> None:
     pace = Fixed([2])
-    drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, lambda _: WrongTable(0.5), pace=pace)
+    drafter = BlendDrafter(LookaheadConfig(mode="auto").settled(), BUDGET, table_of(0.5), pace=pace)
     requests = requests_of(drafter, 9)
     drafter.draft(requests, [1])
-    entry = WrongTable(0.5).entry((0, 0, 0, 0))[2]
-    table = next(source for source in requests[0].state.mixture.sources if isinstance(source, FromWarmTable))
-    assert 0.25 < table.share < 1
-    masses = [0.9 * table.share * probability for probability in entry]  # 0.9 is the prior of a table
+    share = requests[0].state.memory.row().floats[COVER + SHARE]
+    assert 0.25 < share < 1
+    masses = [0.9 * share * probability for probability in wrong(0.5, 0)[1]]  # 0.9 is the prior of a table
     assert pace.rows[0][0] == pytest.approx([1.0, *masses])
     assert list(requests[0].state.root_children.values()) == pytest.approx(masses)
 
@@ -424,7 +416,7 @@ def test_the_window_is_in_proportion_to_the_tree_and_is_left_out_without_one() -
         text, draft = list(request.tokens), drafter.draft([request], [DEEP])[0]
         windows.append(len(request.state.window.outputs))
         request.tokens.append(noise.choice(LIKELY))
-        drafter.observe([request], [draft], [Verdict([0], request.tokens[-1:])], Says([draft], [text], honest=False))
+        drafter.observe([request], [draft], [Verdict([0], request.tokens[-1:])], says([draft], [text], honest=False))
         if len(windows) == 1:
             assert request.state.window.width == 6
         request.tokens += [1, 2, 3] * 11

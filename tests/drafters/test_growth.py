@@ -2,43 +2,27 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from threading import RLock
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import pytest
+from drafting import Entry, remember
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.core.tree import TreeBuilder
-from lade.drafters.growth import GrowingTree, Growth
+from lade import LookaheadConfig
+from lade.drafters.workspace import Grown, TreePlan, Workspace
+from lade.memory.context import CONTEXT, NOTHING
+from lade.memory.pools import fresh_pool
+from lade.memory.row import DEPTH, PARENT, STAGE, TOKEN
+from lade.memory.rowmemory import RowMemory
+from lade.memory.stages import BUCKETS, FIRSTS, NAMES, RECYCLED_4
 
-NAMES = ("even", "odd")
+ROOT = 7
+SOURCES = ("recycled-4", "recycled-3")  # of even and of odd tokens
+DEEPEST = CONTEXT  # so that a context tells the path
 Path = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Paths:
-    """A mixture whose places are paths, with probabilities drawn for each."""
-
-    seed: int
-    pool: Any = field(default_factory=lambda: SimpleNamespace(lock=RLock()), compare=False)
-
-    def expect(self, place: Path, depth: int, floor: float) -> tuple[dict[int, float], dict[int, int]]:
-        assert depth == len(place)
-        assert self.pool.lock._is_owned()
-        masses, stages = self.after(place)
-        return {token: mass for token, mass in masses.items() if mass >= floor * (1 - 1e-9)}, stages
-
-    def after(self, place: Path) -> tuple[dict[int, float], dict[int, int]]:
-        noise = random.Random(repr((self.seed, place)))
-        shares = [noise.random() ** 2 for _ in range(noise.randrange(4))]
-        total = sum(shares) + 0.1
-        return {token: share / total for token, share in enumerate(shares)}, {token: token % 2 for token in range(4)}
-
-    def follow(self, place: Path, token: int) -> Path:
-        return (*place, token)
 
 
 @dataclass(frozen=True)
@@ -50,29 +34,68 @@ class Limits:
     weight: float
 
 
-LIMITS = st.builds(Limits, st.integers(0, 4), st.integers(1, 12), st.sampled_from((1.0, 0.9, 0.3, 0.01)))
+LIMITS = st.builds(Limits, st.integers(0, DEEPEST), st.integers(1, 12), st.sampled_from((1.0, 0.9, 0.3, 0.01)))
 CASES = {"seed": st.integers(0, 9999), "limits": st.lists(LIMITS, min_size=1, max_size=4), "room": st.integers(0, 24)}
 
 
-def planted(seed: int, limits: Sequence[Limits], floor: float = 0.0) -> list[GrowingTree]:
-    return [
-        GrowingTree(TreeBuilder(7), Paths(seed + row), [()], each.deepest, each.most, floor, floor, each.weight)  # type: ignore[arg-type,list-item]
-        for row, each in enumerate(limits)
-    ]
+def after(seed: int, path: Path) -> dict[int, float]:
+    """Probabilities of the tokens after a path, drawn for each."""
+    noise = random.Random(repr((seed, path)))
+    shares = [noise.random() ** 2 for _ in range(noise.randrange(4))]
+    return {token: float(np.float32(share / (sum(shares) + 0.1))) for token, share in enumerate(shares)}
 
 
-def grown(seed: int, limits: Sequence[Limits], nodes: int, child_prior: float = 1.0) -> list[GrowingTree]:
-    trees = planted(seed, limits)
-    Growth(trees, NAMES, child_prior).run(nodes)
-    return trees
+@lru_cache(maxsize=16)
+def memory_of(seed: int) -> RowMemory:
+    """One that predicts so: two stages that share every probability, each with half of the tokens."""
+    entries: dict[Path, Entry] = {}
+    level: list[Path] = [()]
+    for _ in range(DEEPEST):
+        for path in level:
+            context = (*[NOTHING] * CONTEXT, ROOT, *path)[-CONTEXT:]
+            for parity in range(2):
+                own = {token: 2 * mass for token, mass in after(seed, path).items() if token % 2 == parity}
+                tokens = sorted(own, key=own.__getitem__, reverse=True)
+                entries[context[parity:]] = tokens, [own[token] for token in tokens]
+        level = [(*path, token) for path in level for token in after(seed, path)]
+    pool = fresh_pool()
+    remember(pool, entries)
+    pool.calibration.numbers[:BUCKETS] = 1.0
+    pool.calibration.numbers[FIRSTS[RECYCLED_4] : FIRSTS[RECYCLED_4 + 1]] = 0.5
+    return RowMemory(LookaheadConfig(sources=("recycled",)).settled(), [ROOT], 1, pool)
 
 
-def children(mixture: Paths, tree: dict[Path, float], limits: Limits) -> dict[Path, float]:
+@dataclass(frozen=True)
+class Tree:
+    """One that has grown: its nodes' columns, their paths and path probabilities."""
+
+    nodes: np.ndarray
+    paths: list[Path]
+    masses: list[float]
+    limited: bool
+    cut: float
+
+    @classmethod
+    def of(cls, memory: RowMemory, grown: Grown) -> "Tree":
+        nodes, paths = memory.nodes(len(grown.masses)).copy(), [()]
+        for node in nodes[1:].tolist():
+            paths.append((*paths[node[PARENT]], node[TOKEN]))
+        return cls(nodes, paths, grown.masses, grown.limited, grown.cut)
+
+
+def grown(seed: int, limits: Sequence[Limits], nodes: int, child_prior: float = 1.0, floor: float = 0.0) -> list[Tree]:
+    memories = [memory_of(seed + row) for row in range(len(limits))]
+    plans = [TreePlan(each.deepest, each.most, floor, floor, each.weight) for each in limits]
+    trees = Workspace().grow(memories, [[]] * len(limits), plans, nodes, True, child_prior)
+    return [Tree.of(*each) for each in zip(memories, trees, strict=True)]
+
+
+def children(seed: int, tree: dict[Path, float], limits: Limits) -> dict[Path, float]:
     """Probabilities of the paths that a tree may be continued by."""
     found = {}
     for path, probability in tree.items():
         if len(path) < limits.deepest and len(tree) < limits.most:
-            for token, mass in mixture.after(path)[0].items():
+            for token, mass in after(seed, path).items():
                 if (*path, token) not in tree:
                     found[*path, token] = probability * mass
     return found
@@ -85,7 +108,7 @@ def naive(seed: int, limits: Sequence[Limits], nodes: int) -> tuple[list[dict[Pa
         found = {
             (row, path): (each.weight * probability, probability)
             for row, each in enumerate(limits)
-            for path, probability in children(Paths(seed + row), trees[row], each).items()
+            for path, probability in children(seed + row, trees[row], each).items()
         }
         if not found or count == nodes:
             break
@@ -93,7 +116,7 @@ def naive(seed: int, limits: Sequence[Limits], nodes: int) -> tuple[list[dict[Pa
         trees[row][path] = found[row, path][1]
     used = sum(map(len, trees)) == min(nodes, sum(each.most for each in limits))
     for row, each in enumerate(limits):
-        first = children(Paths(seed + row), {(): 1.0}, each)
+        first = children(seed + row, {(): 1.0}, each)
         if len(limits) > 1 and len(trees[row]) == 1 and first:
             path = max(first, key=first.__getitem__)
             trees[row][path] = first[path]
@@ -106,7 +129,7 @@ def test_the_nodes_of_all_trees_are_those_of_the_largest_values(seed: int, limit
     nodes = len(limits) + room
     trees, used = naive(seed, limits, nodes)
     for tree, each, expected in zip(grown(seed, limits, nodes), limits, trees, strict=True):
-        assert dict(zip(tree.places, tree.masses, strict=True)) == pytest.approx(expected)
+        assert dict(zip(tree.paths, tree.masses, strict=True)) == pytest.approx(expected)
         assert tree.limited == (used or len(expected) == each.most)
         assert tree.cut <= tree.masses[-1]
         assert (tree.cut > 0) == (tree.limited and len(expected) > 1)
@@ -115,16 +138,17 @@ def test_the_nodes_of_all_trees_are_those_of_the_largest_values(seed: int, limit
 @given(child_prior=st.sampled_from((0.3, 0.6, 1.0)), **CASES)
 def test_no_tree_exceeds_its_limits(seed: int, limits: list[Limits], room: int, child_prior: float) -> None:
     trees = grown(seed, limits, len(limits) + room, child_prior)
-    assert sum(len(tree.places) for tree in trees) <= room + 2 * len(limits)
+    assert sum(len(tree.paths) for tree in trees) <= room + 2 * len(limits)
     for row, (tree, each) in enumerate(zip(trees, limits, strict=True)):
-        draft = tree.builder.build()
-        assert 1 <= len(draft) == len(tree.masses) == len(tree.places) <= each.most
-        assert max(draft.depths) <= each.deepest
-        assert draft.sources == ["root", *(NAMES[token % 2] for token in draft.tokens[1:])]
-        for node in range(1, len(draft)):
-            parent = draft.parents[node]
-            assert tree.places[node] == (*tree.places[parent], draft.tokens[node])
-            mass = Paths(seed + row).after(tree.places[parent])[0][draft.tokens[node]]
+        assert 1 <= len(tree.paths) == len({*tree.paths}) == len(tree.masses) <= each.most
+        assert tree.nodes[:, DEPTH].tolist() == [len(path) for path in tree.paths]
+        assert max(tree.nodes[:, DEPTH]) <= each.deepest
+        assert tree.nodes[0, [TOKEN, PARENT]].tolist() == [ROOT, -1]
+        for node in range(1, len(tree.paths)):
+            parent, token = tree.nodes[node, PARENT], tree.nodes[node, TOKEN]
+            assert parent < node
+            assert NAMES[tree.nodes[node, STAGE]] == SOURCES[token % 2]
+            mass = after(seed + row, tree.paths[parent])[token]
             assert tree.masses[node] == pytest.approx(tree.masses[parent] * mass)
 
 
@@ -135,14 +159,11 @@ def test_with_room_for_all_each_tree_is_that_alone(
     together = grown(seed, limits, sum(each.most for each in limits), child_prior)
     for row, (tree, each) in enumerate(zip(together, limits, strict=True)):
         (alone,) = grown(seed + row, [each], each.most, child_prior)
-        assert tree.places == alone.places
+        assert tree.paths == alone.paths
 
 
 def test_tokens_below_the_floor_are_skipped() -> None:
     limits = [Limits(4, 12, 1.0), Limits(4, 12, 0.5)]
-    trees = planted(3, limits, floor=0.1)
-    Growth(trees, NAMES, 1.0).run(99)
-    whole = grown(3, limits, 99)
-    for tree, other in zip(trees, whole, strict=True):
+    for tree, other in zip(grown(3, limits, 99, floor=0.1), grown(3, limits, 99), strict=True):
         assert min(other.masses) < 0.1
         assert tree.masses == [mass for mass in other.masses if mass >= 0.1]

@@ -17,6 +17,7 @@ FILES = {  # kind: a path
     "parts": "warmpart-0123.safetensors",
     "tables": "warm2-0123-4567.safetensors",
     "costs": "cost1-89ab.safetensors",
+    "compiled": "compiled/0123",
     "downloads": "pulled/tiny-1.0-py3-none-any.whl",
     "presets": "presets/tiny.json",
     "models": "pulled/tiny",
@@ -26,6 +27,7 @@ NAMED = {  # kind: a path with a number
     "parts": "warmpart-{}.safetensors",
     "tables": "warm2-0-{}.safetensors",
     "costs": "cost1-{}.safetensors",
+    "compiled": "compiled/{}",
     "downloads": "pulled/{}.whl",
     "presets": "presets/{}.json",
     "models": "pulled/{}",
@@ -36,7 +38,7 @@ FOREIGN = ("notes.txt", "warm.safetensors", "presets/notes.txt", "downloads/othe
 def put(folder: Path, name: str, size: int = 10, used: float = 1000.0) -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    if name.startswith("pulled/") and not path.suffix:
+    if name.startswith(("pulled/", "compiled/")) and not path.suffix:
         path.mkdir()
         (path / "config.json").write_bytes(bytes(size))
     else:

@@ -5,9 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lade.memory.backoff import Backoff, backoff, sharpened
-from lade.memory.recycle import NOTHING, TOP
+from lade.base.compiled import viewed
+from lade.memory.backoff import COLUMNS, TOKENS, Backoff, backoff, find_warm, hashes, sharpened
+from lade.memory.context import CONTEXT, NOTHING
+from lade.memory.hashing import hashed
+from lade.memory.predictions import TOP
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 
@@ -26,6 +31,14 @@ def table_of() -> WarmTable:
     return WarmTable(*said(0, VOCABULARY), WarmContexts(endings, *said(1000, len(ENDINGS))), 0.0)
 
 
+def entry(warm: Backoff, context: Any) -> tuple[int, list[int], list[float]]:
+    """What is known after a context: how many tokens of it count, tokens, their probabilities."""
+    row, length = find_warm(*viewed(warm), *context)
+    columns = int(warm.ints[COLUMNS])
+    here = slice(row * columns, (row + 1) * columns if row >= 0 else row * columns)
+    return length, warm.ints[warm.ints[TOKENS] :][here].tolist(), warm.masses[here].tolist()
+
+
 @pytest.mark.parametrize(
     ("context", "length", "first"),
     [
@@ -38,7 +51,7 @@ def table_of() -> WarmTable:
     ],
 )
 def test_the_longest_known_suffix_is_used(context: Any, length: int, first: int) -> None:
-    known, tokens, probabilities = Backoff(table_of(), 1.0).entry(context)
+    known, tokens, probabilities = entry(backoff(table_of(), 1.0), context)
     assert known == length
     assert tokens == list(range(first, first + TOP))  # as many as a tree weighs
     assert probabilities == pytest.approx([0.5 ** (rank + 1) for rank in range(TOP)])
@@ -46,12 +59,12 @@ def test_the_longest_known_suffix_is_used(context: Any, length: int, first: int)
 
 @pytest.mark.parametrize("token", [VOCABULARY, NOTHING])
 def test_a_token_outside_the_table_has_no_entry(token: int) -> None:
-    assert Backoff(table_of(), 1.3).entry((0, 0, 0, token)) == (0, [], [])
+    assert entry(backoff(table_of(), 1.3), (0, 0, 0, token)) == (0, [], [])
 
 
 @pytest.mark.parametrize("context", [(0, 3, 2, 1), (0, 0, 0, 5)])
 def test_entries_are_as_sharp_as_asked_for(context: Any) -> None:
-    (_, _, flat), (_, _, sharp) = (Backoff(table_of(), sharpness).entry(context) for sharpness in (1.0, 2.0))
+    (_, _, flat), (_, _, sharp) = (entry(backoff(table_of(), sharpness), context) for sharpness in (1.0, 2.0))
     assert sharp[0] / sharp[1] == pytest.approx((flat[0] / flat[1]) ** 2)
     assert sum(sharp) == pytest.approx(sum(flat))
 
@@ -66,14 +79,35 @@ def test_sharpening_moves_weight_between_tokens_and_keeps_the_sum(sharpness: flo
         assert likely / less == pytest.approx(2**sharpness)
 
 
+@given(st.data(), st.integers(0, 40))
+def test_endings_against_a_dict(data: st.DataObject, number: int) -> None:
+    """Of tokens beyond the vocabulary too, and whatever buckets they share."""
+    token = st.integers(0, 3) | st.integers(0, 1 << 20)
+    endings = st.integers(1, CONTEXT).flatmap(lambda length: st.tuples(*[token] * length))
+    known = data.draw(st.lists(endings, max_size=number, unique=True))
+    padded = [[NOTHING] * (CONTEXT - len(ending)) + [*ending] for ending in known]
+    said = torch.arange(len(known), dtype=torch.int32)[:, None], torch.ones(len(known), 1)
+    keys = torch.tensor(padded, dtype=torch.int32).reshape(-1, CONTEXT)
+    empty = torch.zeros(0, 1, dtype=torch.int32), torch.zeros(0, 1)
+    warm = backoff(WarmTable(*empty, WarmContexts(keys, *said), 0.0), 1.0)
+    for asked in [*known, data.draw(st.tuples(*[token] * CONTEXT))]:
+        context = [*[0] * CONTEXT, *asked][-CONTEXT:]
+        length = next((each for each in range(CONTEXT, 0, -1) if tuple(context[-each:]) in known), 0)
+        expected = [known.index(tuple(context[-length:]))] if length else []
+        assert entry(warm, context)[:2] == (length, expected)
+
+
+@given(st.tuples(*[st.integers(-2, (1 << 31) - 1)] * CONTEXT))
+def test_hashes_of_many_are_those_of_one(context: tuple[int, ...]) -> None:
+    assert hashes(np.array([context], np.int32)).tolist() == [hashed(*context)]
+
+
 def test_calls_share_what_was_worked_out() -> None:
     table = table_of()
     assert backoff(table, 1.3) is backoff(table, 1.3)
     assert backoff(table, 1.0) is not backoff(table, 1.3)
     assert backoff(table, 1 / 0.7) is backoff(table, 1.4)  # a server's temperatures are many
     assert backoff(table, 1e-3) is backoff(table, 0.1)
-    one, other = (backoff(table, 1.3).entry((0, 1, 2, 0)) for _ in range(2))
-    assert one is other
 
 
 def test_single_precision_and_zeros_stay_numbers() -> None:

@@ -11,8 +11,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from drafting import Ending, Entry, remember, remembered
 from families import BRANCHABLE, VOCAB
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,13 +22,15 @@ from tiny import tiny_model
 from transformers import PreTrainedModel
 
 import lade
+from lade.base.compiled import viewed
 from lade.config.settings import CAPACITY
 from lade.files import safefile
 from lade.memory import pools
-from lade.memory.poolfile import AVERAGED, MOST_SEEN, Table
+from lade.memory.context import CONTEXT, LENGTHS, NOTHING
 from lade.memory.pools import Pool, drop_pools, fresh_pool, load_pool, save_pool, shared_pool
-from lade.memory.recycle import CONTEXT, LENGTHS, NOTHING, TOP
-from lade.memory.sources import FromPredictions, stages
+from lade.memory.predictions import AVERAGED, IS_YOUNG, MOST_COUNTED, TOP, forget, learn_prediction
+from lade.memory.stages import BUCKETS
+from lade.memory.table import PredictionTable
 
 LLAMA, GPT2 = (next(family for family in BRANCHABLE if family.name == name) for name in ("llama", "gpt2"))
 
@@ -34,6 +38,14 @@ LLAMA, GPT2 = (next(family for family in BRANCHABLE if family.name == name) for 
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     return tiny_model(LLAMA)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_tables() -> Iterator[None]:
+    """At first, so that they grow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.memory.table.FIRST", 8)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -46,24 +58,35 @@ def no_pools() -> Iterator[None]:
 
 def teach(pool: Pool, *context: int, following: int = 7) -> None:
     with pool.lock:
-        pool.table.learn(context, ([following, 8], [0.5, 0.25]))  # type: ignore[arg-type]
-        pool.table.forget()
-        pool.calibration.learn([(2, 0, 0.5), (5, 0, 0.25)])
+        pool.table.reserve(CONTEXT)
+        arrays = viewed(pool.table.ints), viewed(pool.table.masses)
+        learn_prediction(*arrays, *context, [following, 8], [0.5, 0.25], 0, 2)
+        forget(*arrays, pool.table.capacity)
+        pool.calibration.numbers[7] *= 0.9
+        pool.calibration.numbers[BUCKETS + 7] += 1
 
 
 def contents(pool: Pool) -> tuple[Any, ...]:
-    """Everything that it holds and that can speak, the order of its contexts too."""
-    young = [list(table.items()) for table in pool.table.young]
-    old = [
-        [entry for entry in old.items() if entry[0] not in young]
-        for old, young in zip(pool.table.old, pool.table.young, strict=True)
-    ]
-    return copy.deepcopy((old, young, pool.calibration.weights, pool.calibration.seen))
+    """Everything that it holds, the order of its contexts too: per length, and per generation."""
+    found = []
+    for length in LENGTHS:
+        rows = pool.table.rows(length)[0]
+        count = rows[:, AVERAGED] if length == 1 else np.ones(len(rows))
+        known = zip(remembered(pool, length).items(), count.tolist(), rows[:, IS_YOUNG].tolist(), strict=True)
+        found.append([*known])
+        assert pool.table.young(length) == sum(rows[:, IS_YOUNG])
+    return found, pool.calibration.numbers.tolist()
+
+
+def sets(pool: Pool) -> tuple[Any, ...]:
+    """The same without the order, which is that of the array."""
+    found, numbers = contents(pool)
+    return [sorted(part) for part in found], numbers
 
 
 def last_tokens(pool: Pool, length: int = 0) -> list[int]:
     """Of the contexts that it holds."""
-    return [key[-1] for half in (pool.table.old, pool.table.young) for key in half[length]]
+    return [ending[-1] for ending in remembered(pool, LENGTHS[length])]
 
 
 EMPTY = contents(fresh_pool())
@@ -186,33 +209,38 @@ TOKENS = st.integers(0, VOCAB - 1)
 
 
 @st.composite
-def entries(draw: st.DrawFn, length: int) -> Table:
-    """Of one half; contexts may begin before the text, and averages alone need double precision."""
-    averaged = length == AVERAGED
-    chances = st.floats(0, 1, width=64 if averaged else 32)
+def entries(draw: st.DrawFn, length: int) -> dict[Ending, Entry]:
+    """Contexts may begin before the text."""
     contexts = st.tuples(st.integers(0, length - 1), *[TOKENS] * length).map(
         lambda drawn: (*[NOTHING] * drawn[0], *drawn[1 + drawn[0] :])
     )
-    table: Table = {}
+    table: dict[Ending, Entry] = {}
     for key in draw(st.lists(contexts, unique=True, max_size=6)):
         following = draw(st.lists(TOKENS, unique=True, max_size=TOP))
-        said = following, draw(st.lists(chances, min_size=len(following), max_size=len(following)))
-        table[key] = (*said, draw(st.integers(1, MOST_SEEN))) if averaged else said
+        chances = st.lists(st.floats(0, 1, width=32), min_size=len(following), max_size=len(following))
+        table[key] = following, draw(chances)
     return table
 
 
-HALVES = st.tuples(*(entries(length) for length in LENGTHS)).map(list)
+TABLES = st.tuples(*(entries(length) for length in LENGTHS)).map(
+    lambda tables: {ending: entry for table in tables for ending, entry in table.items()}
+)
 
 
-@given(HALVES, HALVES, st.randoms(use_true_random=False))
+@given(TABLES, st.randoms(use_true_random=False))
 def test_a_file_brings_everything_back(
-    tmp_path_factory: pytest.TempPathFactory, old: list[Table], young: list[Table], random: Random
+    tmp_path_factory: pytest.TempPathFactory, table: dict[Ending, Entry], random: Random
 ) -> None:
     model, path = tiny_model(LLAMA), tmp_path_factory.mktemp("pool") / "pool.safetensors"
     pool = shared_pool(model, "anna")
-    pool.table.old[:], pool.table.young[:] = old, young
-    pool.calibration.weights = [[random.random() for _ in stage.priors] for stage in stages()]
-    pool.calibration.seen = [[random.uniform(20, 1e12) for _ in stage.priors] for stage in stages()]
+    remember(pool, table)
+    parts = [pool.table.rows(length) for length in LENGTHS]
+    for rows, _ in parts:
+        rows[:, IS_YOUNG] = sorted(random.randrange(2) for _ in rows)
+    parts[-1][0][:, AVERAGED] = [random.randrange(1, MOST_COUNTED + 1) for _ in parts[-1][0]]
+    pool.table.replace(parts)
+    pool.calibration.numbers[:BUCKETS] = [random.random() for _ in range(BUCKETS)]
+    pool.calibration.numbers[BUCKETS:] = [random.uniform(20, 1e12) for _ in range(BUCKETS)]
     save_pool(model, path, tenant="anna")
     teach(shared_pool(model, "bert"), 1, 2, 3, 4)
     load_pool(model, path, tenant="bert")
@@ -228,6 +256,7 @@ def test_a_loaded_pool_goes_on_as_the_saved_one(
     tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any], capacity: int
 ) -> None:
     """Whatever it learns from then on, it knows and forgets the same."""
+    drop_pools()
     model, path = tiny_model(LLAMA), tmp_path_factory.mktemp("pool") / "pool.safetensors"
     saved = shared_pool(model, "saved", capacity)
     for context, following in before:
@@ -238,10 +267,7 @@ def test_a_loaded_pool_goes_on_as_the_saved_one(
     for context, following in after:
         teach(saved, *context, following=following)
         teach(loaded, *context, following=following)
-        expected = list(FromPredictions(0, saved.table).expect(context, 0))
-        assert list(FromPredictions(0, loaded.table).expect(context, 0)) == expected
-        assert contents(loaded) == contents(saved)
-    drop_pools()
+        assert sets(loaded) == sets(saved)
 
 
 @pytest.fixture
@@ -257,18 +283,24 @@ def saved(model: PreTrainedModel, tmp_path: Path) -> Path:
 
 def test_averages_at_the_edges_of_their_types_are_saved(model: PreTrainedModel, tmp_path: Path) -> None:
     pool = shared_pool(model, "default")
-    with pool.lock:
-        pool.table.young[-1][(5,)] = ([6], [1 + 2**-52], MOST_SEEN + 5)
+    remember(pool, {(5,): ([6], [1 + 2**-23])})
+    rows, masses = pool.table.rows(1)
+    rows[:, AVERAGED] = MOST_COUNTED
+    pool.table.replace([(rows, masses)])
     save_pool(model, tmp_path / "pool")
     load_pool(model, tmp_path / "pool", tenant="bert")
-    assert shared_pool(model, "bert").table.young[-1] == {(5,): ([6], [1 + 2**-52], MOST_SEEN)}
+    loaded = shared_pool(model, "bert")
+    assert remembered(loaded, 1) == {(5,): ([6], [1 + 2**-23])}
+    teach(loaded, 1, 2, 3, 5)
+    assert loaded.table.rows(1)[0][:, AVERAGED].tolist() == [MOST_COUNTED]
 
 
 def test_a_loaded_pool_learns_on(saved: Path, model: PreTrainedModel) -> None:
     load_pool(model, str(saved))
     pool = shared_pool(model, "default")
     teach(pool, 1, 2, 3, 1)
-    assert pool.table.young[-1][(1,)] == ([7, 8], [0.5, 0.25], 2)
+    assert remembered(pool, 1)[1,] == ([7, 8], [0.5, 0.25])
+    assert 2 in pool.table.rows(1)[0][:, AVERAGED]
 
 
 def test_a_pool_in_use_gets_what_is_loaded(saved: Path, model: PreTrainedModel) -> None:
@@ -484,38 +516,27 @@ def test_threads_learn_save_and_load_at_once(model: PreTrainedModel, tmp_path: P
 
 def observations(pool: Pool) -> list[int]:
     """Contexts of each length, and how often the averages were taught."""
-    pairs = zip(pool.table.old, pool.table.young, strict=True)
-    *long, short = [old | young for old, young in pairs]
-    return [*map(len, long), sum(count for _, _, count in short.values())]
+    *long, short = [pool.table.rows(length)[0] for length in LENGTHS]
+    return [*map(len, long), int(short[:, AVERAGED].sum())]
 
 
-class Guarded(list[Any]):
-    """Half a table that may be walked and changed under its lock alone."""
-
-    def __init__(self, half: list[Any], lock: Any, used: set[str]) -> None:
-        super().__init__(half)
-        self.lock, self.used = lock, used
-
-    def check(self, use: str) -> None:
-        assert self.lock._is_owned(), use
-        self.used.add(use)
-
-    def __iter__(self) -> Iterator[Any]:
-        self.check("walk")
-        return super().__iter__()
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.check("change")
-        super().__setitem__(index, value)
-
-
-def test_tables_are_used_under_the_lock(saved: Path, model: PreTrainedModel) -> None:
+def test_tables_are_used_under_the_lock(saved: Path, model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     pool, used = shared_pool(model, "default"), set[str]()
-    pool.table.old, pool.table.young = (Guarded(half, pool.lock, used) for half in (pool.table.old, pool.table.young))
+
+    def checked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(self: PredictionTable, *arguments: Any) -> Any:
+            assert pool.lock._is_owned(), name
+            used.add(name)
+            return method(self, *arguments)
+
+        return called
+
+    for name in ("rows", "replace", "resize"):
+        monkeypatch.setattr(PredictionTable, name, checked(name, getattr(PredictionTable, name)))
     for use, expected in (
-        (lambda: load_pool(model, saved), {"walk", "change"}),
-        (lambda: save_pool(model, saved), {"walk"}),
-        (lambda: shared_pool(model, "default", 3), {"walk", "change"}),
+        (lambda: load_pool(model, saved), {"replace", "resize", "rows"}),
+        (lambda: save_pool(model, saved), {"rows"}),
+        (lambda: shared_pool(model, "default", 3), {"replace", "resize", "rows"}),
     ):
         use()
         assert used == expected
@@ -524,12 +545,12 @@ def test_tables_are_used_under_the_lock(saved: Path, model: PreTrainedModel) -> 
 
 def test_the_capacity_holds_while_threads_learn(model: PreTrainedModel, restless: None) -> None:
     def learn(offset: int) -> None:
-        for number in range(1000):
+        for number in range(200):
             teach(shared_pool(model, "anna", 10), offset, number, number, number)
 
     together(lambda: learn(0), lambda: learn(1))
     table = shared_pool(model, "anna").table
-    assert all(5 <= len(old) + len(young) <= 10 for old, young in zip(table.old, table.young, strict=True))
+    assert all(5 <= len(table.rows(length)[0]) <= 10 for length in LENGTHS)
 
 
 def test_both_functions_are_public() -> None:

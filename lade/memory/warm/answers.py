@@ -15,7 +15,7 @@ import torch
 from lade.base.arguments import check_integer
 from lade.base.shown import invalid
 from lade.facts.vocabulary import readable
-from lade.memory.recycle import CONTEXT, NOTHING
+from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.predictions import likeliest_by_block
 from lade.memory.warm.reader import Reader
 from lade.memory.warm.texts import WarmTexts, rows_for

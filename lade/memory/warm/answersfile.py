@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lade.facts.vocabulary import readable
-from lade.memory.recycle import NOTHING
+from lade.memory.context import NOTHING
 from lade.memory.warm.answers import AnswerPlan, no_answers
 from lade.memory.warm.resumefile import ResumeFile, Tensors
 from lade.memory.warm.texts import WarmTexts

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lade.memory.recycle import CONTEXT, NOTHING
+from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.texts import WarmTexts
 
 PRIOR_COUNT = 2.5  # places that the shorter context counts for

@@ -21,7 +21,7 @@ from lade.files.cachecontent import mark_used, trim
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE
 from lade.files.safefile import read, write
-from lade.memory.recycle import CONTEXT, NOTHING
+from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 

@@ -44,22 +44,7 @@ _computing = fork_safe_lock()  # of all models: two at once would take as long, 
 
 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:
-    """The model's warm table: from memory or the cache folder, else computed and stored in both.
-
-    Concurrent threads compute it once. Concurrent processes may each compute it; they leave one file. A table that is
-    computed anew replaces one with contexts of a user's prompts (`lade warm --prompts`).
-
-    Args:
-        model: a causal language model of transformers, or a wrapper (PEFT) around it; it is not changed.
-        top: how many tokens to keep per entry, and per place of the texts, at least.
-        tokenizer: texts begin as its chat template does; a table that was made with another vocabulary is computed
-            anew. `None`: the tokenizer that lies beside the model's weights, if there is one.
-        progress: called with how many tokens went through the model, and of how many; `None`: a bar on a terminal.
-
-    Raises:
-        ValueError: names the argument.
-        RuntimeError: the weights changed meanwhile; nothing is stored.
-    """
+    """`lade.entry.warming.warm_up`, of the table alone."""
     check_arguments(model, top, tokenizer, progress)
     model = unwrapped(model)
     with _computing:

@@ -10,7 +10,7 @@ from families import BRANCHABLE, BY_NAME, VOCAB, Family
 from tiny import tiny_model
 from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
 
-from lade.memory.recycle import CONTEXT, NOTHING
+from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.answers import AnswerPlan, answer, answer_plan, joined
 from lade.memory.warm.texts import WarmTexts
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lade.memory.recycle import CONTEXT, NOTHING
+from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.contexts import PRIOR_COUNT, WarmContexts, smoothed
 from lade.memory.warm.texts import WarmTexts, no_texts
 

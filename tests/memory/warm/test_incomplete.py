@@ -1,6 +1,7 @@
 """Incomplete warm tables: stored early, usable at once, and replaced by the complete one."""
 
 import copy
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from tiny import tiny_model, words
 from transformers import PreTrainedModel
 
 import lade
-from lade.memory.backoff import Backoff
+from lade.base.compiled import viewed
+from lade.memory.backoff import backoff, find_warm
+from lade.memory.context import NOTHING
 from lade.memory.warm import table as warmtable
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm import warming as warm
+from lade.memory.warm.contexts import no_contexts
 
 FIRST_TEXTS, FIRST = 40 * 8, VOCAB // warmtable.FIRST
 pytestmark = pytest.mark.usefixtures("table_folder", "short_texts", "early")
@@ -109,10 +113,12 @@ def test_an_entry_that_is_not_computed_predicts_nothing() -> None:
     interrupted(fresh(), FIRST_TEXTS + FIRST + 1)
     table = warm.cached(fresh())
     assert table is not None
-    alone = Backoff(table, 1.0)._alone_entry
+    alone = dataclasses.replace(table, contexts=no_contexts(table.kept))
+    arrays = viewed(backoff(alone, 1.0))
     for token in range(VOCAB):
-        _, tokens, probabilities = alone(token)
-        assert (len(tokens) > 0) == (sum(probabilities) > 0) == bool(table.probabilities[token, 0] > 0)
+        row, length = find_warm(*arrays, NOTHING, NOTHING, NOTHING, token)
+        assert (row >= 0) == bool(table.probabilities[token, 0] > 0)
+        assert length == 0
 
 
 def test_generate_drafts_from_it_and_writes_the_same_text() -> None:

@@ -8,11 +8,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
-from lade.memory.recycle import CONTEXT
+from lade.memory.context import CONTEXT
 from lade.memory.warm import warming as warm
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
-from lade.memory.warmsource import COVERAGE, FromWarmTable
 from lade.models import load
 
 COST = 0.02  # of tokens per step, at most
@@ -81,44 +80,3 @@ def test_a_table_of_noise_costs_next_to_nothing(subject: Any, budget: int, monke
     cold = tokens_per_step(subject, None, budget, monkeypatch)
     for make in (uniform, certain):
         assert tokens_per_step(subject, noise(vocabulary, make), budget, monkeypatch) >= (1 - COST) * cold
-
-
-class Fixed:
-    """The same predictions after every context."""
-
-    def entry(self, context: tuple[int, ...]) -> tuple[int, list[int], list[float]]:
-        return 1, [5, 6], [0.6, 0.3]
-
-
-def test_predictions_that_do_not_come_true_count_less_and_less() -> None:
-    source = FromWarmTable(0, Fixed())
-    shares = []
-    for _ in range(8):
-        source.extend([7])
-        shares.append(source.share)
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] < 0.1
-    source.extend([7] * 100)
-    assert source.expect((0, 0, 0, 7), 0) == ()
-    source.extend([6] * 1000)
-    assert source.share == 1
-    assert source.expect((0, 0, 0, 7), 0)[0][2:] == ([5, 6], [0.6, 0.3])
-
-
-def test_as_many_tokens_as_claimed_leave_the_predictions_as_they_are() -> None:
-    source = FromWarmTable(0, Fixed())
-    for token in [5, 6, 5, 7, 5, 6, 7, 5] * 20:
-        source.extend([token])
-        assert source.share == 1
-        assert source.suffices
-
-
-def test_below_enough_the_square_of_the_ratio_counts() -> None:
-    source = FromWarmTable(0, Fixed())
-    source.extend([7] * 4)
-    ratio = COVERAGE.prior / (COVERAGE.prior + 4 * 0.9)
-    assert ratio < COVERAGE.enough
-    assert source.share == pytest.approx((ratio / COVERAGE.enough) ** 2)
-    (share,) = source.expect((0, 0, 0, 7), 0)
-    assert share[3] == pytest.approx([source.share * 0.6, source.share * 0.3])
-    assert not source.suffices

@@ -1,0 +1,136 @@
+"""Loops over arrays that run as machine code where numba is installed and has compiled them, and as Python else.
+
+A function marked with `compiled` reads and writes arrays and numbers only. As Python it works on `memoryview`s, whose
+elements are Python's own numbers; as machine code on the numpy arrays behind them, without the interpreter lock. Both
+ways compute the same. Knows no array and no cache folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MARK = "__compiled__"
+
+_trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed
+
+
+def compiled(function: Function) -> Function:
+    """Mark a function that may run as machine code; it calls no functions but marked ones and `math`."""
+    setattr(function, MARK, True)
+    return function
+
+
+class Mapped(Protocol):
+    """Arguments that are prepared once for many calls."""
+
+    def viewed(self) -> Any:
+        """For the functions as Python."""
+        ...
+
+    def typed(self) -> Any:
+        """For machine code."""
+        ...
+
+
+def viewed(value: Any) -> Any:
+    """A numpy array, or a named tuple of them, for the functions as Python; other values as they are."""
+    if isinstance(value, np.ndarray):
+        return memoryview(value)  # type: ignore[arg-type] # numpy says otherwise since 2.3
+    if isinstance(value, tuple):
+        return type(value)(*map(viewed, value))
+    return value.viewed() if hasattr(value, "viewed") else value
+
+
+class Compiled:
+    """A marked function that other code calls: Python until its machine code is ready.
+
+    Attributes:
+        machine: the machine code; `None` as long as there is none.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.python = function
+        self.machine: Callable[..., Any] | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        machine = self.machine or _trial.get().get(self)
+        if machine is None:
+            return self.python(*map(viewed, arguments))
+        return machine(*[each.typed() if hasattr(each, "typed") else each for each in arguments])
+
+
+def called_by(functions: Iterable[Any]) -> set[Any]:
+    """Marked functions, and all that they call."""
+    found: set[Any] = set()
+    left = [*functions]
+    while left:
+        function = left.pop()
+        if function not in found:
+            found.add(function)
+            names = (function.__globals__.get(name) for name in function.__code__.co_names)
+            left += [value for value in names if hasattr(value, MARK)]
+    return found
+
+
+@contextmanager
+def trial(machines: Mapping[Compiled, Callable[..., Any]]) -> Iterator[None]:
+    """Inside, and in this context alone, the functions run as this machine code."""
+    token = _trial.set(machines)
+    try:
+        yield
+    finally:
+        _trial.reset(token)
+
+
+class Linker:
+    """Machine code of marked functions, compiled at the first call for its arguments' types, and kept in a folder.
+
+    Args:
+        folder: for nothing else, and another one whenever a function changes: numba looks at an entry's own file only
+            to see whether what it kept is out of date.
+
+    Raises:
+        ImportError: numba is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import numba  # noqa: F401
+
+        self._folder = folder
+        self._known: dict[FunctionType, Any] = {}
+
+    def entry(self, function: Callable[..., Any]) -> Any:
+        """The machine code of a function that other code calls."""
+        from numba.core import config
+
+        before, config.CACHE_DIR = config.CACHE_DIR, str(self._folder)  # type: ignore[attr-defined]
+        try:
+            return self._machine(function, cache=True)
+        finally:
+            config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+    def _called(self, function: Any) -> Any:
+        """The machine code of a function that others call, which becomes part of what is kept of them."""
+        if function not in self._known:
+            self._known[function] = self._machine(function)
+        return self._known[function]
+
+    def _machine(self, function: Any, **options: Any) -> Any:
+        from numba import njit
+        from numba.typed import List
+
+        names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+        called = {name: self._called(value) for name, value in names.items() if hasattr(value, MARK)}
+        called |= {name: List for name, value in names.items() if value is list}
+        code = FunctionType(function.__code__, function.__globals__ | called, function.__name__)
+        code.__module__, code.__qualname__ = function.__module__, function.__qualname__
+        return njit(nogil=True, error_model="numpy", **options)(code)

@@ -1,0 +1,150 @@
+"""Machine code of the drafters' loops: compiled once per machine, kept in the cache folder, loaded in the background.
+
+Until it is there, and where numba is not installed or the environment says LADE_COMPILED=0, the same functions run as
+Python and build the same trees. They are compiled by a process of its own, so that decoding goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lade.base.compiled import Linker, called_by, trial
+from lade.base.environment import lenient_switch
+from lade.base.locks import fork_safe_lock
+from lade.config.settings import LookaheadConfig
+from lade.core.request import Request, Verdict
+from lade.drafters.blend import BlendDrafter
+from lade.drafters.steps import DRAFT, LEARN
+from lade.files.cachefolder import cache_folder
+from lade.memory.pools import fresh_pool
+from lade.memory.regions import REINDEX
+from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
+from lade.memory.rows import APPEND_ROW, LISTED, SET_ROW
+from lade.memory.table import DROP_OLD
+
+ENTRIES = (
+    *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, DROP_OLD),
+    *(LISTED, APPEND_ROW, SET_ROW),
+)
+FOLDER, DONE = "compiled", "done"
+SWITCH = "LADE_COMPILED"
+LINE = "from lade.drafters.compiling import compile_all; compile_all()"
+
+_lock = fork_safe_lock()
+_worker: threading.Thread | None = None
+
+
+def begin() -> None:
+    """Load the machine code in the background, compiled before where it is missing. A second call does nothing."""
+    global _worker
+    with _lock:
+        if _worker is None and all(entry.machine is None for entry in ENTRIES) and _possible():
+            _worker = threading.Thread(target=_load_or_compile, name="lade-compiling", daemon=True)
+            _worker.start()
+
+
+def wait() -> None:
+    """Until the machine code that `begin` was asked for is loaded, or could not be."""
+    if _worker is not None:
+        _worker.join()
+
+
+def load() -> None:
+    """Load the machine code now, compiled before where it is missing.
+
+    Raises:
+        ImportError: numba is not installed.
+        OSError: the cache folder cannot be written.
+    """
+    compile_all()
+
+
+def compile_all() -> None:
+    """As `load`; what was missing is compiled in this process."""
+    folder = machine_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    linker = Linker(folder)
+    machines = {entry: linker.entry(entry.python) for entry in ENTRIES}
+    with trial(machines):
+        _exercise()
+    (folder / DONE).touch()
+    for entry, machine in machines.items():
+        machine.disable_compile()  # another type of argument is a defect, not a reason to compile in a step
+        entry.machine = machine
+
+
+def machine_folder() -> Path:
+    """The cache folder's part for this version of the functions, of Python and of numba."""
+    digest = hashlib.blake2b(f"{sys.version} {version('numba')}".encode(), digest_size=8)
+    functions = called_by(entry.python for entry in ENTRIES)
+    for path in sorted({function.__code__.co_filename for function in functions}):
+        digest.update(Path(path).read_bytes())
+    return cache_folder() / FOLDER / digest.hexdigest()
+
+
+def _possible() -> bool:
+    if not lenient_switch(SWITCH, default=True):
+        return False
+    try:
+        version("numba")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _load_or_compile() -> None:
+    try:
+        if not (machine_folder() / DONE).exists():
+            _compile_apart()
+        load()
+    except Exception:  # noqa: BLE001 - whatever fails, the functions run as Python
+        return
+
+
+def _compile_apart() -> None:
+    """In a process of its own, of low priority, with the modules that this one has."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), SWITCH: "0"}
+    command = [sys.executable, "-c", LINE]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if os.name == "posix":
+        command = ["nice", *command]
+    subprocess.run(command, env=environment, check=True, **quiet)  # type: ignore[call-overload]
+
+
+class _Nothing:
+    """What a model predicts that finds every token likely: one line per node."""
+
+    def greedy(self, slot: int, node: int) -> int:
+        return node % 4
+
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.tile(np.arange(4, dtype=np.int32), (64, 1))
+        return tokens, np.full(tokens.shape, 0.25, np.float32)
+
+    def lines_of(self, slot: int, nodes: Any) -> list[int]:
+        return [*nodes]
+
+
+def _exercise() -> None:
+    """Call every entry with the arguments that decoding gives it."""
+    settings = LookaheadConfig().settled()
+    pool = fresh_pool()
+    drafter = BlendDrafter(settings, 32, pool=lambda tenant: pool)
+    requests = [Request(row, [0, 1, 2, 3] * 2, 4, 64, reference=[0, 1, 2, 3]) for row in range(2)]
+    for request in requests:
+        drafter.start(request)
+    for rows in (requests[:1], requests, requests[::-1]):
+        drafts = drafter.draft(rows, [16] * len(rows))
+        for request in rows:
+            request.tokens.append(1)
+        drafter.observe(rows, drafts, [Verdict([0], [1])] * len(rows), _Nothing())
+    pool.table.resize(2)

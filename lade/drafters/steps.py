@@ -1,0 +1,120 @@
+"""What a drafter computes in a step for all its rows at once: drafts, and what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lade.base.compiled import Compiled, compiled
+from lade.drafters.growth import Forest, grow
+from lade.memory.hashing import Array
+from lade.memory.mixture import follow, weigh
+from lade.memory.predictions import forget, learn_prediction
+from lade.memory.recent import add_mass, begin_sums, keep_sums
+from lade.memory.row import (
+    FIRST,
+    LAST,
+    NODES,
+    RECENT,
+    RECENT_MASSES,
+    USES,
+    WIDTH,
+    Row,
+    write_token,
+)
+from lade.memory.stages import RECYCLED_1
+
+
+@compiled
+def draft_rows(
+    rows: Sequence[Row], new: Array, ends: Array, forest: Forest, nodes: int, together: bool, prior: float
+) -> None:
+    """Take in the text that was emitted since the last draft, and grow the trees.
+
+    Args:
+        new: int32, the rows' new tokens behind one another.
+        ends: [R] int64, where those of each row end.
+        nodes: of all trees together, or of each.
+        together: whether all trees share the nodes.
+        prior: as of `grow`.
+    """
+    begin = 0
+    for place in range(len(ends)):
+        row = rows[place]
+        for token in range(begin, ends[place]):
+            write_token(row, new[token])
+        begin = ends[place]
+    if together:
+        grow(rows, 0, len(ends), forest, nodes, prior)
+    else:
+        for place in range(len(ends)):
+            grow(rows, place, place + 1, forest, nodes, prior)
+
+
+@compiled
+def learn_rows(
+    rows: Sequence[Row],
+    step: Array,
+    tokens: Array,
+    probabilities: Array,
+    top: int,
+    forest: Forest,
+    sums: Array,
+    masses: Array,
+    slots: int,
+) -> None:
+    """Learn from a step.
+
+    Args:
+        step: int64, the rows behind one another. Of each the capacity of its pool, how many nodes its tree has already,
+            then how many further nodes, nodes of the accepted path, and nodes whose predictions are learned; then of
+            the further ones parent and token, of the path node and what the model chose after it, and of the last node
+            and line in the predictions.
+        tokens: [M top] int32, the model's predictions, likeliest first.
+        probabilities: [M top] float32, theirs.
+        forest: to work in.
+        sums, masses, slots: to work in (`lade.memory.recent`).
+    """
+    at, place = 0, 0
+    while at < len(step):
+        row = rows[place]
+        size, further, path, learned = step[at + 1], step[at + 2], step[at + 3], step[at + 4]
+        capacity, at = step[at], at + 5
+        for node in range(size, size + further):
+            follow(row.ints, node, step[at], step[at + 1])
+            at += 2
+        for _ in range(path):
+            weigh(row, step[at], step[at + 1], forest.tokens, forest.masses)
+            at += 2
+        if learned:
+            learn_row(row, step, at, learned, tokens, probabilities, top, sums, masses, slots)
+            forget(row.pool, row.pool_masses, capacity)
+        at, place = at + 2 * learned, place + 1
+
+
+@compiled
+def learn_row(
+    row: Row,
+    step: Array,
+    begin: int,
+    nodes: int,
+    tokens: Array,
+    probabilities: Array,
+    top: int,
+    sums: Array,
+    masses: Array,
+    slots: int,
+) -> None:
+    """Learn the predictions of some nodes, which stand in the step from `begin` on with their lines."""
+    ints = row.ints
+    number = begin_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots)
+    for at in range(begin, begin + 2 * nodes, 2):
+        node, line = ints[NODES] + step[at] * WIDTH, step[at + 1]
+        if ints[USES + RECYCLED_1]:
+            a, b, c, d = ints[node + FIRST], ints[node + FIRST + 1], ints[node + FIRST + 2], ints[node + LAST]
+            learn_prediction(row.pool, row.pool_masses, a, b, c, d, tokens, probabilities, line, top)
+        for rank in range(line * top, line * top + top):
+            number = add_mass(sums, masses, slots, number, tokens[rank], probabilities[rank])
+    keep_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots, number, nodes)
+
+
+DRAFT, LEARN = Compiled(draft_rows), Compiled(learn_rows)

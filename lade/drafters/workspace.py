@@ -1,0 +1,172 @@
+"""The arrays that one drafter works in, and its calls of what is computed for all rows of a step at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lade.core.drafter import Predictions
+from lade.core.request import Verdict
+from lade.core.tree import Draft
+from lade.drafters.growth import CUT, LIMITED, SIZE, TREE_FLOATS, TREE_INTS, Forest, new_forest
+from lade.drafters.steps import DRAFT, LEARN
+from lade.memory.context import CONTEXT
+from lade.memory.pools import Pool
+from lade.memory.recent import slots_for
+from lade.memory.rowmemory import RowMemory
+from lade.memory.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """How one row's tree grows.
+
+    Attributes:
+        deepest: the largest depth of a node.
+        most: the most nodes, the root included.
+        floor: path probability below which a stage's tokens are skipped.
+        least: path probability, all stages added up, below which a token is skipped.
+        weight: that path probabilities hold in this text.
+    """
+
+    deepest: int
+    most: int
+    floor: float
+    least: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A tree that has grown.
+
+    Attributes:
+        masses: path probabilities of its nodes.
+        limited: whether a further node found no room.
+        cut: then the path probability of the last node that found room; else 0.
+    """
+
+    masses: list[float]
+    limited: bool
+    cut: float
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a step taught about one row.
+
+    Attributes:
+        memory: of the row.
+        nodes: whose predictions are learned, in this order.
+        lines: theirs in the predictions.
+        size: the first nodes of the draft, which its tree has.
+    """
+
+    memory: RowMemory
+    nodes: Sequence[int]
+    lines: Sequence[int]
+    size: int
+    draft: Draft
+    verdict: Verdict
+
+
+class Workspace:
+    """For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._rows = Rows()
+        self._forest = new_forest(1, 1)
+        self._nodes, self._slots = 1, 0
+        self._sums, self._masses = np.zeros(0, np.int32), np.zeros(0)
+
+    def grow(
+        self,
+        memories: Sequence[RowMemory],
+        new: Sequence[Sequence[int]],
+        plans: Sequence[TreePlan],
+        nodes: int,
+        together: bool,
+        prior: float,
+    ) -> list[Grown]:
+        """Take in the text that was emitted, and grow a tree per row (`lade.drafters.growth.grow`).
+
+        Args:
+            new: tokens of each row since the last call.
+            nodes: of all trees together, or of each.
+            together: whether all trees share the nodes.
+        """
+        number = len(memories)
+        forest = self._forest_for(number, nodes)
+        forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0)]
+        values = [value for plan in plans for value in (plan.floor, plan.least, plan.weight, 0.0, 0.0)]
+        forest.floats[: number * TREE_FLOATS] = values
+        for memory, plan in zip(memories, plans, strict=True):
+            memory.reserve_nodes(min(plan.most, nodes + 1))  # one more: a root's child that is not counted
+        tokens = np.array([token for some in new for token in some], np.int32)
+        ends = np.cumsum([len(some) for some in new])
+        with _locked([memory.pool for memory in memories]):
+            self._rows.set([memory.row() for memory in memories])
+            DRAFT(self._rows, tokens, ends, forest, nodes, together, prior)
+        ints, floats = forest.ints.tolist(), forest.floats.tolist()
+        return [
+            Grown(
+                memory.masses(ints[row * TREE_INTS + SIZE]),
+                bool(ints[row * TREE_INTS + LIMITED]),
+                floats[row * TREE_FLOATS + CUT],
+            )
+            for row, memory in enumerate(memories)
+        ]
+
+    def learn(self, rows: Sequence[Learned], predictions: Predictions) -> None:
+        """Learn from the verdicts of a step, and from the model's predictions at the nodes."""
+        step = _step_of(rows)
+        tokens, probabilities = predictions.likeliest()
+        most = max(len(row.nodes) for row in rows)
+        self._sums_for(most, tokens.shape[1])
+        with _locked([row.memory.pool for row in rows]):
+            for row in rows:
+                row.memory.reserve_nodes(len(row.draft))
+                row.memory.pool.table.reserve(CONTEXT * len(row.nodes) * len(rows))
+            self._rows.set([row.memory.row() for row in rows])
+            arguments = (tokens.ravel(), probabilities.ravel(), tokens.shape[1], self._forest)
+            LEARN(self._rows, step, *arguments, self._sums, self._masses, self._slots)
+
+    def _forest_for(self, rows: int, nodes: int) -> Forest:
+        known = len(self._forest.ints) // TREE_INTS
+        if rows > known or nodes > self._nodes:
+            self._nodes = max(nodes, self._nodes)
+            self._forest = new_forest(max(rows, known), self._nodes)
+        return self._forest
+
+    def _sums_for(self, predictions: int, top: int) -> None:
+        slots = slots_for(predictions, top)
+        if slots > self._slots:
+            self._slots, self._sums, self._masses = slots, np.zeros(2 * slots, np.int32), np.zeros(slots)
+
+
+def _locked(pools: Sequence[Pool]) -> AbstractContextManager[Any]:
+    """All locks of some pools, taken in an order that is the same for all threads."""
+    if all(pool is pools[0] for pool in pools):
+        lock: AbstractContextManager[Any] = pools[0].lock
+        return lock
+    stack = ExitStack()
+    for pool in sorted({id(pool): pool for pool in pools}.values(), key=id):
+        stack.enter_context(pool.lock)
+    return stack
+
+
+def _step_of(rows: Sequence[Learned]) -> np.ndarray:
+    """The array that `lade.drafters.steps.learn_rows` reads."""
+    step: list[int] = []
+    for row in rows:
+        draft, path = row.draft, row.verdict.path
+        beyond = range(row.size, len(draft))
+        step += row.memory.pool.table.capacity, row.size, len(beyond), len(path), len(row.nodes)
+        step += [value for node in beyond for value in (draft.parents[node], draft.tokens[node])]
+        step += [value for pair in zip(path, row.verdict.tokens, strict=True) for value in pair]
+        step += [value for pair in zip(row.nodes, row.lines, strict=True) for value in pair]
+    return np.array(step, np.int64)

@@ -1,0 +1,176 @@
+"""The arrays of one request, and their growth between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lade.base.compiled import Compiled
+from lade.config.settings import FAMILIES, Settings
+from lade.memory import automaton as automata
+from lade.memory import coverage, followers, reference, row, stages
+from lade.memory.backoff import NO_TABLE, Backoff
+from lade.memory.context import CONTEXT, SHORT
+from lade.memory.pools import Pool
+from lade.memory.regions import Regions, Table
+from lade.memory.row import GRAMS, MASSES, NODES, OWN, REFERENCE, USES, Row
+from lade.memory.stages import STAGES
+
+PER_TOKEN = 4  # contexts that a token of the text follows
+TOKENS, LEAST_NODES = 64, 32  # room at first, behind the text
+
+READ_TEXT, READ_REFERENCE = Compiled(row.read_text), Compiled(row.read_reference)
+ADD_FOLLOWER = Compiled(followers.add_follower)
+
+
+class RowMemory:
+    """What one request drafts from.
+
+    Args:
+        settings: which sources predict.
+        tokens: the text so far, prompt first.
+        prompt_length: how many of them are the prompt.
+        pool: of its tenant, or of the request alone.
+        warm: the model's predictions from before any text.
+        output: a text that the output may repeat.
+        grams: whether a Jacobi window finds n-grams.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokens: Sequence[int],
+        prompt_length: int,
+        pool: Pool,
+        warm: Backoff | None = None,
+        output: Sequence[int] | None = None,
+        grams: bool = False,
+    ) -> None:
+        self.pool, self.warm, self._read = pool, NO_TABLE if warm is None else warm, len(tokens)
+        self._regions = regions = Regions(row.HEADER)
+        self._text, self._reference = _TextTables(regions, OWN), _TextTables(regions, REFERENCE)
+        self._counts, self._grams = _FollowerTables(regions, row.COUNTS), _FollowerTables(regions, GRAMS)
+        self._nodes = 0
+        self._floats = np.zeros(MASSES)
+        self._floats[row.COVER : row.COVER + 3] = coverage.COVERAGE.prior, coverage.COVERAGE.prior, 1.0
+        self._use(settings, {"reference": bool(output), "window": grams, "warm": warm is not None})
+        self._begin_reference(output or ())
+        self.reserve_text(max(len(tokens), 1))
+        self.reserve_nodes(LEAST_NODES)
+        READ_TEXT(self.row(), np.array(tokens, np.int32), prompt_length)
+
+    def _use(self, settings: Settings, present: dict[str, bool]) -> None:
+        """All names of the setting, which is its default, allow every source, one that has no name there too."""
+        allowed = set(settings.sources)
+        every = allowed.issuperset(FAMILIES)
+        for number, stage in enumerate(STAGES):
+            uses = (every or stage.source in allowed) and present.get(stage.source, True)
+            self._regions.ints[USES + number] = uses
+
+    def _begin_reference(self, output: Sequence[int]) -> None:
+        tokens, regions = np.array(output, np.int32), self._regions
+        self._reference.reserve(len(tokens))
+        regions.place(REFERENCE + reference.ORDER, len(tokens))
+        ints = regions.ints
+        begin = ints[REFERENCE + reference.ORDER]
+        ints[begin : begin + len(tokens)] = np.argsort(tokens, kind="stable")
+        ints[REFERENCE + reference.NEXT] = 0 if output else -1
+        ints[REFERENCE + reference.BEGUN] = reference.MATCHING.beginning if output else 0
+        READ_REFERENCE(ints, tokens)
+
+    def row(self) -> Row:
+        """The arrays, for one step: they may be others after `reserve_text` or a change of the pool."""
+        table = self.pool.table
+        arrays = table.ints, table.masses, self.pool.calibration.numbers
+        return Row(self._regions.ints, self._floats, *arrays, *self.warm)
+
+    def reserve_text(self, tokens: int) -> None:
+        """Make room for a text of so many tokens."""
+        if tokens <= self._text.room:
+            return
+        ints = self._regions.ints
+        read, counted = int(ints[OWN + automata.TOKENS]), int(ints[row.COUNTS + followers.FOLLOWER_NUMBER])
+        self._text.reserve(tokens + TOKENS)
+        uncounted = read or max(0, tokens - row.COUNTED)
+        self._counts.reserve(counted + PER_TOKEN * (self._text.room - uncounted))
+
+    def reserve_nodes(self, nodes: int) -> None:
+        """Make room for a tree of so many nodes."""
+        if nodes > self._nodes:
+            self._regions.place(NODES, nodes * row.WIDTH, self._nodes * row.WIDTH)
+            self._floats = np.concatenate([self._floats, np.zeros(nodes - self._nodes)])
+            self._nodes = nodes
+
+    def unread(self, tokens: Sequence[int]) -> Sequence[int]:
+        """What the text has grown by since the last call; there is room for it afterwards."""
+        new = tokens[self._read :]
+        self.reserve_text(len(tokens))
+        self._read = len(tokens)
+        return new
+
+    def add_grams(self, grams: Sequence[Sequence[int]]) -> None:
+        """n-grams that the window found."""
+        number = sum(len(gram) - 1 for gram in grams)
+        self._grams.reserve(int(self._regions.ints[GRAMS + followers.FOLLOWER_NUMBER]) + number)
+        ints, short = self._regions.ints, [SHORT] * CONTEXT
+        for gram in grams:
+            for length in range(1, min(len(gram), CONTEXT + 1)):
+                context = [*short, *gram[:length]][-CONTEXT:]
+                ADD_FOLLOWER(ints, GRAMS, *map(int, context), int(gram[length]), True)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the last token occurred earlier in the text."""
+        ints = self._regions.ints
+        last = ints[OWN + automata.STATES] + ints[OWN + automata.LAST] * automata.WIDTH
+        return bool(ints[last + automata.LINK] > 0)
+
+    @property
+    def suffices(self) -> bool:
+        """Whether the warm table is believed in full, so that a window would find hardly anything new."""
+        uses = self._regions.ints[USES + stages.WARM]
+        return bool(uses and self._floats[row.COVER + coverage.SHARE] == 1)
+
+    def nodes(self, number: int) -> np.ndarray:
+        """[number, row.WIDTH] the first nodes of the tree; a view."""
+        begin = int(self._regions.ints[NODES])
+        return self._regions.ints[begin : begin + number * row.WIDTH].reshape(number, row.WIDTH)
+
+    def masses(self, number: int) -> list[float]:
+        """Path probabilities of the first nodes."""
+        found: list[float] = self._floats[MASSES : MASSES + number].tolist()
+        return found
+
+
+class _TextTables:
+    """A suffix automaton."""
+
+    def __init__(self, regions: Regions, own: int) -> None:
+        moves = automata.MOVES, automata.MOVE_NUMBER, automata.INDEX, automata.SLOTS
+        self._text = Table(regions, (own + automata.TEXT, own + automata.TOKENS), width=1)
+        self._states = Table(regions, (own + automata.STATES, own + automata.STATE_NUMBER), automata.WIDTH)
+        self._moves = Table(regions, [own + field for field in moves], automata.WIDTH, pairs=True)
+
+    @property
+    def room(self) -> int:
+        """Tokens."""
+        return self._text.room
+
+    def reserve(self, tokens: int) -> None:
+        self._text.reserve(tokens)
+        self._states.reserve(automata.MOST_STATES * self.room + 2)
+        self._moves.reserve(automata.MOST_MOVES * self.room + 1)
+
+
+class _FollowerTables:
+    def __init__(self, regions: Regions, own: int) -> None:
+        contexts = followers.CONTEXTS, followers.CONTEXT_NUMBER, followers.INDEX, followers.SLOTS
+        rest = own + followers.FOLLOWERS, own + followers.FOLLOWER_NUMBER
+        self._contexts = Table(regions, [own + field for field in contexts], followers.WIDTH)
+        self._followers = Table(regions, rest, followers.FOLLOWER_WIDTH)
+
+    def reserve(self, number: int) -> None:
+        """Make room for so many contexts and followers in all."""
+        self._contexts.reserve(number)
+        self._followers.reserve(number)

@@ -1,0 +1,74 @@
+"""The components of the mixture, most specific first: their names, priors and buckets.
+
+Sources give shares of the next token's probability in this order (`lade.memory.mixture`). Priors were chosen on the
+first 16 story prompts with stories3M, those of the warm table on twenty of the 48, those of counts on replays of
+SmolLM2-135M-Instruct's texts (`benchmarks/replay.py`) and on story prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from lade.base.compiled import compiled
+
+DEPTHS = 3  # buckets of node depths: children of the root, of nodes at depth 1-2, of deeper ones
+MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
+LONG = 1 << (MATCHES - 1)  # the length at which the last of them begins
+GRAMS = 3  # buckets of n-grams: matched by one token, two, more
+COUNTED = 3  # buckets of counts: after two, three, four tokens
+LENGTHS = 5  # buckets of a warm table's entries: after one token alone, or a known ending of one to four
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One component of the mixture.
+
+    Attributes:
+        name: in the statistics and in saved pools.
+        source: its name in `LookaheadConfig.sources`.
+        priors: weight per bucket before any observation, between 0 and 1, the same in every depth bucket.
+    """
+
+    name: str
+    source: str
+    priors: tuple[float, ...]
+
+    @property
+    def buckets(self) -> int:
+        return DEPTHS * len(self.priors)
+
+
+STAGES = (
+    Stage("reference", "reference", (0.02, 0.06, 0.3, 0.8, 0.95, 0.99)),
+    Stage("suffix", "suffix", (0.02, 0.05, 0.1, 0.2, 0.4, 0.6)),
+    Stage("window", "window", (0.1, 0.2, 0.3)),
+    Stage("counts", "counts", (0.15, 0.2, 0.3)),
+    Stage("recycled-4", "recycled", (0.6,)),
+    Stage("recycled-3", "recycled", (0.6,)),
+    Stage("recycled-2", "recycled", (0.6,)),
+    Stage("recycled-1", "recycled", (0.8,)),
+    Stage("warm", "warm", (0.9,) * LENGTHS),
+    Stage("counts-1", "counts", (0.1,)),
+    Stage("recent", "recent", (0.5,)),
+)
+NAMES = tuple(stage.name for stage in STAGES)
+REFERENCE, OWN, WINDOW, COUNTS, RECYCLED_4, _, _, RECYCLED_1, WARM, SHORT_COUNTS, RECENT = range(len(STAGES))
+FIRSTS = tuple(accumulate((stage.buckets for stage in STAGES), initial=0))  # bucket of each stage among all
+BUCKETS = FIRSTS[-1]
+NUMBER = len(STAGES)
+
+
+@compiled
+def depth_bucket(depth: int) -> int:
+    """Which of the `DEPTHS` buckets the children of a node at this depth belong to."""
+    return 0 if depth == 0 else 1 if depth < 3 else 2
+
+
+@compiled
+def match_bucket(length: int) -> int:
+    """Which of the `MATCHES` buckets a match of this length belongs to."""
+    bucket = 0
+    while length > 1 and bucket < MATCHES - 1:
+        length, bucket = length >> 1, bucket + 1
+    return bucket

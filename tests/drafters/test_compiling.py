@@ -1,0 +1,182 @@
+"""Machine code of the drafting loops: when it is made, where it lies, and that it builds the trees of Python."""
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lade import LookaheadConfig
+from lade.base.compiled import Linker, called_by, trial
+from lade.core.request import Request, Verdict
+from lade.drafters import compiling
+from lade.drafters.blend import BlendDrafter
+from lade.memory.pools import Pool, fresh_pool
+
+VOCABULARY = 12
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, table_folder: Path) -> Iterator[list[str]]:
+    """What is done in the background, which is neither compiled nor loaded."""
+    done: list[str] = []
+    monkeypatch.setenv(compiling.SWITCH, "1")
+    monkeypatch.setattr(compiling, "_worker", None)
+    monkeypatch.setattr(compiling, "_compile_apart", lambda: done.append("compile"))
+    monkeypatch.setattr(compiling, "load", lambda: done.append("load"))
+    yield done
+    compiling.wait()
+
+
+def test_it_is_compiled_once_and_loaded_from_then_on(asked: list[str]) -> None:
+    compiling.begin()
+    compiling.begin()
+    compiling.wait()
+    assert asked == ["compile", "load"]
+    folder = compiling.machine_folder()
+    folder.mkdir(parents=True)
+    (folder / compiling.DONE).touch()
+    compiling._worker = None
+    compiling.begin()
+    compiling.wait()
+    assert asked == ["compile", "load", "load"]
+
+
+def test_the_environment_switches_it_off(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiling.SWITCH, "0")
+    compiling.begin()
+    compiling.wait()
+    assert asked == []
+
+
+def test_without_numba_nothing_is_tried(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise compiling.PackageNotFoundError(name)
+
+    monkeypatch.setattr(compiling, "version", missing)
+    compiling.begin()
+    compiling.wait()
+    assert asked == []
+
+
+def test_a_compiler_that_fails_leaves_the_functions_as_they_are(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise subprocess.CalledProcessError(1, "compiler")
+
+    monkeypatch.setattr(compiling, "_compile_apart", fail)
+    compiling.begin()
+    compiling.wait()
+    assert asked == []
+    assert all(entry.machine is None for entry in compiling.ENTRIES)
+
+
+def test_other_functions_lie_elsewhere(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compiling.machine_folder()
+    assert before == compiling.machine_folder()
+    monkeypatch.setattr(compiling, "version", lambda name: "0.0")
+    assert compiling.machine_folder() != before
+    assert compiling.machine_folder().parent == before.parent == table_folder / compiling.FOLDER
+
+
+def test_every_marked_function_of_memory_and_drafters_is_compiled() -> None:
+    """A function that is marked and never called by an entry is dead."""
+    marked = {
+        value
+        for name, module in list(sys.modules.items())
+        if name.startswith(("lade.memory", "lade.drafters"))
+        for value in vars(module).values()
+        if hasattr(value, "__compiled__")
+    }
+    assert marked == called_by(entry.python for entry in compiling.ENTRIES)
+
+
+# The same trees
+
+
+class Drawn:
+    """A model that finds tokens likely by chance."""
+
+    def __init__(self, seed: int, lines: int) -> None:
+        noise = np.random.default_rng(seed)
+        self.tokens = np.stack([noise.permutation(VOCABULARY)[:8] for _ in range(lines)]).astype(np.int32)
+        drawn = np.sort(noise.random((lines, 8)) ** 3 + 1e-3)[:, ::-1]
+        self.probabilities = np.ascontiguousarray(drawn / drawn.sum(1, keepdims=True), np.float32)
+        self.size = lines
+
+    def greedy(self, slot: int, node: int) -> int:
+        return int(self.tokens[node % self.size, 0])
+
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.tokens, self.probabilities
+
+    def lines_of(self, slot: int, nodes: Sequence[int]) -> list[int]:
+        return [(7 * slot + node) % self.size for node in nodes]
+
+
+def session(seed: int, rows: int, budget: int, capacity: int, **config: Any) -> list[Any]:
+    """The trees of some steps of rows that join and leave, and what was learned."""
+    noise, pool = random.Random(seed), fresh_pool(capacity)
+    own: dict[str | None, Pool] = {"shared": pool}
+    settings = LookaheadConfig(**config).settled()
+    drafter = BlendDrafter(settings, budget, pool=lambda tenant: own.get(tenant) or fresh_pool(capacity))
+    found, requests = [], list[Request]()
+    for step in range(12):
+        while len(requests) < 1 + step % rows:
+            text = noise.choices(range(VOCABULARY), k=noise.randrange(2, 90))
+            tenant = noise.choice(["shared", None])
+            request = Request(0, text, len(text) - 1, 10_000, tenant=tenant)
+            request.reference = noise.choice([None, text[::-1], text])
+            drafter.start(request)
+            requests.append(request)
+        drafts = drafter.draft(requests, [noise.randrange(9) for _ in requests])
+        found.append([(draft.tokens, draft.parents, draft.sources) for draft in drafts])
+        verdicts = [walked(draft, noise) for draft in drafts]
+        for request, verdict in zip(requests, verdicts, strict=True):
+            request.tokens += verdict.tokens
+        drafter.observe(requests, drafts, verdicts, Drawn(noise.randrange(999), 40))
+        if noise.random() < 0.3:
+            requests.pop(noise.randrange(len(requests)))
+    return [found, [[each.tolist() for each in pool.table.rows(length)] for length in (1, 2, 3, 4)]]
+
+
+def walked(draft: Any, noise: random.Random) -> Verdict:
+    path, tokens = [0], []
+    while True:
+        known = [token for node, token in draft.children if node == path[-1]]
+        tokens.append(noise.choice([*known, noise.randrange(VOCABULARY)]))
+        child = draft.children.get((path[-1], tokens[-1]))
+        if child is None:
+            return Verdict(path, tokens)
+        path.append(child)
+
+
+@pytest.mark.real
+def test_machine_code_and_python_build_the_same_trees(table_folder: Path) -> None:
+    """Node for node, and so are the tables that are learned; and what was kept is loaded without compiling."""
+    folder = table_folder / "machine"
+    folder.mkdir(parents=True)
+    for again in (False, True):
+        linker = Linker(folder)
+        machines = {entry: linker.entry(entry.python) for entry in compiling.ENTRIES}
+        with trial(machines):
+            compiling._exercise()
+        if again:
+            assert all(sum(machine.stats.cache_misses.values()) == 0 for machine in machines.values())
+        for machine in machines.values():
+            machine.disable_compile()
+    for seed in range(60):
+        noise = random.Random(seed)
+        case = (seed, noise.randrange(1, 5), noise.randrange(1, 70), noise.choice([3, 40, 100_000]))
+        sources = noise.choice([None, ("recycled", "suffix"), ("counts", "recent", "window"), ("reference",)])
+        config = {"sources": sources, "ngram": noise.randrange(2, 6)}
+        expected = session(*case, **config)
+        with trial(machines):
+            assert session(*case, **config) == expected
+    shutil.rmtree(folder)

@@ -1,0 +1,115 @@
+"""The arrays of a request's drafting memory for tests, and the functions on them, called as Python."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from lade.base.compiled import viewed
+from lade.config.settings import LookaheadConfig
+from lade.memory import mixture
+from lade.memory.backoff import Backoff
+from lade.memory.context import CONTEXT, NOTHING
+from lade.memory.mixture import FIRST_STAGES, FOUND, FOUND_MASSES, SCRATCH_FLOATS, SCRATCH_INTS
+from lade.memory.pools import Pool, fresh_pool
+from lade.memory.predictions import forget, learn_prediction
+from lade.memory.row import FIRST, LAST, NODES, OWN, USES, Row, write_token
+from lade.memory.rowmemory import RowMemory
+from lade.memory.stages import BUCKETS, NAMES
+from lade.memory.table import PredictionTable
+
+Entry = tuple[Sequence[int], Sequence[float]]  # tokens and their probabilities, likeliest first
+
+
+def memory_of(
+    text: Sequence[int] = (),
+    *,
+    prompt: int | None = None,
+    reference: Sequence[int] = (),
+    warm: Backoff | None = None,
+    grams: Sequence[Sequence[int]] = (),
+    pool: Pool | None = None,
+    only: Iterable[str] = NAMES,
+) -> RowMemory:
+    """A request whose text is a prompt of so many tokens, or of all, then output; `only` these stages predict."""
+    settings, length = LookaheadConfig().settled(), len(text) if prompt is None else prompt
+    memory = RowMemory(settings, text, length, pool or fresh_pool(), warm, reference, bool(grams))
+    memory.add_grams(grams)
+    ints, names = memory.row().ints, set(only)
+    for stage, name in enumerate(NAMES):
+        ints[USES + stage] &= name in names
+    return memory
+
+
+def halves(memory: RowMemory) -> RowMemory:
+    """The same with weights of one half."""
+    memory.pool.calibration.numbers[:BUCKETS] = 0.5
+    return memory
+
+
+def row_of(memory: RowMemory) -> Row:
+    row: Row = viewed(memory.row())
+    return row
+
+
+def write(memory: RowMemory, tokens: Iterable[int]) -> None:
+    """Append output."""
+    for token in tokens:
+        memory.reserve_text(int(memory.row().ints[OWN + mixture.automata.TOKENS]) + 1)
+        write_token(row_of(memory), token)
+
+
+def scratch() -> tuple[list[int], list[float]]:
+    return [0] * SCRATCH_INTS, [0.0] * SCRATCH_FLOATS
+
+
+def place(memory: RowMemory, path: Sequence[int] = ()) -> int:
+    """Make the root and a path under it nodes of the tree. Returns the last one."""
+    row = row_of(memory)
+    mixture.root(row)
+    for parent, token in enumerate(path):
+        mixture.follow(row.ints, parent + 1, parent, token)
+    return len(path)
+
+
+def context_of(memory: RowMemory, node: int) -> tuple[int, ...]:
+    return tuple(memory.nodes(node + 1)[node, FIRST : LAST + 1].tolist())
+
+
+def expected(memory: RowMemory, node: int, floor: float = 0.0) -> tuple[dict[int, float], dict[int, int]]:
+    """What may follow a node: token -> probability, token -> the first stage that predicts it."""
+    tokens, masses = scratch()
+    number = mixture.expect(row_of(memory), node, floor, tokens, masses)
+    found = tokens[FOUND : FOUND + number]
+    assert len(set(found)) == number
+    probabilities = masses[FOUND_MASSES : FOUND_MASSES + number]
+    return dict(zip(found, probabilities, strict=True)), dict(zip(found, tokens[FIRST_STAGES:], strict=False))
+
+
+def predicted(memory: RowMemory, stage: int, node: int = 0) -> tuple[int, list[int], list[float]]:
+    """What one stage predicts after a node: its bucket, tokens, their probabilities."""
+    tokens, masses = scratch()
+    row = row_of(memory)
+    number, bucket = mixture.predicted(row, row.ints[NODES] + node * mixture.WIDTH, stage, tokens, masses)
+    return bucket, tokens[:number], masses[:number]
+
+
+def predicted_after(memory: RowMemory, stage: int, *context: int) -> tuple[int, list[int], list[float]]:
+    """The same after a context."""
+    memory.nodes(1)[0, FIRST : LAST + 1] = padded(context)
+    return predicted(memory, stage)
+
+
+def padded(context: Sequence[int]) -> tuple[int, ...]:
+    return (*[NOTHING] * (CONTEXT - len(context)), *context)
+
+
+def learn(table: PredictionTable, context: Sequence[int], entry: Entry) -> None:
+    """Teach a table what the model predicted after a context."""
+    table.reserve(CONTEXT)
+    tokens, probabilities = entry
+    arrays: Any = viewed(table.ints), viewed(table.masses)
+    learn_prediction(*arrays, *padded(context), tokens, probabilities, 0, len(tokens))
+
+
+def end_step(table: PredictionTable) -> None:
+    """What follows the last prediction of a step."""
+    forget(viewed(table.ints), viewed(table.masses), table.capacity)
