@@ -126,7 +126,13 @@ grid_options = together(
 run_options = together(
     click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1)),
     click.option("--repeats", default=1, show_default=True, type=click.IntRange(min=1), help="Runs of each prompt."),
-    click.option("--warmup", default=1, show_default=True, type=click.IntRange(min=0), help="Untimed calls before."),
+    click.option(
+        "--warmup",
+        default=1,
+        show_default=True,
+        type=click.IntRange(min=0),
+        help="Untimed calls before; 0: the first run includes a model's one-off check.",
+    ),
     seed_option,
     click.option("--top-k", default=0, show_default=True, type=click.IntRange(min=0), help="0: all tokens."),
     click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True)),
