@@ -348,6 +348,13 @@ def test_an_interrupted_run_is_reported_as_far_as_it_came(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_cost_of_the_warm_table_is_told_once(tmp_path: Path) -> None:
+    records = [drafting("fast", 0, 1.0, task=task, warm_seconds=5.5) for task in ("one", "two")]
+    notes = build(folder_of(tmp_path, records, tasks={})).notes
+    assert [note for note in notes if "warm table" in note] == ["fast: the warm table took 5.50 s, once"]
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_finished_run_is_not_called_unfinished(tmp_path: Path) -> None:
     report = build(folder_of(tmp_path, [record("plain", 0), record("plain", 1)]))
     assert report.notes == [

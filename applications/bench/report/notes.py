@@ -51,11 +51,9 @@ def drafting(rows: Sequence[Row]) -> list[str]:
 
 
 def warm(rows: Sequence[Row]) -> list[str]:
-    return [
-        f"{subject(row, rows)}: the warm table took {row.warm_seconds:.2f} s, once"
-        for row in rows
-        if row.warm_seconds is not None
-    ]
+    """The cost of the warm table, once for each method."""
+    costs = {row.method: row.warm_seconds for row in rows if row.warm_seconds is not None}
+    return [f"{method}: the warm table took {seconds:.2f} s, once" for method, seconds in costs.items()]
 
 
 def fallbacks(rows: Sequence[Row]) -> list[str]:
