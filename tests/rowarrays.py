@@ -10,7 +10,7 @@ from lade.memory.backoff import Backoff
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.mixture import FIRST_STAGES, FOUND, FOUND_MASSES, SCRATCH_FLOATS, SCRATCH_INTS
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.predictions import forget, learn_prediction
+from lade.memory.predictions import TOP, forget, learn_prediction
 from lade.memory.row import FIRST, LAST, NODES, OWN, USES, Row, write_token
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, NAMES
@@ -31,11 +31,11 @@ def memory_of(
 ) -> RowMemory:
     """A request whose text is a prompt of so many tokens, or of all, then output; `only` these stages predict."""
     settings, length = LookaheadConfig().settled(), len(text) if prompt is None else prompt
-    memory = RowMemory(settings, text, length, pool or fresh_pool(), warm, reference, bool(grams))
+    memory = RowMemory(settings, text, length, pool or fresh_pool(), warm, reference, TOP if grams else 0)
     memory.add_grams(grams)
     ints, names = memory.row().ints, set(only)
     for stage, name in enumerate(NAMES):
-        ints[USES + stage] &= name in names
+        ints[USES + stage] *= name in names
     return memory
 
 

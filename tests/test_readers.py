@@ -570,6 +570,7 @@ def test_the_readers_are_all_here() -> None:
         "applications/serve/tools.py", "applications/serve/responses.py",  # what a model or this process made
         "applications/ray_serve/routing.py",  # the body of a request
         "applications/cache.py",  # a header that only names a model; test_cache_command has broken ones
+        "applications/bench/workers.py",  # what its own processes wrote
         "lade/drafters/compiling.py",  # the source of the functions
         "lade/distributed/costs.py",  # what rank 0 sends
         "lade/files/newfolder.py", "lade/files/wheel.py",  # what this process made; what has a pinned hash

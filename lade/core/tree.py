@@ -112,14 +112,6 @@ class TreeBuilder:
                 self.queries.add(parent)
         return parent
 
-    def cut(self, nodes: int) -> None:
-        """Keep the first `nodes` nodes, at least the root."""
-        for node in range(max(nodes, 1), len(self.tokens)):
-            del self.children[self.parents[node], self.tokens[node]]
-            self.queries.discard(node)
-        for values in (self.tokens, self.parents, self.depths, self.sources):
-            del values[max(nodes, 1) :]
-
     def below(self, root: int) -> TreeBuilder:
         """The subtree of a node, which becomes the root; all later nodes must be its descendants."""
         tree = TreeBuilder(self.tokens[root])

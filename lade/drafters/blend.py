@@ -18,6 +18,7 @@ from lade.drafters.window import Window
 from lade.drafters.workspace import Grown, Learned, TreePlan, Workspace
 from lade.memory.backoff import Backoff
 from lade.memory.pools import Pool, fresh_pool
+from lade.memory.predictions import TOP
 from lade.memory.row import STAGE, TOKEN
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import NAMES
@@ -99,7 +100,8 @@ class BlendDrafter:
         settings, tokens, pool = self.settings, request.tokens, self.pool(request.tenant)
         warm = None if self.warm is None else self.warm(request.inverse_temperature)
         prompt, reference = request.prompt_length, request.reference
-        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, grams=self.columns > 0)
+        guesses = 0 if not self.columns else settings.guesses if settings.guesses >= 0 else TOP
+        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses)
         window = None
         if self.columns and not memory.suffices:
             window = Window(tokens[:prompt], self.columns, settings.ngram, settings.seed)

@@ -168,7 +168,7 @@ def by_window(ints: Array, node: int, tokens: Array, masses: Array) -> tuple[int
     """n-grams that the Jacobi window found, the most recently seen first."""
     a, b, c, d = ints[node + FIRST], ints[node + FIRST + 1], ints[node + FIRST + 2], ints[node + LAST]
     context, length = find_followers(ints, GRAMS, a, b, c, d, 1, 4)
-    number = followers_of(ints, GRAMS, context, tokens, masses)
+    number = min(followers_of(ints, GRAMS, context, tokens, masses), ints[USES + BY_WINDOW])
     for rank in range(number):
         masses[rank] = 0.5 ** (rank + 1)
     return number, min(length, GRAM_BUCKETS) - 1

@@ -18,8 +18,8 @@ from lade.memory.stages import NUMBER as STAGE_NUMBER
 
 COUNTED, COVERED, OF_PROMPT = COUNTING.places, COVERAGE.places, COVERAGE.prompt
 
-# Fields of the integers: whether each stage may predict; its text, the reference, what followed the contexts of its
-# text, the n-grams of its Jacobi window, recent tokens; where its draft tree stands.
+# Fields of the integers: whether each stage may predict (of the window: how many tokens); its text, the reference, what
+# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens; where its draft tree stands.
 USES = 0
 OWN = USES + STAGE_NUMBER
 REFERENCE = OWN + automata.FIELDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class RowMemory:
         pool: of its tenant, or of the request alone.
         warm: the model's predictions from before any text.
         output: a text that the output may repeat.
-        grams: whether a Jacobi window finds n-grams.
+        guesses: the most tokens that the n-grams of a Jacobi window predict after a context.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RowMemory:
         pool: Pool,
         warm: Backoff | None = None,
         output: Sequence[int] | None = None,
-        grams: bool = False,
+        guesses: int = 0,
     ) -> None:
         self.pool, self.warm, self._read = pool, NO_TABLE if warm is None else warm, len(tokens)
         self._regions = regions = Regions(row.HEADER)
@@ -54,19 +54,18 @@ class RowMemory:
         self._nodes = 0
         self._floats = np.zeros(MASSES)
         self._floats[row.COVER : row.COVER + 3] = coverage.COVERAGE.prior, coverage.COVERAGE.prior, 1.0
-        self._use(settings, {"reference": bool(output), "window": grams, "warm": warm is not None})
+        self._use(settings, {"reference": bool(output), "window": guesses, "warm": warm is not None})
         self._begin_reference(output or ())
         self.reserve_text(max(len(tokens), 1))
         self.reserve_nodes(LEAST_NODES)
         READ_TEXT(self.row(), np.array(tokens, np.int32), prompt_length)
 
-    def _use(self, settings: Settings, present: dict[str, bool]) -> None:
+    def _use(self, settings: Settings, present: Mapping[str, int]) -> None:
         """All names of the setting, which is its default, allow every source, one that has no name there too."""
         allowed = set(settings.sources)
         every = allowed.issuperset(FAMILIES)
         for number, stage in enumerate(STAGES):
-            uses = (every or stage.source in allowed) and present.get(stage.source, True)
-            self._regions.ints[USES + number] = uses
+            self._regions.ints[USES + number] = present.get(stage.source, 1) * (every or stage.source in allowed)
 
     def _begin_reference(self, output: Sequence[int]) -> None:
         tokens, regions = np.array(output, np.int32), self._regions

@@ -49,23 +49,6 @@ def words_of(draft: Draft, node: int) -> tuple[int, ...]:
     return () if node == 0 else (*words_of(draft, draft.parents[node]), draft.tokens[node])
 
 
-@given(PATHS, st.integers(0, 40))
-def test_a_cut_tree_is_one_of_the_first_nodes_only(paths: list[tuple[int, list[int], bool]], nodes: int) -> None:
-    whole, small = TreeBuilder(root=7), TreeBuilder(root=7)
-    for start, tokens, query in paths:
-        whole.add_path(start % len(whole.tokens), tokens, "path", query)
-    kept, tree = max(nodes, 1), whole.build()
-    for parent, token, source in list(zip(tree.parents, tree.tokens, tree.sources, strict=True))[1:kept]:
-        small.add(parent, token, source)
-    small.queries.update(node for node in tree.queries if node < kept)
-    whole.cut(nodes)
-    assert whole.build() == small.build()
-    assert len(whole.build()) == min(kept, len(tree))
-    below = len(small.tokens) - 1  # a cut tree grows on like any other
-    assert whole.add(below, 9, "more") == small.add(below, 9, "more") == below + 1
-    assert whole.build() == small.build()
-
-
 @given(PATHS)
 def test_builder_is_a_set_of_paths(paths: list[tuple[int, list[int], bool]]) -> None:
     builder = TreeBuilder(root=7)

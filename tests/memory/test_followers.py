@@ -12,6 +12,7 @@ from lade.memory.context import CONTEXT
 from lade.memory.counting import COUNTING
 from lade.memory.pools import fresh_pool
 from lade.memory.predictions import TOP
+from lade.memory.row import USES
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import COUNTS, SHORT_COUNTS, WINDOW
 
@@ -85,3 +86,9 @@ def test_ngrams_of_the_window_are_ranked_by_when_they_were_seen(grams: list[list
 def test_the_latest_ngrams_are_predicted() -> None:
     memory = memory_of([0], grams=[(9, token) for token in range(2 * TOP)], pool=POOL)
     assert predicted_after(memory, WINDOW, 9)[1] == [2 * TOP - 1 - rank for rank in range(TOP)]
+
+
+def test_the_window_offers_no_more_than_its_guesses() -> None:
+    memory = memory_of([0], grams=[(9, token) for token in range(2 * TOP)], pool=POOL)
+    memory.row().ints[USES + WINDOW] = 3
+    assert predicted_after(memory, WINDOW, 9)[1] == [2 * TOP - 1, 2 * TOP - 2, 2 * TOP - 3]
