@@ -24,6 +24,7 @@ from lade.config.settings import LookaheadConfig
 from lade.core.request import Request, Verdict
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.steps import DRAFT, LEARN
+from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import cache_folder
 from lade.memory.pools import fresh_pool
 from lade.memory.regions import REINDEX
@@ -37,7 +38,7 @@ ENTRIES = (
 )
 FOLDER, DONE = "compiled", "done"
 SWITCH = "LADE_COMPILED"
-LINE = "from lade.drafters.compiling import compile_all; compile_all()"
+LINE = "from lade.drafters.compiling import load; load()"
 
 _lock = fork_safe_lock()
 _worker: threading.Thread | None = None
@@ -58,18 +59,18 @@ def wait() -> None:
         _worker.join()
 
 
+def running() -> bool:
+    """Whether it is compiled or loaded at the moment."""
+    return _worker is not None and _worker.is_alive()
+
+
 def load() -> None:
-    """Load the machine code now, compiled before where it is missing.
+    """Load the machine code now; what is missing is compiled in this process.
 
     Raises:
         ImportError: numba is not installed.
         OSError: the cache folder cannot be written.
     """
-    compile_all()
-
-
-def compile_all() -> None:
-    """As `load`; what was missing is compiled in this process."""
     folder = machine_folder()
     folder.mkdir(parents=True, exist_ok=True)
     linker = Linker(folder)
@@ -77,7 +78,8 @@ def compile_all() -> None:
     with trial(machines):
         _exercise()
     (folder / DONE).touch()
-    for entry, machine in machines.items():
+    mark_used(folder)
+    for entry, machine in reversed(machines.items()):  # lists first: others take them
         machine.disable_compile()  # another type of argument is a defect, not a reason to compile in a step
         entry.machine = machine
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from lade.drafters import compiling
@@ -31,5 +32,7 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     warming.check_arguments(model, top, tokenizer, progress)
     compiling.begin()
     table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
+    if compiling.running() and progress is None and sys.stderr.isatty():
+        print("compiling the loops that draft, once on this machine", file=sys.stderr)
     compiling.wait()
     return table
