@@ -5,6 +5,7 @@ Knows nothing of lade but the names of its environment variables.
 
 import ipaddress
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def begin() -> Callable[[], None]:
     global _root
     folder = tempfile.TemporaryDirectory(prefix="lade-tests-", ignore_cleanup_errors=True)
     _root = Path(folder.name).resolve()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so its children
     patch = pytest.MonkeyPatch()
     for name in list(os.environ):
         if name != KEPT and (name.startswith(FOREIGN) or name in SETTINGS):

@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+from collections.abc import Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -27,14 +28,14 @@ NEW_TOKENS = 160
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every look takes as long; which nodes the drafter read the likeliest tokens after, to learn."""
-    room, top, read = Controller.room, Outputs.top, list[int]()
+    room, lines_of, read = Controller.room, Outputs.lines_of, list[int]()
 
-    def noted(self: Outputs, slot: int, node: int) -> tuple[list[int], list[float]]:
-        read.append(node)
-        return top(self, slot, node)
+    def noted(self: Outputs, slot: int, nodes: Sequence[int]) -> list[int]:
+        read.extend(nodes)
+        return lines_of(self, slot, nodes)
 
     monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, OVERHEAD))
-    monkeypatch.setattr(Outputs, "top", noted)
+    monkeypatch.setattr(Outputs, "lines_of", noted)
     monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
     return read
 

@@ -7,7 +7,8 @@ from tiny import tiny_model, words
 from transformers import PreTrainedModel
 
 import lade
-from lade.applications import chat
+from lade.applications.chat import command as chat
+from lade.applications.chat.settings import ChatSettings
 from lade.base import environment
 from lade.base.environment import EnvironmentWarning, lenient_switch, switch
 
@@ -75,7 +76,7 @@ def test_a_wrong_value_means_nothing_without_lade(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["USE_LADE", "COLOR_PRINT"])
 def test_the_chat_refuses_a_wrong_value_before_a_model_is_loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(chat, "load_chatbot", lambda *_, **__: pytest.fail("a model was loaded"))
     result = CliRunner().invoke(chat.command, [], env={name: "tru"})
     assert result.exit_code == 2
     assert f"{name} in the environment must be" in result.stderr
@@ -89,12 +90,11 @@ def test_the_chat_takes_the_usual_spellings(value: str, monkeypatch: pytest.Monk
     class StopError(Exception):
         pass
 
-    def bot(*_: object, color: bool, lookahead: bool) -> None:
-        asked.extend((color, lookahead))
+    def load(model: str, model_type: str, settings: ChatSettings, **_: object) -> None:
+        asked.extend((settings.color, not settings.plain))
         raise StopError
 
-    monkeypatch.setattr(chat, "Chatbot", bot)
-    monkeypatch.setattr(lade, "augment_all", lambda: None)
+    monkeypatch.setattr(chat, "load_chatbot", load)
     result = CliRunner().invoke(chat.command, [], env={"USE_LADE": value, "COLOR_PRINT": value})
     assert isinstance(result.exception, StopError)
     assert asked == [True, True]
