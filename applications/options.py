@@ -13,7 +13,7 @@ import click
 
 import lade
 from lade.applications.aliases import renamed
-from lade.applications.bench.machine import available_cores
+from lade.applications.bench.machine import default_threads
 from lade.config.settings import MODES
 from lade.models.load import DTYPES, as_device, load, model_source
 from lade.models.quant import QUANTS
@@ -62,7 +62,7 @@ device_option = click.option(
     "--device", callback=checked(as_device), default=default_device, help="[default: cuda if available, else cpu]"
 )
 threads_option = click.option(
-    "--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]"
+    "--threads", default=default_threads, type=click.IntRange(min=1), help="[default: OMP_NUM_THREADS, else all cores]"
 )
 quant_option = click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 machine_options = together(dtype_option, device_option, threads_option)

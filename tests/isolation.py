@@ -27,7 +27,9 @@ FOLDERS = {  # of the tests' own, under one temporary folder
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
 }
-SET = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "LADE_COMPILED": "0"}  # no compiler runs beside a test
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+ALONE = {"LADE_COMPILED": "0", "OMP_NUM_THREADS": "1"}  # no compiler, and no threads that a fork would lose
+SET = OFFLINE | ALONE
 
 _root = Path()
 
