@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FunctionType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,20 +29,11 @@ def compiled(function: Function) -> Function:
     return function
 
 
-class Mapped(Protocol):
-    """Arguments that are prepared once for many calls."""
-
-    def viewed(self) -> Any:
-        """For the functions as Python."""
-        ...
-
-    def typed(self) -> Any:
-        """For machine code."""
-        ...
-
-
 def viewed(value: Any) -> Any:
-    """A numpy array, or a named tuple of them, for the functions as Python; other values as they are."""
+    """A numpy array, or a named tuple of them, for the functions as Python; other values as they are.
+
+    What is prepared once for many calls has methods `viewed`, for Python, and `typed`, for machine code.
+    """
     if isinstance(value, np.ndarray):
         return memoryview(value)  # type: ignore[arg-type] # numpy says otherwise since 2.3
     if isinstance(value, tuple):

@@ -30,10 +30,10 @@ from lade.memory.pools import fresh_pool
 from lade.memory.regions import REINDEX
 from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
 from lade.memory.rows import APPEND_ROW, LISTED, SET_ROW
-from lade.memory.table import DROP_OLD
+from lade.memory.table import FORGET
 
 ENTRIES = (
-    *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, DROP_OLD),
+    *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
     *(LISTED, APPEND_ROW, SET_ROW),
 )
 FOLDER, DONE = "compiled", "done"

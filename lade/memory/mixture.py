@@ -46,7 +46,7 @@ from lade.memory.row import (
     Row,
     token_back,
 )
-from lade.memory.stages import BUCKETS, FIRSTS, NUMBER, depth_bucket, match_bucket
+from lade.memory.stages import BUCKETS, DEPTHS, FIRSTS, NUMBER, depth_bucket, match_bucket
 
 MOST = 128  # no fewer than the distinct tokens that all stages predict together
 SHORTEST, LEAST_SHARE = MATCHING.shortest, COVERAGE.least
@@ -246,7 +246,7 @@ def by_recent(ints: Array, floats: Array, tokens: Array, masses: Array) -> int:
 @compiled
 def bucket_of(stage: int, depth: int, bucket: int) -> int:
     """The place of a stage's bucket among all weights."""
-    per_depth = (FIRSTS[stage + 1] - FIRSTS[stage]) // 3
+    per_depth = (FIRSTS[stage + 1] - FIRSTS[stage]) // DEPTHS
     return FIRSTS[stage] + depth_bucket(depth) * per_depth + bucket
 
 

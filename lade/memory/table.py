@@ -13,7 +13,7 @@ from lade.memory.regions import Regions, Table
 
 FIRST = 4096  # contexts that there is room for at first
 
-DROP_OLD = Compiled(predictions.drop_old)
+FORGET = Compiled(predictions.forget)
 
 
 class PredictionTable:
@@ -87,7 +87,5 @@ class PredictionTable:
     def resize(self, capacity: int) -> None:
         """Change the capacity; the oldest contexts beyond it are dropped at once."""
         self.capacity = capacity
-        for length in LENGTHS:
-            if 2 * self.young(length) >= capacity:
-                DROP_OLD(self.ints, self.masses, length)
+        FORGET(self.ints, self.masses, capacity)
         self.replace([self.rows(length) for length in LENGTHS])
