@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lade.base.locks import fork_safe_lock
 from lade.core.drafter import Drafter, roots
 from lade.core.logprobs import Logprobs
-from lade.core.request import Request, Verdict
+from lade.core.request import Request
 from lade.core.tree import Draft
 from lade.engine.admission import Admission, end, reads, retired
 from lade.engine.planning import STEP_TOKENS, Chunk, StepPlan, planned
@@ -75,8 +75,7 @@ class DecodeLoop:
         verify(requests, drafts)
         for request in requests:
             request.prefilled = request.prompt_length
-            if not request.finished:
-                self.drafter.start(request)
+            self._start(request)
         self.active = retired(requests)
 
     def step(self) -> bool:
@@ -126,14 +125,20 @@ class DecodeLoop:
     def _advance(self, plan: StepPlan, decoding: Sequence[Request], reading: Sequence[Chunk]) -> None:
         requests = [*decoding, *(chunk.request for chunk in reading)]
         slots = [request.slot for request in requests]
-        drafts = [*(self._drafts(plan) if decoding else []), *(chunk.draft() for chunk in reading)]
+        drafting = plan.drafting if decoding else 0
+        drafts = [*(self._drafts(plan) if drafting else []), *roots(decoding[drafting:])]
+        drafts += [chunk.draft() for chunk in reading]
         drafts, outputs = self._forward(requests, slots, drafts)
         verdicts = verify(requests, drafts)
         self.target.keep(slots, [verdict.path for verdict in verdicts])
-        if decoding:
-            self._learn(decoding, drafts, verdicts, outputs)
+        for request, draft, verdict in zip(decoding, drafts, verdicts, strict=False):
+            request.tally.add(draft, verdict)
+        if drafting:
+            self.drafter.observe(decoding[:drafting], drafts[:drafting], verdicts[:drafting], outputs)
         if reading:
             self._read(reading, outputs, first=len(decoding))
+        if reading or drafting < len(decoding):  # the cost of its drafts is not known from its time
+            self.drafter.pause()
 
     def _advance_alone(self, request: Request) -> None:
         """A forward without a draft, which may raise; that ends this request alone."""
@@ -147,14 +152,16 @@ class DecodeLoop:
         self.target.keep(slots, [verdict.path])
 
     def _drafts(self, plan: StepPlan) -> list[Draft]:
-        target, requests = self.target, plan.decoding
-        for request, nodes in zip(requests, self._max_nodes(plan), strict=True):
-            request.max_nodes = nodes if request.drafts else 1
+        """Of the requests that get drafts."""
+        target, requests = self.target, plan.decoding[: plan.drafting]
+        for request, nodes in zip(requests, self._max_nodes(plan), strict=False):
+            request.max_nodes = nodes
         with target.clock.drafting():
-            return [draft.within(target.vocabulary) for draft in self.drafter.draft(requests, plan.depths)]
+            found = self.drafter.draft(requests, plan.depths[: plan.drafting])
+            return [draft.within(target.vocabulary) for draft in found]
 
     def _max_nodes(self, plan: StepPlan) -> list[int]:
-        """The most nodes of each draft: by the step's total, the model's positions and the slots' memory."""
+        """The most nodes of each row's tree: by the step's total, the model's positions and the slots' memory."""
         slots = [request.slot for request in plan.decoding]
         most = min(plan.max_nodes, self.target.max_nodes(slots))
         if self.admission.budget is None:
@@ -190,27 +197,20 @@ class DecodeLoop:
         begin(requests, drafts, outputs)  # before the host reads anything, so that it reads once
         return outputs
 
-    def _learn(
-        self, decoding: Sequence[Request], drafts: Sequence[Draft], verdicts: Sequence[Verdict], outputs: Outputs
-    ) -> None:
-        number = len(decoding)
-        for request, draft, verdict in zip(decoding, drafts, verdicts, strict=False):
-            request.tally.add(draft, verdict)
-        self.drafter.observe(decoding, drafts[:number], verdicts[:number], outputs)
+    def _start(self, request: Request) -> None:
+        """The request has its first token; from now on it gets drafts."""
+        if request.drafts and not request.finished:
+            self.drafter.start(request)
 
     def _read(self, chunks: Sequence[Chunk], outputs: Outputs, first: int) -> None:
-        """Chunks of prompts are computed, as the rows from `first` on. Such a step is not timed.
-
-        It costs less than a step of as many draft nodes: prompt tokens have no logits, and other contexts.
-        """
+        """Chunks of prompts are computed, as the rows from `first` on."""
         for row, chunk in enumerate(chunks, first):
             request = chunk.request
             if request.logprobs is not None and request.logprobs.reads_prompt:
                 _score(request.logprobs, chunk, outputs, row)
             request.prefilled = chunk.end
-            if not reads(request) and not request.finished:
-                self.drafter.start(request)
-        self.drafter.pause()
+            if not reads(request):
+                self._start(request)
 
     def _retire(self) -> None:
         """Let go of requests that have finished or were cancelled."""

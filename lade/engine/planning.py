@@ -41,7 +41,8 @@ class StepPlan:
     """One step.
 
     Attributes:
-        decoding: requests that decode, with drafts.
+        decoding: requests that decode, those that get drafts first.
+        drafting: how many get drafts.
         depths: the largest depth of each one's draft.
         max_nodes: the most nodes of each one's draft, so that the step keeps to its total.
         reading: chunks of prompts.
@@ -49,6 +50,7 @@ class StepPlan:
     """
 
     decoding: list[Request]
+    drafting: int
     depths: list[int]
     max_nodes: int
     reading: list[Chunk]
@@ -71,7 +73,7 @@ def planned(
         reading: bounds the prompt tokens.
     """
     decoding, depths, outgrown, unread = list[Request](), list[int](), list[Request](), list[Request]()
-    for request in active:
+    for request in sorted(active, key=_without_drafts):
         if reads(request):
             unread.append(request)
             continue
@@ -82,13 +84,18 @@ def planned(
             decoding.append(request)
             depths.append(max(0, depth))
     rows, chunks = len(decoding), list[Chunk]()
+    drafting = sum(request.drafts for request in decoding)
     if unread:
         most = min(most_prompt_tokens(tokens, rows), reading.most(rows, len(unread)))
         chunks = _chunks(unread, target, most)
     if not chunks:
-        return StepPlan(decoding, depths, UNLIMITED, [], outgrown)
+        return StepPlan(decoding, drafting, depths, UNLIMITED, [], outgrown)
     left = tokens - sum(map(len, chunks))
-    return StepPlan(decoding, depths, max(1, left // max(1, rows)), chunks, outgrown)
+    return StepPlan(decoding, drafting, depths, max(1, left // max(1, rows)), chunks, outgrown)
+
+
+def _without_drafts(request: Request) -> bool:
+    return not request.drafts
 
 
 def most_prompt_tokens(tokens: int, rows: int) -> int:

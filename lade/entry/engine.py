@@ -155,7 +155,8 @@ class Engine:
             reference: a text that the output may repeat, as token ids; for mode "auto".
             tenant: shares what drafting learned, and keys and values of texts (`prefix_bytes`), with the requests of
                 this tenant; `None` for the settings' one.
-            drafts: whether to draft for this request, which takes one forward per token otherwise.
+            drafts: whether to draft for this request, which takes one forward per token otherwise, and from which
+                drafting learns nothing then.
             logprobs: note in `request.logprobs` the model's log probability of each token, and of this many most likely
                 ones beside it, before processors and temperature. `None` notes nothing.
             prompt_logprobs: note those of the prompt's tokens too. No kept prefix is used then.

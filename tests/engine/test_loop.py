@@ -145,7 +145,14 @@ def run(
     drafter: Any,
     ends: frozenset[int] = frozenset(),
 ) -> tuple[list[Request], Target]:
-    target = Target(table, prompts)
+    target, requests = Target(table, prompts), requests_of(prompts, limits, ends)
+    decode(requests, target, drafter)
+    return requests, target
+
+
+def requests_of(
+    prompts: Sequence[Sequence[int]], limits: Sequence[int], ends: frozenset[int] = frozenset()
+) -> list[Request]:
     requests = [
         Request(row, list(prompt), len(prompt), limit)
         for row, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
@@ -153,11 +160,14 @@ def run(
     emission = AtOnce(requests, Stream(None, requests, 0), None, HostRule(ends), None)
     for request in requests:
         request.emission = emission
+    return requests
+
+
+def decode(requests: list[Request], target: Target, drafter: Any) -> None:
     loop = DecodeLoop(target, drafter, slots=len(requests))
     loop.adopt(requests, target.first())
     while loop.step():
         pass
-    return requests, target
 
 
 # The law
@@ -272,6 +282,37 @@ def test_rows_leave_when_they_are_done() -> None:
     requests, target = run(table, [[1], [2], [3], [4]], [1, 9, 2, 5], Knowing(table, 0))
     assert [request.emitted for request in requests] == [1, 9, 2, 5]
     assert target.widths == [3, 2, 2, 2, 1, 1, 1, 1]
+
+
+class Selective(Knowing):
+    """Refuses requests that get no drafts, and notes which it learns from."""
+
+    def start(self, request: Request) -> None:
+        assert request.drafts
+        super().start(request)
+
+    def _draft(self, request: Request, depth: int) -> Draft:
+        assert request in self.started
+        return super()._draft(request, depth)
+
+    def observe(self, requests: Sequence[Request], drafts: Sequence[Draft], *others: Any) -> None:
+        assert [len(draft) > 1 for draft in drafts] == [True] * len(requests)
+        super().observe(requests, drafts, *others)
+
+
+@pytest.mark.parametrize("drafts", [(True, False, True), (False, False), (True, True), (False, True)])
+def test_without_drafts(drafts: tuple[bool, ...]) -> None:
+    """Such a request takes a step per token, and none of the drafter's time; a step of both kinds is not timed."""
+    table = Table(1)
+    drafter, prompts = Selective(table, 2), [[row + 1] for row in range(len(drafts))]
+    requests, target = requests_of(prompts, [7] * len(drafts)), Target(table, prompts)
+    for request, wanted in zip(requests, drafts, strict=True):
+        request.drafts = wanted
+    decode(requests, target, drafter)
+    assert [request.tokens for request in requests] == [table.write(prompt, 7, frozenset()) for prompt in prompts]
+    assert [sum(request.tally.accepted.values()) for request in requests] == [4 * wanted for wanted in drafts]
+    assert drafter.started == [request for request in requests if request.drafts]
+    assert drafter.pauses == (0 if all(drafts) else 6)
 
 
 # Joining and leaving
