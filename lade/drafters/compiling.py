@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from lade.base.compiled import Linker, called_by, trial
 from lade.base.environment import lenient_switch
@@ -36,7 +37,7 @@ ENTRIES = (
     *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
     *(LISTED, APPEND_ROW, SET_ROW),
 )
-FOLDER, DONE = "compiled", "done"
+FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
 LINE = "from lade.drafters.compiling import load; load()"
 
@@ -105,8 +106,12 @@ def _possible() -> bool:
 
 def _load_or_compile() -> None:
     try:
-        if not (machine_folder() / DONE).exists():
-            _compile_apart()
+        folder = machine_folder()
+        if not (folder / DONE).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / LOCK):  # of many processes that begin together, one compiles
+                if not (folder / DONE).exists():
+                    _compile_apart()
         load()
     except Exception:  # noqa: BLE001 - whatever fails, the functions run as Python
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from lade import LookaheadConfig
 from lade.base.compiled import Linker, called_by, trial
@@ -38,13 +39,28 @@ def test_it_is_compiled_once_and_loaded_from_then_on(asked: list[str]) -> None:
     compiling.begin()
     compiling.wait()
     assert asked == ["compile", "load"]
-    folder = compiling.machine_folder()
-    folder.mkdir(parents=True)
-    (folder / compiling.DONE).touch()
+    (compiling.machine_folder() / compiling.DONE).touch()
     compiling._worker = None
     compiling.begin()
     compiling.wait()
     assert asked == ["compile", "load", "load"]
+
+
+def test_of_many_processes_one_compiles(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for it."""
+    folder = compiling.machine_folder()
+
+    class Held(FileLock):
+        """A lock that another process holds until it has compiled."""
+
+        def acquire(self, *args: Any, **kwargs: Any) -> Any:
+            (folder / compiling.DONE).touch()
+            return super().acquire(*args, **kwargs)
+
+    monkeypatch.setattr(compiling, "FileLock", Held)
+    compiling.begin()
+    compiling.wait()
+    assert asked == ["load"]
 
 
 def test_the_environment_switches_it_off(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
