@@ -1,7 +1,8 @@
 """Texts of several processes beside those of one: `python benchmarks/several.py --prompts 2`.
 
 Tiny models of five families and the story model, in float32: greedy and seeded, alone and in batches of four prompts of
-unequal lengths, modes "lookahead" and "auto", tensor parallel and lookahead parallel, over 2, 3 and 4 processes.
+unequal lengths, modes "lookahead" and "auto", tensor parallel and lookahead parallel, over 2, 3 and 4 processes. In
+lookahead parallel, ranks compute or get what they lack of accepted paths, in turn, or choose as in every call.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tiny import tiny_model, words  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
 import lade  # noqa: E402
+from lade.distributed.steps import StepTimes, Way  # noqa: E402
 
 STORY = "stories260K"
 FAMILIES = ("llama", "mistral-sliding", "qwen2", "olmo2", "granite")
@@ -87,8 +89,8 @@ def inputs(name: str, batch: int, prompt: int) -> dict[str, Any]:
     return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
 
 
-def cases(number: int, prompts: int, names: tuple[str, ...]) -> Iterator[Case]:
-    for name, kind, prompt in product(names, KINDS, range(prompts)):
+def cases(number: int, prompts: range, names: tuple[str, ...]) -> Iterator[Case]:
+    for name, kind, prompt in product(names, KINDS, prompts):
         if name == STORY and number == 3 and kind == KINDS[0]:
             continue  # its heads cannot be divided
         for mode, sampled, batch in product(("lookahead", "auto"), (False, True), (1, 4)):
@@ -96,8 +98,10 @@ def cases(number: int, prompts: int, names: tuple[str, ...]) -> Iterator[Case]:
 
 
 def texts(model: Any, case: Case, new_tokens: int, number: int) -> list[list[int]]:
-    workers = number if case.kind == KINDS[1] else 1
-    settings = lade.LookaheadConfig(mode=case.mode, workers=workers, adapt=case.prompt % 2 == 1, timeout=60)
+    workers, adapt = number if case.kind == KINDS[1] else 1, case.prompt % 2 == 1
+    settings = lade.LookaheadConfig(mode=case.mode, workers=workers, adapt=adapt, timeout=60)
+    sends = not adapt and (case.prompt // 2 + case.sampled + (case.mode == "auto")) % 2 == 1
+    StepTimes.begin = sent if sends else CHOSEN  # type: ignore[method-assign]
     torch.manual_seed(case.prompt)
     found = lade.generate(model, **case.arguments(), max_new_tokens=new_tokens, config=settings)
     stats = lade.last_stats()
@@ -106,7 +110,15 @@ def texts(model: Any, case: Case, new_tokens: int, number: int) -> list[list[int
     return found.tolist()
 
 
-def work(folder: Path, number: int, prompts: int, names: tuple[str, ...], new_tokens: int, rank: int) -> list[Any]:
+CHOSEN = StepTimes.begin
+
+
+def sent(steps: StepTimes, *step: Any) -> Way:
+    """All ranks share a step, and send what one lacks."""
+    return Way(CHOSEN(steps, *step).ranks, sends=True)
+
+
+def work(folder: Path, number: int, prompts: range, names: tuple[str, ...], new_tokens: int, rank: int) -> list[Any]:
     """The texts of all cases on one rank."""
     warnings.simplefilter("ignore", FutureWarning)
     sharded: dict[str, Any] = {}
@@ -124,10 +136,11 @@ def work(folder: Path, number: int, prompts: int, names: tuple[str, ...], new_to
 
 @click.command()
 @click.option("--prompts", default=2, show_default=True, type=click.IntRange(1), help="Prompts per combination.")
+@click.option("--first", default=0, show_default=True, help="Number of the first prompt.")
 @click.option("--ranks", "numbers", default="2,3,4", show_default=True, help="Numbers of processes.")
 @click.option("--models", default=",".join((*FAMILIES, STORY)), show_default=True)
 @click.option("--new-tokens", default=24, show_default=True, type=click.IntRange(1))
-def main(prompts: int, numbers: str, models: str, new_tokens: int) -> None:
+def main(prompts: int, first: int, numbers: str, models: str, new_tokens: int) -> None:
     """Exit status 1 if a text on any rank is another than that of plain decoding in one process."""
     folder, names, start = Path(tempfile.mkdtemp(prefix="several-")), tuple(models.split(",")), time.perf_counter()
     torch.set_num_threads(1)
@@ -136,8 +149,8 @@ def main(prompts: int, numbers: str, models: str, new_tokens: int) -> None:
     plain: dict[Case, list[list[int]]] = {}
     same, different = Counter[str](), 0
     for number in map(int, numbers.split(",")):
-        ran = list(cases(number, prompts, names))
-        given = folder, number, prompts, names, new_tokens
+        given = folder, number, range(first, first + prompts), names, new_tokens
+        ran = list(cases(*given[1:4]))
         found = ranks.run(folder / str(number), number, partial(work, *given), PATIENCE)
         for index, case in enumerate(ran):
             expected = plain_texts(plain, case, new_tokens)

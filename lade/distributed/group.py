@@ -34,6 +34,7 @@ class Group:
         exchanges: collectives so far.
         sent: bytes that this rank has sent in them.
         costs: of steps, by model.
+        kinds: of steps, by model: how many ranks share them.
     """
 
     def __init__(self, timeout: float, generation: int) -> None:
@@ -43,6 +44,7 @@ class Group:
         self.watch = Watch(store, self.rank, self.size, timeout, f"lade/{generation}", 0 if hosted else None)
         self.exchanges = self.sent = 0
         self.costs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.kinds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.watch.join(CREATION)
         self._group: Any = dist.new_group(backend="gloo", timeout=UNBOUNDED)
 
@@ -56,6 +58,11 @@ class Group:
     def broadcast(self, buffer: torch.Tensor, source: int = 0) -> torch.Tensor:
         """The buffer of one rank, in that of every rank."""
         self._exchange(lambda: dist.broadcast(buffer, source, group=self._group, async_op=True), buffer, STEPPING)
+        return buffer
+
+    def add(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The sum of the buffers of all ranks, in that of every rank."""
+        self._exchange(lambda: dist.all_reduce(buffer, group=self._group, async_op=True), buffer, STEPPING)
         return buffer
 
     def broadcast_bytes(self, data: bytes | None) -> bytes:

@@ -6,7 +6,7 @@ forward. Knows tokens and trees, no model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lade.core.tree import Draft
@@ -28,10 +28,13 @@ class Behind:
 
     def kept(self, path: Sequence[int]) -> tuple[list[int], int]:
         """The nodes of the draft that stay in the KV cache, and how many nodes of an accepted path are among them."""
-        computed = 0
-        while computed < len(path) and path[computed] in self.numbers:
-            computed += 1
+        computed = beginning(path, self.numbers)
         return [*range(self.lacking), *(self.numbers[node] for node in path[:computed])], computed
+
+
+def beginning(path: Sequence[int], nodes: Collection[int]) -> int:
+    """How many nodes of a path, from the root on, are among some nodes."""
+    return next((index for index, node in enumerate(path) if node not in nodes), len(path))
 
 
 def behind(draft: Draft, lacking: Sequence[int], nodes: Sequence[int], queries: Sequence[int]) -> Behind:

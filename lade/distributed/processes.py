@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from lade.base.shown import invalid
+from lade.base.wrappers import unwrapped
 from lade.config.settings import Settings
 from lade.core.drafter import Drafter
 from lade.distributed.agreement import agree
@@ -102,7 +103,8 @@ class LookaheadParallel(OneProcess):
     def __init__(self, group: Group, call: Call, settings: Settings) -> None:
         self.group, self.call = group, call
         self.settings = self._own = _with_common_table(group, call.model, settings)
-        self._steps = StepTimes(group.size, settings.adapt)
+        kinds = group.kinds.setdefault(unwrapped(call.model), {})
+        self._steps = StepTimes(group.size, settings.adapt, kinds)
 
     def target(self, target: HFTarget) -> SharedTarget:
         nodes, sampling = most_nodes(target.model, self._own), bool(self.call.generation_config.do_sample)

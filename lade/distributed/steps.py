@@ -1,6 +1,7 @@
 """How many ranks share a step, by what steps took: few where the exchange of shares costs more than it saves.
 
-Rank 0 measures and sends its times with every exchange, so that all ranks decide alike. Knows numbers and a clock.
+Where several do, keys and values that a rank lacks are sent or computed again, whichever makes steps faster. Rank 0
+measures and sends its times with every exchange, so that all ranks decide alike. Knows numbers and a clock.
 """
 
 from __future__ import annotations
@@ -8,41 +9,72 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
 from lade.pace.pace import Moments
 
-SMOOTHING = 0.8  # weight of the past in the mean time of a way
-FIRST = 3  # steps in which each number of ranks is tried
+SMOOTHING = 0.8  # weight of the past in a mean time
+FIRST = 3  # steps in which each option is tried
 AGAIN = 64  # steps after which one is tried again
 OUTLIER = 4.0  # times the mean: another process ran
 
+Option = TypeVar("Option")
+
+
+class Way(NamedTuple):
+    """How a step is shared.
+
+    Attributes:
+        ranks: that share it.
+        sends: whether keys and values that one of them lacks are sent, and not computed again.
+    """
+
+    ranks: int
+    sends: bool = False
+
 
 @dataclass(slots=True)
-class _Kind:
-    """Steps of about the same number of tokens and rows: mean seconds and count by the ranks that shared them."""
+class _Tried(Generic[Option]):
+    """Mean seconds and count of steps by what was chosen for them."""
 
-    seconds: dict[int, float] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
-    steps: int = 0
+    seconds: dict[Option, float] = field(default_factory=dict)
+    counts: dict[Option, int] = field(default_factory=dict)
+    choices: int = 0
 
-    def observe(self, ranks: int, seconds: float) -> None:
-        count = self.counts.get(ranks, 0)
-        self.counts[ranks] = count + 1
+    def observe(self, option: Option, seconds: float) -> None:
+        count = self.counts.get(option, 0)
+        self.counts[option] = count + 1
         if count < FIRST:  # the first are slow: the least counts
-            self.seconds[ranks] = min(seconds, self.seconds.get(ranks, seconds))
+            self.seconds[option] = min(seconds, self.seconds.get(option, seconds))
         else:
-            mean = self.seconds[ranks]
-            self.seconds[ranks] = SMOOTHING * mean + (1 - SMOOTHING) * min(seconds, OUTLIER * mean)
+            mean = self.seconds[option]
+            self.seconds[option] = SMOOTHING * mean + (1 - SMOOTHING) * min(seconds, OUTLIER * mean)
 
-    def choose(self, ways: Sequence[int]) -> int:
+    def choose(self, options: Sequence[Option]) -> Option:
         """The fastest; at times one that has not been tried for long."""
-        self.steps += 1
-        untried = next((ranks for ranks in ways if self.counts.get(ranks, 0) < FIRST), None)
+        self.choices += 1
+        untried = next((option for option in options if self.counts.get(option, 0) < FIRST), None)
         if untried is not None:
             return untried
-        if self.steps % AGAIN == 0:
-            return ways[self.steps // AGAIN % len(ways)]
-        return min(ways, key=self.seconds.__getitem__)
+        if self.choices % AGAIN == 0:
+            return options[self.choices // AGAIN % len(options)]
+        return min(options, key=self.seconds.__getitem__)
+
+
+@dataclass(slots=True)
+class Kind:
+    """Steps of about the same number of tokens and rows."""
+
+    ranks: _Tried[int] = field(default_factory=_Tried)
+    ways: _Tried[Way] = field(default_factory=_Tried)  # where a rank lacks keys and values
+
+    def observe(self, way: Way, lacked: bool, seconds: float) -> None:
+        self.ranks.observe(way.ranks, seconds)
+        if lacked:
+            self.ways.observe(way, seconds)
+
+
+Kinds = dict[tuple[int, int], Kind]  # by bits of the number of tokens, and rows
 
 
 class StepTimes(Moments):
@@ -50,32 +82,42 @@ class StepTimes(Moments):
 
     Args:
         ranks: of the group.
-        adapts: whether fewer ranks may share a step; otherwise all share every step.
+        adapts: whether fewer ranks may share a step; otherwise all share every step, and nothing is sent.
+        kinds: what earlier calls on the same model have learned; changed.
 
     Attributes:
         virtual: seconds of all steps on rank 0, as all ranks know them.
         overhead: seconds of drafting and learning in the last step.
     """
 
-    def __init__(self, ranks: int, adapts: bool, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, ranks: int, adapts: bool, kinds: Kinds | None = None, now: Callable[[], float] = time.perf_counter
+    ) -> None:
         super().__init__(now)
-        self._ways = _ways(ranks) if adapts else (ranks,)
-        self._kinds: dict[tuple[int, int], _Kind] = {}
-        self._step: tuple[_Kind, int] | None = None
+        self._numbers, self._adapts = _numbers(ranks) if adapts else (ranks,), adapts
+        self._kinds = {} if kinds is None else kinds
+        self._step: tuple[Kind, Way, bool] | None = None
         self.virtual = self.overhead = 0.0
         self._sent: float | None = None  # when the last exchange began
         self._drafted: float | None = None
         self._verified: float | None = None
 
-    def begin(self, tokens: int, rows: int) -> int:
-        """A forward of so many tokens begins. Returns the ranks that share it."""
+    def begin(self, tokens: int, rows: int, lacks: Callable[[int], bool]) -> Way:
+        """A forward of so many tokens begins.
+
+        Args:
+            lacks: whether one of so many ranks lacks keys and values that another one has.
+        """
         if tokens == rows:
             self._step = None
-            return 1
-        kind = self._kinds.setdefault((tokens.bit_length(), rows), _Kind())
-        ranks = kind.choose(self._ways)
-        self._step = kind, ranks
-        return ranks
+            return Way(1)
+        kind = self._kinds.setdefault((tokens.bit_length(), rows), Kind())
+        way = Way(kind.ranks.choose(self._numbers))
+        lacked = way.ranks > 1 and lacks(way.ranks)
+        if lacked and self._adapts:
+            way = kind.ways.choose([way, Way(way.ranks, sends=True)])
+        self._step = kind, way, lacked
+        return way
 
     def times(self) -> list[float]:
         """Seconds since the last exchange, and those of drafting and learning in it."""
@@ -89,8 +131,8 @@ class StepTimes(Moments):
         seconds, self.overhead = times[0], times[1]
         self.virtual += seconds
         if self._step is not None and seconds > 0:
-            kind, ranks = self._step
-            kind.observe(ranks, max(0.0, seconds - self.overhead))
+            kind, way, lacked = self._step
+            kind.observe(way, lacked, max(0.0, seconds - self.overhead))
         self._step = None
 
     def begun(self) -> float:
@@ -105,6 +147,6 @@ class StepTimes(Moments):
         return self.virtual - self.overhead
 
 
-def _ways(ranks: int) -> tuple[int, ...]:
+def _numbers(ranks: int) -> tuple[int, ...]:
     """Numbers of ranks that may share a step: 1, 2, 4, ... and all."""
     return (*(1 << power for power in range(ranks.bit_length()) if 1 << power < ranks), ranks)

@@ -1,13 +1,13 @@
 """The target of a rank in lookahead parallelism: it computes its share of every tree, and learns the rest of the step.
 
 Every rank holds the whole model and walks every tree; one exchange a step tells it what the others found. What it did
-not compute of an accepted path it computes before its next share (`lade.distributed.lagging`). Uses the forward of
-`lade.target.model`.
+not compute of an accepted path it computes before its next share (`lade.distributed.lagging`), or gets from the rank
+that did (`lade.distributed.sending`), whichever takes less time. Uses the forward of `lade.target.model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from lade.distributed.group import Group
 from lade.distributed.lagging import Behind, behind
 from lade.distributed.led import check_equal
 from lade.distributed.record import Layout, Record, pack, unpack
+from lade.distributed.sending import Lags, Sent, packed, unpacked
+from lade.distributed.steps import Way
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 from lade.target.pieces import Piece
@@ -32,8 +34,12 @@ CATCH_UP = 16  # tokens that a rank without a share lets gather before it comput
 class Steps(Protocol):
     """Times steps on rank 0, and chooses by them how many ranks share one."""
 
-    def begin(self, tokens: int, rows: int) -> int:
-        """A forward of so many tokens begins. Returns the ranks that share it."""
+    def begin(self, tokens: int, rows: int, lacks: Callable[[int], bool]) -> Way:
+        """A forward of so many tokens begins.
+
+        Args:
+            lacks: whether one of so many ranks lacks keys and values that another one has.
+        """
         ...
 
     def times(self) -> Sequence[float]:
@@ -57,6 +63,8 @@ class SharedTarget:
         self.inner, self.group, self.layout, self.steps = inner, group, layout, steps
         self.clock, self.vocabulary, self.packed = inner.clock, inner.vocabulary, inner.packed
         self.lacking: dict[int, list[int]] = {}  # by slot: accepted tokens that are not in this rank's cache
+        self._lags = Lags(group.size)
+        self._shares: Sequence[Share] = ()  # of the last forward
         self._parts: dict[int, Behind] = {}  # by slot: what the last forward computed here
         self._tokens: dict[int, list[int]] = {}  # by slot: those of the last forward's tree
         self._checksum = 0
@@ -68,17 +76,23 @@ class SharedTarget:
         self.group.watch.work()
         first = self.inner.prefill(input_ids, generation_config, model_kwargs, most)
         rows = range(input_ids.shape[0])
-        self.lacking = {slot: [] for slot in rows}
+        for slot in rows:
+            self._open(slot)
         queries = [(row, 0) for row in rows]
         shares = [Share(queries, [[0]] * len(rows)), *[Share((), [[]] * len(rows))] * (self.group.size - 1)]
         return self._outputs(first.logits, first.lines if self.group.rank == 0 else [{} for _ in rows], shares)
 
     def open(self, slot: int, tokens: int, most: int | None = None) -> None:
-        self.lacking[slot] = []
+        self._open(slot)
         self.inner.open(slot, tokens, most)
+
+    def _open(self, slot: int) -> None:
+        self.lacking[slot] = []
+        self._lags.open(slot)
 
     def close(self, slot: int) -> None:
         del self.lacking[slot]
+        self._lags.close(slot)
         self.inner.close(slot)
 
     def depth_limit(self, slot: int, remaining: int) -> int:
@@ -96,14 +110,31 @@ class SharedTarget:
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """This rank's share of a forward. All ranks must be given the same drafts."""
         self._checksum = of_integers([*slots, of_drafts(drafts)], self._checksum)
-        sharing = self.steps.begin(sum(map(len, drafts)), len(drafts))
-        shares = cut(drafts, sharing, self.packed)
-        shares += [Share((), [()] * len(drafts))] * (self.group.size - sharing)
-        own = shares[self.group.rank]
+        lacks = lambda ranks: bool(self._lags.sent(slots, ranks))  # noqa: E731
+        way = self.steps.begin(sum(map(len, drafts)), len(drafts), lacks)
+        if way.sends:
+            self._send(self._lags.sent(slots, way.ranks))
+        shares = cut(drafts, way.ranks, self.packed)
+        shares += [Share((), [()] * len(drafts))] * (self.group.size - way.ranks)
+        self._shares, own = shares, shares[self.group.rank]
         self._tokens = {slot: draft.tokens for slot, draft in zip(slots, drafts, strict=True)}
         self._parts = self._cut_out(slots, drafts, own)
+        for rank, share in enumerate(shares):
+            if not share.size:
+                self._lags.caught_up(rank, CATCH_UP)
         logits, lines = self._compute(slots, own)
         return self._outputs(logits, lines, shares)
+
+    def _send(self, sent: Sequence[Sent]) -> None:
+        """Send the keys and values of accepted tokens from ranks that have them to those that lack them."""
+        if not sent:
+            return
+        buffer, sources = packed(self.inner.cache, sent, self.group.rank), {each.source for each in sent}
+        self.group.add(buffer) if len(sources) > 1 else self.group.broadcast(buffer, min(sources))
+        taking = [self.group.rank in self._lags.receive(each) for each in sent]
+        lacking = [len(self.lacking[each.slot]) if takes else 0 for each, takes in zip(sent, taking, strict=True)]
+        unpacked(self.inner, sent, buffer, lacking)
+        self.lacking |= {each.slot: [] for each, takes in zip(sent, taking, strict=True) if takes}
 
     def _cut_out(self, slots: Sequence[int], drafts: Sequence[Draft], share: Share) -> dict[int, Behind]:
         queries: list[list[int]] = [[] for _ in drafts]
@@ -122,7 +153,7 @@ class SharedTarget:
         sizes = list(map(len, drafts))
         with self.clock.forward(sum(sizes), len(slots), max(sizes, default=0)):
             if not drafts:
-                self.catch_up(CATCH_UP)
+                self._catch_up(CATCH_UP)
                 return torch.empty(0, 1, device=self.inner.device), lines
             logits, found = self.inner.compute(list(self._parts), [Piece.whole(draft) for draft in drafts])
         of_slot = dict(zip(self._parts, found, strict=True))
@@ -150,8 +181,9 @@ class SharedTarget:
     def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Keep one path in each slot; the end that this rank did not compute is lacking from now on."""
         kept: list[list[int]] = []
-        for slot, path in zip(slots, paths, strict=True):
+        for row, (slot, path) in enumerate(zip(slots, paths, strict=True)):
             self._checksum = of_integers(path, self._checksum)
+            self._lags.keep(slot, [share.nodes[row] for share in self._shares], path)
             part, tokens = self._parts.get(slot), self._tokens[slot]
             if part is None:
                 self.lacking[slot] += [tokens[node] for node in path]
@@ -162,7 +194,7 @@ class SharedTarget:
         if kept:
             self.inner.keep([slot for slot in slots if slot in self._parts], kept)
 
-    def catch_up(self, least: int = 1) -> None:
+    def _catch_up(self, least: int) -> None:
         """Compute the accepted tokens that this rank lacks, in slots that lack at least so many."""
         slots = [slot for slot, lacking in self.lacking.items() if len(lacking) >= least]
         if not slots:
@@ -174,5 +206,5 @@ class SharedTarget:
 
     def export(self, stock: DynamicCache) -> None:
         """Write the slots into a cache of transformers."""
-        self.catch_up()
+        self._catch_up(1)
         self.inner.export(stock)

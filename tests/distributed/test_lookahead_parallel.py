@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 import ranks
 import torch
+from families import BY_NAME
 from forks import needs_fork
-from tiny import own_llama, words
+from tiny import own_llama, tiny_model, words
 
 import lade
+from lade.distributed.group import group_of
+from lade.distributed.steps import StepTimes, Way
+from lade.distributed.target import SharedTarget
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24}
 SAMPLED: dict[str, Any] = {"do_sample": True, "max_new_tokens": 24, "top_k": 0, "repetition_penalty": 1.2}
@@ -44,6 +48,37 @@ def test_the_steps_of_the_paper(tmp_path: Path) -> None:
     alone, nodes = steps(1)
     assert [each[0] for each in found] == [alone] * 4
     assert max(each[1] for each in found) <= 15 + -(-3 * 15 // 4) + -(-4 * 15 // 4) + 5 < nodes + 10
+
+
+@pytest.mark.real
+@needs_fork
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", ["llama", "mistral-sliding"])
+def test_paths_that_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, attention: str) -> None:
+    """Keys and values of accepted tokens come from other ranks: nothing is computed again, with packed and padded rows,
+    and beyond a sliding window."""
+    monkeypatch.setattr(StepTimes, "begin", lambda self, tokens, rows, lacks: Way(2, sends=True))
+    model = tiny_model(BY_NAME[family], attention)
+    begun: list[int] = []
+    original = SharedTarget._compute
+
+    def compute(self: SharedTarget, slots: Any, share: Any) -> Any:
+        begun.append(sum(part.lacking for part in self._parts.values()))
+        return original(self, slots, share)
+
+    monkeypatch.setattr(SharedTarget, "_compute", compute)
+
+    def work(rank: int) -> Any:
+        found = texts(model, config("auto", 2, adapt=False))
+        return found, lade.last_stats().accepted_tokens, group_of(30).exchanges - len(begun), sum(begun)
+
+    ran = ranks.run(tmp_path, 2, work)
+    plain = texts(model, None)
+    for found, accepted, further, lacking in ran:
+        assert found == plain
+        assert accepted > 0
+        assert further > 4 * 4  # beside one exchange a step, and at most four as each call begins
+        assert not lacking
 
 
 @pytest.mark.real

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lade.distributed.steps import AGAIN, StepTimes
+from lade.distributed.steps import AGAIN, FIRST, Kinds, StepTimes, Way
 
 
 class Clock:
@@ -12,24 +12,31 @@ class Clock:
         return self.now
 
 
-def decode(costs: dict[int, float], steps: int, tokens: int = 32) -> list[int]:
-    """Two ranks; rank 1's own clock stands still. Returns the choices."""
+def decode(
+    costs: dict[int, float], steps: int, tokens: int = 32, sending: float = 0.0, kinds: Kinds | None = None
+) -> list[Way]:
+    """Two ranks; rank 1's own clock stands still. Every second step a rank lacks tokens. Returns the choices.
+
+    Args:
+        sending: seconds that a step takes longer where tokens are sent.
+    """
     clock = Clock()
-    first, second = StepTimes(4, True, clock), StepTimes(4, True, Clock())
+    first, second = StepTimes(4, True, kinds, clock), StepTimes(4, True, None, Clock())
     times = first.times()
     for rank in (first, second):
         rank.take(times)
     chosen = []
-    for _ in range(steps):
+    for step in range(steps):
         for rank in (first, second):
             rank.begun()
         clock.now += 0.5  # drafting
         for rank in (first, second):
             rank.drafted()
-        ranks = first.begin(tokens, 1)
-        assert second.begin(tokens, 1) == ranks
-        chosen.append(ranks)
-        clock.now += costs[ranks]
+        lacks = (lambda ranks: True) if step % 2 else (lambda ranks: False)
+        way = first.begin(tokens, 1, lacks)
+        assert kinds or second.begin(tokens, 1, lacks) == way
+        chosen.append(way)
+        clock.now += costs[way.ranks] + sending * way.sends
         times = first.times()
         for rank in (first, second):
             rank.take(times)
@@ -43,20 +50,37 @@ def decode(costs: dict[int, float], steps: int, tokens: int = 32) -> list[int]:
     ("costs", "best"), [({1: 1.0, 2: 0.6, 4: 0.4}, 4), ({1: 1.0, 2: 0.6, 4: 0.9}, 2), ({1: 1.0, 2: 1.1, 4: 1.5}, 1)]
 )
 def test_the_fastest(costs: dict[int, float], best: int) -> None:
-    chosen = decode(costs, 200)
+    chosen = [way.ranks for way in decode(costs, 200)]
     assert chosen[12 : AGAIN - 1].count(best) == AGAIN - 13
     assert chosen.count(best) > 180
 
 
+@pytest.mark.parametrize("sending", [-0.1, 0.1])
+def test_what_ranks_lack(sending: float) -> None:
+    """It is sent or computed again, whichever is faster; where nothing lacks, or one rank decodes, nothing is sent."""
+    chosen = decode({1: 1.0, 2: 0.6, 4: 0.9}, 200, sending=sending)
+    lacked = [way for way in chosen[1::2] if way.ranks == 2]
+    assert lacked.count(Way(2, sends=sending < 0)) >= len(lacked) - FIRST - 1
+    assert not any(way.sends for way in chosen[::2])
+    assert not any(way.sends for way in decode({1: 1.0, 2: 1.1, 4: 1.5}, 200, sending=sending)[20 : AGAIN - 1])
+
+
+def test_the_next_call_knows() -> None:
+    kinds: Kinds = {}
+    decode({1: 1.0, 2: 1.1, 4: 1.5}, 20, kinds=kinds)
+    assert decode({1: 1.0, 2: 1.1, 4: 1.5}, 20, kinds=kinds) == [Way(1)] * 20
+
+
 def test_roots_are_not_shared() -> None:
-    assert StepTimes(4, adapts=False).begin(3, 3) == 1
-    assert StepTimes(4, adapts=False).begin(4, 3) == 4
+    lacks = lambda ranks: True  # noqa: E731
+    assert StepTimes(4, adapts=False).begin(3, 3, lacks) == Way(1)
+    assert StepTimes(4, adapts=False).begin(4, 3, lacks) == Way(4)
 
 
 def test_the_moments_of_a_step() -> None:
     """A step lasts from one exchange to the next; drafting and learning are told apart."""
     clock = Clock()
-    steps = StepTimes(2, False, clock)
+    steps = StepTimes(2, False, None, clock)
     steps.take(steps.times())
     steps.verified()
     clock.now += 2.0  # learning
