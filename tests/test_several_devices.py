@@ -84,6 +84,18 @@ def test_tensor_parallel(tmp_path: Path, names: tuple[str, ...]) -> None:
         assert one[name][:: 1 if exact else 2] == plain[:: 1 if exact else 2], name
 
 
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize(("size", "heads"), [(3, "num_attention_heads=4"), (4, "num_key_value_heads=2")])
+def test_heads_that_cannot_be_divided(monkeypatch: pytest.MonkeyPatch, size: int, heads: str) -> None:
+    """Before any forward; transformers' own error would name a shape."""
+    model = own_llama()
+    model._tp_size = size
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: size)
+    monkeypatch.setattr("lade.distributed.processes.group_of", lambda timeout: pytest.fail("work has begun"))
+    with pytest.raises(ValueError, match=f"must be a multiple of its {size} processes, got {heads}$"):
+        lade.generate(model, **words(9), **GREEDY)
+
+
 @pytest.mark.real
 @needs_fork
 @needs_gloo

@@ -30,7 +30,7 @@ from lade.distributed.target import SharedTarget
 from lade.distributed.watch import WORKING
 from lade.drafters.factory import budget_of, most_nodes
 from lade.facts.fingerprint import configuration_key, fingerprint
-from lade.facts.sharding import tensor_parallel
+from lade.facts.sharding import tensor_parallel, undivided_heads
 from lade.facts.vocabulary import writable
 from lade.files.cachefolder import cache_folder
 from lade.memory.predictions import TOP
@@ -154,9 +154,11 @@ def processes(call: Call, settings: Settings, splits: bool) -> Iterator[OneProce
 
     Raises:
         RankError: a rank has died, stalls or disagrees.
-        ValueError: there is another number of processes than the settings ask for.
+        ValueError: there is another number of processes than the settings ask for, or they cannot divide the heads.
     """
     sharded = is_shared(call.model)
+    if sharded:
+        _check_heads(call.model)
     if settings.workers > 1:
         join(settings.workers)
         if sharded:
@@ -188,6 +190,13 @@ def is_shared(model: Any) -> bool:
     """Whether all processes hold a part of the weights each."""
     size = tensor_parallel(model)
     return size > 1 and dist.is_initialized() and dist.get_world_size() == size
+
+
+def _check_heads(model: Any) -> None:
+    heads = undivided_heads(model)
+    if heads is not None:
+        size = tensor_parallel(model)
+        raise ValueError(f"the heads of a sharded model must be a multiple of its {size} processes, got {heads}")
 
 
 def _of_exchange(error: BaseException) -> bool:

@@ -95,6 +95,8 @@ class Engine:
         self.model, self.slots = model, slots
         options = Arguments(config, method, None, None).options(model)
         self._config, self._method, settings = options.config, options.method, options.config.settled()
+        if settings.workers > 1:
+            raise invalid("workers", "1 for an engine, whose requests arrive in one process", settings.workers)
         self._tenant = settings.tenant
         ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
         call = prepared(model, ids, attention_mask=torch.ones_like(ids), max_new_tokens=1)

@@ -344,6 +344,7 @@ def test_nothing_is_left() -> None:
         ({"kv_bytes": 0}, "kv_bytes must be None or an integer of at least 1, got 0"),
         ({"kv_bytes": 1.5}, "kv_bytes must be None or an integer of at least 1, got 1.5"),
         ({"config": 3}, "config must be"),
+        ({"config": lade.LookaheadConfig(workers=2)}, "workers must be 1 for an engine, .*, got 2"),
         ({"method": 3}, "method must be"),
     ],
     ids=str,

@@ -44,6 +44,12 @@ def test_what_is_stored_is_loaded(model: PreTrainedModel) -> None:
     assert not loaded.known(32, 100, 1)
 
 
+def test_costs_of_several_processes(model: PreTrainedModel) -> None:
+    """Each number of processes has a file of its own."""
+    costfile.keeper(model, 2)(measured().logs())
+    assert [len(costfile.load(model, processes).logs()) for processes in (1, 2, 3)] == [0, 2, 0]
+
+
 def test_without_a_file_nothing_is_known(model: PreTrainedModel, folder: Path) -> None:
     assert costfile.load(model).logs() == {}
     assert list(folder.iterdir()) == []
