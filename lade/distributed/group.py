@@ -89,10 +89,11 @@ class Group:
         """Wait for a collective, and look after every interval whether a rank has failed."""
         began, interval = time.monotonic(), timedelta(seconds=self.watch.interval)
         while True:
+            completed = work.is_completed()  # else the error may be the interval's end, even if it completes meanwhile
             try:
                 work.wait(interval)
             except RuntimeError as error:
-                if work.is_completed():
+                if completed:
                     raise self.watch.blame(error) from error
                 self.watch.check(time.monotonic() - began)
             else:
