@@ -2,10 +2,13 @@
 
 import json
 
+import attention_cpu
 import memory
 import packed
 import pytest
 from click.testing import CliRunner
+
+from lade.target import choice
 
 
 def test_packed_forwards_and_padded_ones_compute_the_same() -> None:
@@ -33,3 +36,24 @@ def test_wrong_contexts(contexts: str) -> None:
     result = CliRunner().invoke(packed.main, ["--contexts", contexts])
     assert result.exit_code == 2
     assert "must be positive integers, separated by commas" in result.output
+
+
+def test_attention_of_a_tree_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way computes the same, and the way that is chosen by time is named."""
+    monkeypatch.setattr(choice, "SAMPLES", 1)
+    arguments = [
+        "--heads",
+        "9/3 x 64",
+        "--context",
+        "20",
+        "--context",
+        "600",
+        "--layers",
+        "2",
+        "--rounds",
+        "2",
+        "--json",
+    ]
+    found = json.loads(CliRunner().invoke(attention_cpu.main, arguments, catch_exceptions=False).stdout)["timings"]
+    assert [timing["way"] in ways for timing, ways in zip(found, (("masked",), ("masked", "split")), strict=True)]
+    assert all(timing["dense_ratio"] > 0 and timing["difference"] < 1e-5 for timing in found)

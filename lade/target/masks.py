@@ -9,8 +9,9 @@ n rows, T nodes that see, C nodes that are seen (C = T, unless a tree grows over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -47,6 +48,51 @@ class Sight:
     depths: Part | None
     deepest: int
     first: int = 0
+
+
+class RowMask:
+    """What the nodes of one row see of its K keys. A tensor is made when a way of attention asks for it.
+
+    Args:
+        make: the [T, n + C] mask of the first n keys of the prefix, and of the tree.
+        prefix: keys before the tree.
+        seen: the first key of the prefix from which on every node sees all of it; `prefix` if there is none.
+        hides: whether any key is hidden from any node.
+    """
+
+    def __init__(self, make: Callable[[int], torch.Tensor], prefix: int, seen: int, hides: bool = True) -> None:
+        self.prefix, self.seen, self.hides = prefix, seen, hides
+        self._make = make
+        self._made: dict[int, torch.Tensor] = {}
+        self._folded: dict[tuple[object, ...], torch.Tensor] = {}
+
+    @classmethod
+    def of(cls, mask: Mask) -> RowMask:
+        """Of a [T, K] mask that is made already."""
+        return cls(lambda keys: cast("torch.Tensor", mask), 0, 0, mask is not None)
+
+    def whole(self) -> Mask:
+        """[T, K]"""
+        return self._of(self.prefix) if self.hides else None
+
+    def folded(self, group: int, like: torch.Tensor, rest: bool = False) -> Mask:
+        """[1, 1, T * G, K] for groups of G query heads, of the type and device of `like`.
+
+        Args:
+            rest: only the keys that not every node is known to see: those before `seen`, and the tree.
+        """
+        if not self.hides:
+            return None
+        key = (rest, group, like.dtype, like.device)
+        if key not in self._folded:
+            mask = self._of(self.seen if rest else self.prefix)
+            self._folded[key] = mask.to(like).repeat_interleave(group, 0)[None, None]
+        return self._folded[key]
+
+    def _of(self, keys: int) -> torch.Tensor:
+        if keys not in self._made:
+            self._made[keys] = self._make(keys)
+        return self._made[keys]
 
 
 def layer_kinds(config: object) -> dict[str, MaskKind] | MaskKind:
@@ -148,17 +194,22 @@ class TreeMasks:
                 return None  # one token sees all, as in plain decoding: attention without a mask is faster
         masks = self.lowest.repeat(len(sights), 1, nodes, group.kv_length)
         for mask, sight in zip(masks[:, 0], sights, strict=True):
-            mask[:, : group.held(sight.slot) + columns] = self._row(kind, group, sight, 0)
+            held = group.held(sight.slot)
+            mask[:, : held + columns] = self._row(kind, group, sight, 0, held)
         return masks
 
-    def row(self, kind: MaskKind, sight: Sight, lowest_key: int) -> Mask:
-        """[T, K] mask of one row, from a key index of its slab on."""
-        group = self.group(kind)
-        if sight.visible.numel() == 1 and sight.slot not in self.real:
-            limited = self._limited(kind, group, sight, lowest_key)
-            if not limited and self.first[sight.slot] <= group.starts[sight.slot] + lowest_key:
-                return None
-        return self._row(kind, group, sight, lowest_key)
+    def row(self, kind: MaskKind, sight: Sight, lowest_key: int) -> RowMask:
+        """What the nodes of one row see, from a key index of its slab on."""
+        group, slot = self.group(kind), sight.slot
+        oldest, prefix = group.starts[slot] + lowest_key, group.held(slot) - lowest_key
+        limited = self._limited(kind, group, sight, lowest_key)
+        padded = slot in self.real or self.first[slot] > oldest
+        seen = prefix if padded or (limited and kind.window is None) else 0
+        if limited and kind.window is not None and not padded:
+            newest = group.lengths[slot] + sight.deepest
+            seen = min(newest - kind.window + 1 - oldest, prefix)
+        hides = sight.visible.numel() > 1 or limited or padded
+        return RowMask(lambda keys: self._row(kind, group, sight, lowest_key, keys), prefix, seen, hides)
 
     def lowest_key(self, kind: MaskKind, slot: int) -> int:
         """Index in the slab of the first key that any node sees: after left padding, in the root's window or chunk."""
@@ -185,29 +236,29 @@ class TreeMasks:
             return (newest - first) // kind.chunk != (oldest - first) // kind.chunk
         return False
 
-    def _row(self, kind: MaskKind, group: LayerGroup, sight: Sight, lowest_key: int) -> torch.Tensor:
-        """[T, K] from the definition."""
+    def _row(self, kind: MaskKind, group: LayerGroup, sight: Sight, lowest_key: int, held: int) -> torch.Tensor:
+        """[T, held + C] from the definition, of the first `held` keys from `lowest_key` on, and of the tree."""
         nodes, columns = sight.visible.shape
-        slot, prefix = sight.slot, group.held(sight.slot) - lowest_key
-        mask = self.zero.new_zeros(nodes, prefix + columns)
-        mask[:, prefix:] = torch.where(sight.visible, self.zero, self.lowest)
+        slot = sight.slot
+        mask = self.zero.new_zeros(nodes, held + columns)
+        mask[:, held:] = torch.where(sight.visible, self.zero, self.lowest)
         oldest = group.starts[slot] + lowest_key
         if slot in self.real:
-            real = self.real[slot][oldest:]
+            real = self.real[slot][oldest : oldest + held]
             mask[:, : len(real)] = torch.where(real, self.zero, self.lowest)
         elif self.first[slot] > oldest:
-            mask[:, : self.first[slot] - oldest] = self.lowest
+            mask[:, : min(self.first[slot] - oldest, held)] = self.lowest
         if self._limited(kind, group, sight, lowest_key):
-            mask.masked_fill_(self._out_of_reach(kind, group, sight, oldest), self.lowest)
+            mask.masked_fill_(self._out_of_reach(kind, group, sight, oldest, held), self.lowest)
         return mask
 
-    def _out_of_reach(self, kind: MaskKind, group: LayerGroup, sight: Sight, oldest: int) -> torch.Tensor:
-        """[T, K] bool: what lies outside a node's window or chunk."""
+    def _out_of_reach(self, kind: MaskKind, group: LayerGroup, sight: Sight, oldest: int, held: int) -> torch.Tensor:
+        """[T, held + C] bool: what lies outside a node's window or chunk."""
         length, (nodes, columns) = group.lengths[sight.slot], sight.visible.shape
         in_tree = torch.arange(columns, device=self.zero.device) if sight.depths is None else sight.depths.there
         in_tree = in_tree + length
-        held = torch.arange(oldest, length, device=in_tree.device)
-        keys, own = torch.cat([held, in_tree]), in_tree[sight.first : sight.first + nodes, None]
+        before = torch.arange(oldest, oldest + held, device=in_tree.device)
+        keys, own = torch.cat([before, in_tree]), in_tree[sight.first : sight.first + nodes, None]
         if kind.window is not None:
             return own - keys >= kind.window
         assert kind.chunk is not None

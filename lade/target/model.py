@@ -18,6 +18,7 @@ from lade.core.tree import Draft
 from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
 from lade.target.cache import TreeCache
+from lade.target.choice import USUAL
 from lade.target.masks import Mask, MaskKind, TreeMasks
 from lade.target.outputs import Outputs
 from lade.target.packed import PackedRows
@@ -40,6 +41,7 @@ class HFTarget:
         packed: whether forwards take trees of unequal sizes without padding; `None`: as the self-probe found.
 
     Attributes:
+        ways: of attention that packed forwards may use.
         positions: position of each slot's root.
     """
 
@@ -56,6 +58,7 @@ class HFTarget:
         self.model = model
         self.device: torch.device = model.device  # stored, since the model searches its parameters for it
         self.packed = packs(model) if packed is None else packed
+        self.ways = USUAL
         self.cache = cache
         cache.pack(self.packed)
         eager = implementation_of(model) == "eager"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lade.target.attention import packed
-from lade.target.masks import Mask, MaskKind, Sight
+from lade.target.masks import Mask, MaskKind, RowMask, Sight
 from lade.target.pieces import Piece
 from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
 from lade.target.store import LayerGroup
@@ -104,7 +104,7 @@ class PackedRows:
         sent = transfer(target.cache, slots, roots, pieces, (asked or [0]) if some else (), indexed, target.device)
         target.cache.indexed = sent.indexed
         kinds = target.masks.each_kind
-        with packed(PackedForward(spans, self._attended(kinds, sent.sights))):
+        with packed(PackedForward(spans, self._attended(kinds, sent.sights), target.ways)):
             logits = target.logits(
                 sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), self._stand_ins(nodes), sent.asked
             )
@@ -121,7 +121,7 @@ class PackedRows:
         """What layers of each kind attend to. Kinds that see alike share a row's mask."""
         masks, nodes = self.target.masks, [len(sight.visible) for sight in sights]
         found: list[tuple[LayerGroup, list[RowKeys], Uniform | None]] = []
-        shared: dict[tuple[object, ...], Mask] = {}
+        shared: dict[tuple[object, ...], RowMask] = {}
         for kind in kinds:
             group, rows = masks.group(kind), list[RowKeys]()
             for sight in sights:
@@ -138,6 +138,8 @@ class PackedRows:
                 group.kv_length = max(group.kv_length, together.end)
             found.append((group, rows, together))
         return [  # once all kinds of a group have said how far they reach
-            PackedKind(group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], together)
+            PackedKind(
+                group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], nodes, together
+            )
             for group, rows, together in found
         ]

@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.target.masks import Mask
+from lade.target.choice import USUAL, Choice, Ways, attend, choice_for
+from lade.target.folding import fold, unfold
+from lade.target.masks import RowMask
 from lade.target.uniform import Uniform
+from lade.target.ways import Call
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 OTHER_SHAPE, OTHER_SCORES = "the model changes the shape of its queries or keys", "the model changes its scores"
@@ -30,39 +33,36 @@ class PackedKind:
     Attributes:
         kv_length: tokens of the flat keys and values that its layers see.
         spans: per row, where its keys begin and end in them.
-        masks: per row, [t, K].
+        masks: per row.
+        nodes: per row, t.
         uniform: all rows as one call, where that is possible.
     """
 
     kv_length: int
     spans: Sequence[tuple[int, int]]
-    masks: Sequence[Mask]
+    masks: Sequence[RowMask]
+    nodes: Sequence[int]
     uniform: Uniform | None = None
-    _folded: dict[tuple[object, ...], Sequence[Mask]] = field(default_factory=dict, init=False)
-    _hides: bool = field(init=False)
     _cuts: Cuts | None = field(default=None, init=False)
+    _chosen: tuple[tuple[object, ...], Choice] | None = field(default=None, init=False)
 
-    def __post_init__(self) -> None:
-        self._hides = any(mask is not None for mask in self.masks)
+    @property
+    def shortest_prefix(self) -> int:
+        """Keys that every node of a row sees, in the row with the fewest."""
+        return min(mask.prefix - mask.seen for mask in self.masks)
 
-    def folded(self, group: int, like: torch.Tensor) -> Sequence[Mask]:
-        """Per row [1, 1, t * G, K], made once per forward, for queries of this type and device."""
-        if not self._hides:
-            return self.masks
-        key = (group, like.dtype, like.device)
-        if key not in self._folded:
-            self._folded[key] = [_folded(mask, group, like) for mask in self.masks]
-        return self._folded[key]
+    def choice(self, ways: Ways, call: Call) -> Choice:
+        """Of the ways for such a layer."""
+        shapes = call.query.shape, call.key.shape, call.value.shape
+        if self._chosen is None or self._chosen[0] != shapes:
+            self._chosen = shapes, choice_for(ways, call)
+        return self._chosen[1]
 
     def rows_of(self, states: torch.Tensor) -> Sequence[torch.Tensor]:
         """Per row [1, H, K, D], of the keys or values of all."""
         if self._cuts is None:
             self._cuts = Cuts.at(self.spans, self.kv_length)
         return self._cuts.parts(states)
-
-
-def _folded(mask: Mask, group: int, like: torch.Tensor) -> Mask:
-    return None if mask is None else mask.to(like).repeat_interleave(group, 0)[None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,14 @@ class PackedForward:
     Attributes:
         spans: per row, its first node and the end of its nodes.
         kinds: in the order of `stand_ins`.
+        ways: that attention may be computed in.
+        used: names of those that were.
     """
 
     spans: Sequence[tuple[int, int]]
     kinds: Sequence[PackedKind]
+    ways: Ways = USUAL
+    used: set[str] = field(default_factory=set, init=False)
     _known: dict[int, tuple[torch.Tensor | None, PackedKind]] = field(default_factory=dict, init=False)  # by mask's id
 
     @property
@@ -136,20 +140,15 @@ class PackedForward:
         """
         known = self._known.get(id(mask))
         kind = self._kind(mask) if known is None else known[1]
-        rows, heads, tokens, _ = query.shape
+        rows, _, tokens, _ = query.shape
         if rows != 1 or tokens != self.spans[-1][1] or key.shape[2] != kind.kv_length:
             raise NotImplementedError(OTHER_SHAPE)
         if others.get("position_bias") is not None or others.get("softcap") is not None:
             raise NotImplementedError(OTHER_SCORES)
-        if kind.uniform is not None:
-            return kind.uniform.attend(query, key, value, dropout, scaling), None
-        group = heads // key.shape[1]
-        queries = _fold(query, group).split_with_sizes([group * (end - first) for first, end in self.spans], 2)
-        found = [
-            scaled_dot_product_attention(*row, dropout, scale=scaling)
-            for row in zip(queries, kind.rows_of(key), kind.rows_of(value), kind.folded(group, query), strict=True)
-        ]
-        return _unfold(found[0] if len(found) == 1 else torch.cat(found, 2), group), None
+        call = Call(kind, query, key, value, dropout, scaling)
+        found, way = attend(kind.choice(self.ways, call), call)
+        self.used.add(way)
+        return found, None
 
     def _kind(self, mask: torch.Tensor | None) -> PackedKind:
         """What a layer with this mask attends to. Layers share masks, so each is looked at once."""
@@ -196,8 +195,8 @@ class RootForward:
                 query, keys, values, None, dropout, scale=scaling, enable_gqa=group > 1
             )
             return output.transpose(1, 2), None
-        output = scaled_dot_product_attention(_fold(query, group), keys, values, None, dropout, scale=scaling)
-        return _unfold(output, group), None
+        output = scaled_dot_product_attention(fold(query, group), keys, values, None, dropout, scale=scaling)
+        return unfold(output, group), None
 
 
 def _index(mask: torch.Tensor | None, nodes: int, kinds: int) -> int:
@@ -212,21 +211,6 @@ def _index(mask: torch.Tensor | None, nodes: int, kinds: int) -> int:
 def _part(states: torch.Tensor, first: int, end: int) -> torch.Tensor:
     """Some tokens of [1, H, K, D]."""
     return states if states.shape[2] == end - first else states.narrow(2, first, end - first)
-
-
-def _fold(query: torch.Tensor, group: int) -> torch.Tensor:
-    """[1, H, T * G, D] from [1, G * H, T, D]."""
-    if group == 1:
-        return query
-    _, heads, nodes, size = query.shape
-    return query.view(1, heads // group, group, nodes, size).transpose(2, 3).reshape(1, -1, nodes * group, size)
-
-
-def _unfold(output: torch.Tensor, group: int) -> torch.Tensor:
-    """[1, T, G * H, D] from [1, H, T * G, D], contiguous, since some models take views of it."""
-    _, shared, folded, size = output.shape
-    heads = output.view(1, shared, folded // group, group, size).permute(0, 2, 1, 3, 4)
-    return heads.reshape(1, folded // group, -1, size).contiguous()
 
 
 @functools.lru_cache(maxsize=256)

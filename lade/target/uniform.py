@@ -1,7 +1,7 @@
 """Attention of packed rows whose slabs lie at equal distances: one call for all rows of a layer.
 
 Rows of few nodes take the time of the calls, so trees of unlike sizes are padded unless that makes too many nodes.
-Knows tensors only.
+Knows masks, no model.
 
 n rows, T nodes of all of them, at most t each; S slabs from the first row's to the last one's, K keys of a slab that
 are looked at; H heads of keys and values, each for G query heads; D head size.
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-LEAST_USE = 0.5  # share of the keys looked at that belong to a row, and of the padded nodes that are nodes
+from lade.target.masks import RowMask
 
-Mask = torch.Tensor | None
+LEAST_USE = 0.5  # share of the keys looked at that belong to a row, and of the padded nodes that are nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class RowKeys:
     capacity: int
     begin: int
     end: int
-    mask: Mask  # [t, end - begin]; `None` hides nothing
+    mask: RowMask  # of t nodes and end - begin keys
 
 
 @dataclass(eq=False, slots=True)
@@ -108,11 +108,11 @@ def uniform(rows: Sequence[RowKeys], nodes: Sequence[int], lowest: torch.Tensor)
         return None
     mask = lowest.repeat(max(slabs) + 1, 1, most, keys)
     for slab, row, count in zip(slabs, rows, nodes, strict=True):
-        own = mask[slab, 0, :count, row.begin - row.offset : row.end - row.offset]
-        if row.mask is None:
+        own, made = mask[slab, 0, :count, row.begin - row.offset : row.end - row.offset], row.mask.whole()
+        if made is None:
             own.zero_()
         else:
-            own.copy_(row.mask)
+            own.copy_(made)
     places = [slab * most + node for slab, count in zip(slabs, nodes, strict=True) for node in range(count)]
     whole = places == list(range((max(slabs) + 1) * most))
     return Uniform(base, step, None if whole else torch.tensor(places), mask)

@@ -19,7 +19,7 @@ import lade
 from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.target import attention, verdicts
-from lade.target.masks import layer_kinds
+from lade.target.masks import RowMask, layer_kinds
 from lade.target.model import HFTarget
 from lade.target.probe import empty_cache, probed_reason
 from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
@@ -281,7 +281,9 @@ CHANGES = pytest.mark.parametrize(
 
 @CHANGES
 def test_what_it_cannot_follow_is_an_error(change: dict[str, Any], words: str) -> None:
-    forward = PackedForward([(0, 1), (1, 3)], [PackedKind(5, [(0, 2), (2, 5)], [None, torch.zeros(2, 3)])])
+    forward = PackedForward(
+        [(0, 1), (1, 3)], [PackedKind(5, [(0, 2), (2, 5)], [RowMask.of(None), RowMask.of(torch.zeros(2, 3))], [1, 2])]
+    )
     given = _arguments(3)
     assert forward.attend(**given)[0].shape == (1, 3, 4, 4)
     with pytest.raises(NotImplementedError, match=words):
@@ -301,8 +303,8 @@ def test_what_it_returns_can_be_viewed_as_any_shape(heads: int) -> None:
     """As that of transformers, of which some models take views; with and without groups of query heads."""
     mask = torch.zeros(3, 5)
     for forward, nodes in (
-        (PackedForward([(0, 3)], [PackedKind(5, [(0, 5)], [mask])]), 3),
-        (PackedForward([(0, 1)], [PackedKind(5, [(2, 5)], [None])]), 1),
+        (PackedForward([(0, 3)], [PackedKind(5, [(0, 5)], [RowMask.of(mask)], [3])]), 3),
+        (PackedForward([(0, 1)], [PackedKind(5, [(2, 5)], [RowMask.of(None)], [1])]), 1),
         (RootForward([(2, 5)]), 1),
     ):
         given = _arguments(nodes) | {"query": torch.zeros(1, heads, nodes, 4)}

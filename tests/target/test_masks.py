@@ -187,7 +187,12 @@ def assert_rows_agree(packed: Rows, name: str, sights: Sequence[Sight], seen: Te
         mask = packed.masks.row(kind, sight, lowest)
         assert not row[:nodes, :lowest].any()
         expected = row[:nodes, lowest:end]
-        assert torch.equal(torch.ones_like(expected) if mask is None else mask == 0, expected)
+        like, whole = torch.empty(0), mask.whole()
+        assert torch.equal(torch.ones_like(expected) if whole is None else whole == 0, expected)
+        assert expected[:, mask.seen : mask.prefix].all()
+        expected = torch.cat([expected[:, : mask.seen], expected[:, mask.prefix :]], 1)
+        rest = mask.folded(1, like, rest=True)
+        assert torch.equal(torch.ones_like(expected) if rest is None else rest[0, 0] == 0, expected)
 
 
 # A chain, as transformers masks it
@@ -256,7 +261,7 @@ def test_a_packed_root_needs_no_mask(name: str) -> None:
     rows = Rows(CONFIGS[name], [[False] * 3 + [True] * 9, [True] * 12], packed=True)
     for sight in rows.sights([1, 0], [[-1], [-1]]):
         for kind in rows.masks.each_kind:
-            assert rows.masks.row(kind, sight, rows.masks.lowest_key(kind, sight.slot)) is None
+            assert rows.masks.row(kind, sight, rows.masks.lowest_key(kind, sight.slot)).whole() is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

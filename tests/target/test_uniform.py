@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
+from lade.target.masks import RowMask
 from lade.target.uniform import RowKeys, uniform
 
 LOWEST = torch.tensor(torch.finfo(torch.float64).min, dtype=torch.float64)
 SIZE, CAPACITY = 4, 12
+SEES_ALL = RowMask.of(None)
 
 
 @st.composite
@@ -42,7 +44,7 @@ def test_each_row_as_if_alone(
             seen = torch.rand(count, end - begin, generator=noise) < 0.7
             seen[:, -1] = True
             mask = torch.where(seen, 0.0, LOWEST)
-        rows.append(RowKeys(offset, CAPACITY, offset + begin, offset + end, mask))
+        rows.append(RowKeys(offset, CAPACITY, offset + begin, offset + end, RowMask.of(mask)))
     together = uniform(rows, nodes, LOWEST)
     looked_at = max(ends) * (max(places) - min(places) + 1)
     few_padded = sum(nodes) >= max(nodes) * len(nodes) / 2
@@ -56,7 +58,7 @@ def test_each_row_as_if_alone(
             query[:, :, first:last],
             key[:, :, row.begin : row.end],
             value[:, :, row.begin : row.end],
-            row.mask,
+            row.mask.whole(),
             scale=0.4,
             enable_gqa=True,
         )
@@ -64,9 +66,9 @@ def test_each_row_as_if_alone(
 
 
 def test_rows_that_no_stride_reaches_or_that_need_much_padding_are_left_alone() -> None:
-    rows = [RowKeys(0, 8, 0, 8, None), RowKeys(8, 8, 8, 16, None)]
+    rows = [RowKeys(0, 8, 0, 8, SEES_ALL), RowKeys(8, 8, 8, 16, SEES_ALL)]
     assert uniform(rows, [1, 1], LOWEST) is not None
     assert uniform(rows[:1], [1], LOWEST) is None
     assert uniform(rows * 2, [1, 1, 1, 4], LOWEST) is None
-    assert uniform([rows[0], RowKeys(8, 9, 8, 16, None)], [1, 1], LOWEST) is None
-    assert uniform([rows[0], RowKeys(9, 8, 9, 17, None)], [1, 1], LOWEST) is None
+    assert uniform([rows[0], RowKeys(8, 9, 8, 16, SEES_ALL)], [1, 1], LOWEST) is None
+    assert uniform([rows[0], RowKeys(9, 8, 9, 17, SEES_ALL)], [1, 1], LOWEST) is None

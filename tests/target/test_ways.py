@@ -1,0 +1,157 @@
+"""Ways of attention: each against the formula over all keys; and which of them is chosen."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from families import BY_NAME
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_model, words
+from torch.nn.functional import scaled_dot_product_attention
+
+import lade
+from lade.target import choice, model
+from lade.target.choice import Choice, Ways, choice_for
+from lade.target.masks import RowMask
+from lade.target.partial import HostKernels
+from lade.target.rowattention import PackedKind
+from lade.target.ways import Call, Masked, Split, Way
+
+LOWEST = torch.finfo(torch.float64).min
+SPLIT = Split(HostKernels(), 1)
+FAMILIES = (
+    "llama",
+    "mistral-sliding",
+    "qwen2",
+    "qwen3_moe",
+    "gemma3",
+    "phi3-sliding",
+    "gpt2",
+    "opt",
+    "olmo3",
+    "starcoder2",
+    "glm4",
+)
+BATCHES = ("llama", "mistral-sliding")
+
+
+class Row:
+    """A random row: keys that only some nodes see, keys that all see, and a tree."""
+
+    def __init__(self, hidden: int, seen: int, nodes: int, generator: torch.Generator) -> None:
+        self.keys, self.nodes = hidden + seen + nodes, nodes
+        visible = torch.rand(nodes, self.keys, generator=generator) < 0.6
+        visible[:, hidden : hidden + seen] = True
+        visible[:, hidden + seen :] = visible[:, hidden + seen :].tril().fill_diagonal_(True)
+        self.mask = torch.where(visible, 0.0, torch.tensor(LOWEST, dtype=torch.float64))
+        tree = self.mask[:, hidden + seen :]
+        self.seen = RowMask(lambda keys: torch.cat([self.mask[:, :keys], tree], 1), hidden + seen, hidden)
+
+
+def call_of(rows: Sequence[Row], shared: int, group: int, generator: torch.Generator) -> Call:
+    """Slabs of the rows with a gap before each."""
+    spans, end = list[tuple[int, int]](), 0
+    for row in rows:
+        spans.append((end + 2, end + 2 + row.keys))
+        end += 2 + row.keys
+    query = torch.randn(1, shared * group, sum(row.nodes for row in rows), 8, dtype=torch.float64, generator=generator)
+    key, value = torch.randn(2, 1, shared, end, 8, dtype=torch.float64, generator=generator)
+    kind = PackedKind(end, spans, [row.seen for row in rows], [row.nodes for row in rows])
+    return Call(kind, query, key, value, 0.0, 0.3)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(1, 70)), min_size=1, max_size=3),
+    st.sampled_from([(1, 1), (2, 1), (2, 3)]),
+    st.integers(0, 99),
+)
+def test_every_way_is_attention_to_all_keys(
+    sizes: list[tuple[int, int, int]], heads: tuple[int, int], seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows = [Row(*size, generator) for size in sizes]
+    call = call_of(rows, *heads, generator)
+    spans = pairwise([0, *accumulate(row.nodes for row in rows)])
+    alone = [
+        scaled_dot_product_attention(
+            call.query[:, :, first:last],
+            call.key[:, :, begin:end],
+            call.value[:, :, begin:end],
+            row.mask,
+            scale=0.3,
+            enable_gqa=True,
+        )
+        for row, (first, last), (begin, end) in zip(rows, spans, call.kind.spans, strict=True)
+    ]
+    expected = torch.cat(alone, 2).transpose(1, 2)
+    for way in (SPLIT, Masked()):
+        assert way.fits(call)
+        assert torch.allclose(way.attend(call), expected, atol=1e-12, rtol=0)
+
+
+def test_a_prefix_is_split_off_where_every_row_has_one() -> None:
+    generator = torch.Generator().manual_seed(0)
+    call = call_of([Row(1, 5, 3, generator), Row(0, 4, 2, generator)], 2, 2, generator)
+    assert Split(HostKernels(), 4).fits(call)
+    assert not Split(HostKernels(), 5).fits(call)
+    assert not SPLIT.fits(Call(call.kind, call.query, call.key, call.value, dropout=0.1))
+    assert not SPLIT.fits(Call(call.kind, call.query, call.key, call.value[..., :4]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_of_a_split_prefix_are_those_of_plain_decoding(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "USUAL", Ways((SPLIT, Masked()), timed=False))
+    network, given = tiny_model(BY_NAME[family], "sdpa"), {"do_sample": False, "max_new_tokens": 20}
+    config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
+    for lengths in [(14,), (9, 4)] if family in BATCHES else [(14,)]:
+        expected = network.generate(**words(*lengths), **given)
+        assert torch.equal(lade.generate(network, **words(*lengths), **given, config=config), expected)
+        stats = lade.last_stats()
+        assert stats is not None
+        assert stats.fallback is None
+
+
+# Choosing
+
+
+def ways(*names: str) -> list[Way]:
+    return [SimpleNamespace(name=name, fits=lambda call: True) for name in names]  # type: ignore[misc]
+
+
+def chosen(seconds: dict[str, float]) -> tuple[str | None, list[str]]:
+    """The way that is chosen where each takes so long, and which ones were tried."""
+    found, tried = Choice(ways(*seconds)), list[str]()
+    while found.best is None:
+        way = found.next()
+        tried.append(way.name)
+        found.note(way, seconds[way.name])
+    return found.best.name, tried
+
+
+def test_ways_are_timed_in_turn_and_the_fastest_stays() -> None:
+    best, tried = chosen({"rule": 1.0, "slow": 2.0, "fast": 0.9})
+    assert best == "fast"
+    assert tried == ["rule", "slow", "fast"] * choice.SAMPLES
+    assert chosen({"rule": 1.0})[1] == []
+
+
+def test_the_rule_stays_where_nothing_is_gained() -> None:
+    assert chosen({"rule": 1.0, "other": 0.99})[0] == "rule"
+
+
+def test_a_choice_is_shared_by_calls_of_about_one_shape() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def choice_of(prefix: int, nodes: int, usual: Ways) -> Choice:
+        return choice_for(usual, call_of([Row(0, prefix, nodes, generator)], 2, 2, generator))
+
+    usual: Any = Ways((Masked(), SPLIT))
+    assert choice_of(40, 4, usual) is choice_of(50, 5, usual)
+    assert choice_of(40, 4, usual) is not choice_of(80, 4, usual)
+    assert choice_of(40, 4, usual) is not choice_of(40, 8, usual)
+    assert choice_of(40, 4, Ways((SPLIT, Masked()), timed=False)).best is SPLIT
