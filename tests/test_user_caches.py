@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from operator import is_
 from typing import Any
 
 import pytest
 import torch
-from families import BY_NAME
+from families import BY_NAME, WINDOW
 from sidebyside import CONFIG, NEW_TOKENS, PROMPT, PROMPTS, assert_looked_ahead, assert_same, both, encode, story
 from tiny import tiny_model, words
 from torch import Tensor
-from transformers import DynamicCache, MllamaForCausalLM
+from transformers import DynamicCache, MllamaForCausalLM, StaticCache
+from transformers.cache_utils import StaticLayer
 from transformers.models.mllama.configuration_mllama import MllamaTextConfig
 
 import lade
@@ -82,6 +84,57 @@ def test_own_cache_is_extended_in_place(name: str, lengths: tuple[int, ...], beg
     text = turn.sequences
     last = model.generate(text, attention_mask=ones(text), past_key_values=kept, do_sample=False, max_new_tokens=10)
     assert last.tolist() == at_once(name, lengths)[:, : last.shape[1]].tolist()
+
+
+STATIC = ("llama", "gemma4", "gpt2", "deepseek_v3", "mistral-sliding", "llama4")
+FIT = {"mistral-sliding": (WINDOW - 3, 4), "gemma4": (WINDOW - 3, 4), "llama4": (WINDOW - 3, 4)}  # up to a whole window
+
+
+def assert_alike(ours: StaticCache, theirs: StaticCache) -> None:
+    """Entries of plain decoding, nothing behind them, and its lengths."""
+    assert type(ours) is StaticCache
+    for one, other in zip(ours.layers, theirs.layers, strict=True):
+        assert type(one) is type(other)
+        if isinstance(other, StaticLayer):
+            assert one.cumulative_length.tolist() == other.cumulative_length.tolist()
+            assert getattr(one, "cumulative_length_int", 0) == getattr(other, "cumulative_length_int", 0)
+            assert one.get_mask_sizes(1) == other.get_mask_sizes(1)
+            torch.testing.assert_close(one.keys, other.keys)
+            torch.testing.assert_close(one.values, other.values)
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("name", STATIC)
+@pytest.mark.parametrize("rows", [1, 2], ids=("alone", "padded"))
+def test_own_static_cache_is_extended_in_place(name: str, rows: int) -> None:
+    """In two turns; the second one goes on from the first one's entries."""
+    model = tiny_model(BY_NAME[name], "sdpa", torch.float64)
+    width, new = FIT.get(name, (9, 30))
+    inputs = words(width, width - 2) if rows == 2 else words(width)
+    ours, theirs = (StaticCache(model.config, max_cache_len=width + new + 6) for _ in range(2))
+    texts = []
+    for own, generate in ((theirs, model.generate), (ours, partial(lade.generate, model, config=CONFIG))):
+        text, mask, buffers = inputs["input_ids"], inputs["attention_mask"], None
+        for turn in (new - 2, 2):
+            arguments = {"attention_mask": mask, "past_key_values": own, "do_sample": False, "max_new_tokens": turn}
+            text = generate(input_ids=text, **arguments)
+            mask = torch.cat([mask, mask.new_ones(rows, turn)], dim=1)
+            before, buffers = buffers, [layer.keys for layer in own.layers]
+            assert before is None or all(map(is_, before, buffers))
+        texts.append(text.tolist())
+    assert lade.last_stats().fallback is None
+    assert texts[0] == texts[1]
+    assert_alike(ours, theirs)
+
+
+@pytest.mark.parametrize(("texts", "chunk"), [((PROMPT,), None), (PROMPTS, 4)], ids=("alone", "padded-chunks"))
+def test_static_cache_by_name(texts: tuple[str, ...], chunk: int | None) -> None:
+    """The cache of the result is the one that plain decoding fills, also where it exists before the prompt is read."""
+    asked = {"cache_implementation": "static", "return_dict_in_generate": True, "prefill_chunk_size": chunk}
+    theirs, ours = both(story()[0], lambda: encode(*texts), **asked)
+    assert ours.sequences.tolist() == theirs.sequences.tolist()
+    assert_looked_ahead()
+    assert_alike(ours.past_key_values, theirs.past_key_values)
 
 
 def test_cache_without_layers() -> None:

@@ -57,6 +57,8 @@ class Contender:
     def unable(self, model: PreTrainedModel) -> str | None:
         """Why it cannot decode with this model at any batch size."""
         reason = self.method.refusal(model, self.options, self.draft)
+        if reason is None and not self.named:
+            reason = self.method.unless_named(model)
         return self.counterpart.unable(model) if reason is None and self.counterpart is not None else reason
 
     def beside(self, draft: Companion | None) -> Contender:

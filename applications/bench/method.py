@@ -73,6 +73,7 @@ class BenchMethod:
             decodes another distribution than plain decoding.
         distribution: options that define the decoded distribution. The row in `compared_with` gets the same ones.
         refusal: why the method cannot run with this model, these options and this draft model.
+        unless_named: why the method does not run with this model unless it is asked for by name.
     """
 
     name: str
@@ -91,3 +92,4 @@ class BenchMethod:
     refusal: Callable[[PreTrainedModel, MethodOptions, Companion | None], str | None] = lambda model, options, draft: (
         None
     )
+    unless_named: Callable[[PreTrainedModel], str | None] = lambda model: None

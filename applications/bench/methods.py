@@ -6,11 +6,11 @@ Knows how a method decodes; nothing of prompts, timing or reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import lade
 from lade.applications.bench import with_draft
-from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import PLAIN, BenchMethod, Decode, MethodOptions
 from lade.base.shown import invalid
 from lade.config.settings import FAMILIES
@@ -31,14 +31,22 @@ def plain(options: MethodOptions) -> Decode:
 
 
 def static(options: MethodOptions) -> Decode:
-    return lambda model, **arguments: model.generate(**arguments, cache_implementation="static")
+    """transformers' static cache, whose forward it compiles where it can."""
+
+    def decode(model: PreTrainedModel, **arguments: Any) -> Tensor:
+        plainly = not_compiled(model) is not None
+        return model.generate(**arguments, cache_implementation="static", disable_compile=plainly)
+
+    return decode
 
 
-def not_compiled(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
-    """On other devices transformers fills the static cache without compiling: no useful baseline."""
-    if model.device.type in COMPILED:
-        return None
-    return f"transformers compiles its static cache on {' and '.join(COMPILED)} only; the model is on {model.device}"
+def not_compiled(model: PreTrainedModel) -> str | None:
+    """Why transformers fills the static cache without compiling: no useful baseline, unless it is asked for by name."""
+    if model.device.type not in COMPILED:
+        return (
+            f"transformers compiles its static cache on {' and '.join(COMPILED)} only; the model is on {model.device}"
+        )
+    return None if find_spec("triton") else "transformers compiles its static cache with triton, which is not installed"
 
 
 def paper(options: MethodOptions) -> lade.LookaheadConfig:
@@ -132,7 +140,7 @@ METHODS = {
     method.name: method
     for method in (
         BenchMethod(PLAIN, plain, default=True, baseline=True),
-        BenchMethod("static", static, default=True, baseline=True, full_warmup=True, refusal=not_compiled),
+        BenchMethod("static", static, default=True, baseline=True, full_warmup=True, unless_named=not_compiled),
         BenchMethod("lookahead", lookahead, default=True, has_stats=True),
         BenchMethod("auto", drafting_from(*FAMILIES), default=True, takes_reference=True, **TABLE),
         BenchMethod("recycled", drafting_from("recycled", "warm"), **TABLE),

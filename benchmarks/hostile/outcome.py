@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, StaticCache
 
 from hostile.users import StopError
 
@@ -136,7 +136,7 @@ def of_caches(ours: Any, plain: Any, hidden: Tensor | None = None) -> Iterator[s
     """Differences of two returned caches, except at hidden positions."""
     if type(ours) is not type(plain):
         yield f"the cache is a {type(ours).__name__}, plainly a {type(plain).__name__}"
-    elif isinstance(plain, DynamicCache):
+    elif isinstance(plain, DynamicCache | StaticCache):
         length = _length(plain)
         if _length(ours) != length:
             yield f"the cache holds {_length(ours)} positions, plainly {length}"
@@ -149,7 +149,7 @@ def of_caches(ours: Any, plain: Any, hidden: Tensor | None = None) -> Iterator[s
             yield from _of_layers(number, one, other, length, hidden)
 
 
-def _length(cache: DynamicCache) -> int:
+def _length(cache: DynamicCache | StaticCache) -> int:
     """Positions in the cache; 0 for a recurrent state."""
     try:
         return int(cache.get_seq_length())
@@ -172,7 +172,8 @@ def _of_layers(number: int, ours: Any, plain: Any, length: int, hidden: Tensor |
 
 
 def _seen(entries: Tensor, length: int, hidden: Tensor) -> Tensor:
-    """[B, H, L, D] with zeros at hidden positions; the layer holds the last L of `length` positions."""
+    """[B, H, L, D] with zeros at hidden positions; of the last L of `length` positions, or room for more."""
+    length = max(length, entries.shape[2])
     first = length - entries.shape[2]
     whole = torch.zeros(len(entries), length, dtype=torch.bool)
     whole[:, : hidden.shape[1]] = hidden.repeat_interleave(len(entries) // len(hidden), 0)

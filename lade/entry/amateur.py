@@ -8,7 +8,7 @@ from transformers import DynamicCache
 
 from lade.base.wrappers import unwrapped
 from lade.facts.positions import position_limit
-from lade.target.call import Call, generated_length
+from lade.target.call import Call, continues_without_text, generated_length
 from lade.target.contrast import Contrast
 
 
@@ -19,7 +19,7 @@ def amateur_call(call: Call, contrast: Contrast) -> Call:
         ValueError: `input_ids` or `position_ids` do not cover the whole text.
     """
     width, positions = call.input_ids.shape[1], call.model_kwargs.get("position_ids")
-    if _continues_without_text(call):
+    if continues_without_text(call):
         raise ValueError(
             f"input_ids must hold the whole text with contrast (the amateur has no cache), got its last {width} tokens"
         )
@@ -35,15 +35,6 @@ def amateur_call(call: Call, contrast: Contrast) -> Call:
     if amateur._supports_logits_to_keep():
         inputs["logits_to_keep"] = 1
     return replace(call, model=amateur, input_ids=call.input_ids.to(amateur.device), model_kwargs=inputs)
-
-
-def _continues_without_text(call: Call) -> bool:
-    """Whether the cache holds tokens that are not in `input_ids`, by the rule of transformers' prefill."""
-    cache, mask = (call.model_kwargs.get(name) for name in ("past_key_values", "attention_mask"))
-    if cache is None or not cache.get_seq_length():
-        return False
-    length = mask.shape[1] if mask is not None else getattr(call.generation_config, "_mask_length", -1)
-    return bool(length != call.input_ids.shape[1])
 
 
 def check_positions(call: Call) -> None:

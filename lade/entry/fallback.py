@@ -7,13 +7,18 @@ the rest.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakSet
 
 import torch
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import DynamicCache, StaticCache
+from transformers.cache_utils import (
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    StaticLayer,
+    StaticSlidingWindowLayer,
+)
 
 from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA
 from lade.facts import temperature
@@ -21,13 +26,14 @@ from lade.facts.positions import rope_switches
 from lade.facts.precision import padding_works
 from lade.facts.sharding import is_sharded, tensor_parallel
 from lade.target.cache import DummyLayer
-from lade.target.call import Call, generated_length
+from lade.target.call import Call, continues_without_text, generated_length
 from lade.target.masks import layer_kinds
 from lade.target.patches import overridden
 
 ATTENTION = ("eager", "sdpa")
 SAMPLING = ("cpu", "cuda")
-CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, DummyLayer}
+CACHES = (DynamicCache, StaticCache)
+CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer, DummyLayer}
 KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
 
 
@@ -130,8 +136,8 @@ def _cache(call: Call) -> str | None:
     cache = call.model_kwargs.get("past_key_values")
     if cache is None:
         return "the model keeps no DynamicCache"
-    if type(cache) is not DynamicCache:
-        return f"a cache of type {type(cache).__name__} (drafts need a DynamicCache)"
+    if type(cache) not in CACHES:
+        return f"a cache of type {type(cache).__name__} (drafts need a DynamicCache or a StaticCache)"
     if getattr(cache, "offloading", False):
         return "the cache is offloaded"
     foreign = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in CACHE_LAYERS})
@@ -144,7 +150,25 @@ def _cache(call: Call) -> str | None:
         return "layers with a sliding window of one token, of which transformers' cache keeps all"
     if cache.layer_class_to_replicate not in (None, DynamicLayer):
         return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
+    return _static_layers(call, [layer for layer in cache.layers if isinstance(layer, StaticLayer)])
+
+
+def _static_layers(call: Call, layers: Sequence[StaticLayer]) -> str | None:
+    """They must hold the whole text: full ones have no room for more, and sliding ones drop what they held."""
+    longest = _cached_at_end(call) if layers else 0
+    for layer in layers:
+        if layer.is_initialized and layer.keys.shape[0] != call.input_ids.shape[0]:
+            return "a static cache of another number of rows"
+        if longest > layer.max_cache_len:
+            what = "sliding window" if layer.is_sliding else "cache"
+            return f"the text may outgrow a static {what} of {layer.max_cache_len} tokens"
     return None
+
+
+def _cached_at_end(call: Call) -> float:
+    """The most tokens that the cache comes to hold: all of the text but its last token."""
+    beside = int(call.cache.get_seq_length()) if continues_without_text(call) else 0
+    return beside + generated_length(call) - 1
 
 
 def _inputs(call: Call) -> str | None:
@@ -183,7 +207,7 @@ def _temperature(call: Call, rows: int) -> str | None:
     """Rows accept unequal numbers of tokens, so one forward holds tokens of different positions."""
     width = call.input_ids.shape[1] if rows == call.input_ids.shape[0] else 0  # else others may be at their start
     cache = call.model_kwargs.get("past_key_values")
-    longest = generated_length(call) + (0 if cache is None else cache.get_seq_length())
+    longest = generated_length(call) + (0 if cache is None else int(cache.get_seq_length()))
     if rows > 1 and temperature.changes(call.text_config, width, longest - 2):
         return "the attention temperature of a batch may change along the text"
     return None

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 from transformers import cache_utils
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer, StaticCache, StaticLayer
 
 from lade.target.groups import PackedGroup, PaddedGroup
 from lade.target.layers import Prefix, TreeLayer
+from lade.target.stock import contents, fill, length_of, window_of
 from lade.target.store import LayerGroup
 from lade.target.upload import Upload
 
@@ -33,7 +34,7 @@ class TreeCache(Cache):
         indexed: [T] what `get_seq_length` returns during a forward (`lade.facts.temperature`); `None`: the length.
     """
 
-    def __init__(self, template: DynamicCache, config: object) -> None:
+    def __init__(self, template: DynamicCache | StaticCache, config: object) -> None:
         stock = template.layers
         if not stock or template.layer_class_to_replicate is not None:
             wanted = len(DynamicCache(config=config).layers)
@@ -140,7 +141,7 @@ class TreeCache(Cache):
         for group in self.groups.values():
             group.keep(slots, paths)
 
-    def export(self, stock: DynamicCache, slots: Sequence[int]) -> None:
+    def export(self, stock: DynamicCache | StaticCache, slots: Sequence[int]) -> None:
         """Write slots of equal length into a cache of transformers, in this order, as plain decoding leaves it."""
         self.settle()
         filled = [layer if isinstance(layer, TreeLayer) and layer.is_initialized else None for layer in self.layers]
@@ -157,7 +158,7 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
     """A tree layer with the contents of a layer of transformers."""
     if DummyLayer is not None and type(layer) is DummyLayer:
         return layer
-    own = TreeLayer(layer.sliding_window if isinstance(layer, DynamicSlidingWindowLayer) else None)
+    own = TreeLayer(window_of(layer))
     own.prefix = _prefix(layer, own.window)
     own.is_initialized = own.prefix.keys is not None
     own.keys, own.values = own.prefix.keys, own.prefix.values  # some models look whether there are any
@@ -166,20 +167,19 @@ def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
 
 def _prefix(layer: CacheLayerMixin, window: int | None) -> Prefix:
     """A copy of the contents of a layer of transformers."""
-    prefix = Prefix(window)
-    if layer.is_initialized and layer.keys is not None and layer.keys.numel():
-        prefix.length = prefix.start = layer.get_seq_length() - layer.keys.shape[2]
-        prefix.append(layer.keys, layer.values)
+    prefix, held = Prefix(window), contents(layer)
+    if held is not None:
+        prefix.length = prefix.start = length_of(layer) - held[0].shape[2]
+        prefix.append(*held)
     return prefix
 
 
-def _export_layer(source: TreeLayer, target: DynamicLayer, slots: Sequence[int]) -> None:
+def _export_layer(source: TreeLayer, target: CacheLayerMixin, slots: Sequence[int]) -> None:
     group, length = source.group, source.group.lengths[slots[0]]
     first = max(0, length - (source.window - 1)) if source.window is not None else 0
-    if not target.is_initialized:
-        target.lazy_initialization(source.keys, source.values)
-    for name in ("keys", "values"):
-        rows = [group.tokens(getattr(source, name), slot, first) for slot in slots]
-        setattr(target, name, torch.stack(rows))
-    if isinstance(target, DynamicSlidingWindowLayer):
-        target.cumulative_length = length
+    if isinstance(target, StaticLayer):
+        first = 0  # it holds all of its text
+    keys, values = (
+        torch.stack([group.tokens(buffer, slot, first) for slot in slots]) for buffer in (source.keys, source.values)
+    )
+    fill(target, keys, values, length)

@@ -46,3 +46,12 @@ def generated_length(call: Call) -> float:
     """The most tokens of a sequence, prompt included, by the stopping criteria; infinity if none limits it."""
     lengths = [c.max_length for c in call.criteria if isinstance(c, stopping_criteria.MaxLengthCriteria)]
     return min(lengths, default=math.inf)
+
+
+def continues_without_text(call: Call) -> bool:
+    """Whether the cache holds tokens that are not in `input_ids`, by the rule of transformers' prefill."""
+    cache, mask = (call.model_kwargs.get(name) for name in ("past_key_values", "attention_mask"))
+    if cache is None or not cache.get_seq_length():
+        return False
+    length = mask.shape[1] if mask is not None else getattr(call.generation_config, "_mask_length", -1)
+    return bool(length != call.input_ids.shape[1])

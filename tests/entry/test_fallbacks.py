@@ -1,6 +1,7 @@
 """What cannot be branched decodes plainly: the same text as without lade, and one warning that says why."""
 
 import copy
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import families
 import pytest
 import torch
-from families import POSITIONS
+from families import POSITIONS, WINDOW
 from sidebyside import assert_falls_back, assert_looked_ahead, augmented
 from tiny import tiny_model, words
 from transformers import (
@@ -96,11 +97,6 @@ REQUESTS: dict[str, tuple[Inputs, str]] = {
         "output_hidden_states",
     ),
     "use_cache": (lambda: words(9) | {"use_cache": False}, "use_cache"),
-    "static cache by name": (lambda: words(9) | {"cache_implementation": "static"}, "static"),
-    "static cache": (
-        lambda: words(9) | {"past_key_values": StaticCache(tiny_llama().config, max_cache_len=POSITIONS)},
-        "static",
-    ),
     "inputs_embeds": (
         lambda: {"inputs_embeds": tiny_llama().get_input_embeddings()(words(9)["input_ids"])},
         "inputs_embeds",
@@ -173,6 +169,46 @@ class PackedLayer(QuantizedLayer):
 
     def get_seq_length(self) -> int:
         return DynamicLayer.get_seq_length(self)
+
+
+def static(name: str, tokens: int) -> dict[str, Any]:
+    return {"past_key_values": StaticCache(tiny_model(BY_NAME[name], "sdpa").config, max_cache_len=tokens)}
+
+
+@pytest.mark.parametrize("name", ["mistral-sliding", "gemma3", "llama4"])
+def test_a_static_window_that_rolls(name: str) -> None:
+    """It holds WINDOW tokens, and drops one with each that follows."""
+    model = tiny_model(BY_NAME[name], "sdpa")
+    size = {"do_sample": False, "max_new_tokens": WINDOW + 2 - 5}
+    assert_falls_back(model, lambda: words(5) | size | static(name, POSITIONS), f"window of {WINDOW} tokens")
+
+
+def test_a_static_cache_that_the_text_outgrows() -> None:
+    """Plain decoding raises an error of its own, unless the text ends early."""
+    inputs = {"do_sample": False, "max_new_tokens": 12}
+    with pytest.raises((IndexError, RuntimeError)) as plain:
+        tiny_llama().generate(**words(9), **inputs, **static("llama", 19))
+    with (
+        pytest.warns(lade.FallbackWarning, match="may outgrow a static cache of 19 tokens"),
+        pytest.raises(plain.type, match=re.escape(str(plain.value))),
+    ):
+        lade.generate(tiny_llama(), **words(9), **inputs, **static("llama", 19))
+    end = int(tiny_llama().generate(**words(9), **inputs)[0, 12])
+    assert_falls_back(
+        tiny_llama(), lambda: words(9) | inputs | static("llama", 19) | {"eos_token_id": end}, "may outgrow"
+    )
+
+
+def test_a_static_cache_of_other_rows() -> None:
+    cache = static("llama", POSITIONS)["past_key_values"]
+    ids = words(9, 9)["input_ids"]
+    tiny_llama()(ids, past_key_values=cache)
+    cache.reset()
+    with (
+        pytest.warns(lade.FallbackWarning, match="another number of rows"),
+        pytest.raises((IndexError, RuntimeError)),
+    ):
+        lade.generate(tiny_llama(), **words(9), **GREEDY, past_key_values=cache)
 
 
 def test_quantised_cache() -> None:

@@ -8,7 +8,7 @@ import torch
 from families import BY_NAME, VOCAB
 from tiny import FIRST_WORD, tiny_model
 from torch import Tensor
-from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
+from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, StaticCache
 
 import lade
 
@@ -107,6 +107,24 @@ def test_a_cache_that_two_requests_were_given() -> None:
 class Fails(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         raise LookupError("no scores")
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_static_cache(name: str) -> None:
+    """It is written in place; of two requests that were given it, both begin with what it held at first."""
+    model, long = tiny_model(BY_NAME[name], "sdpa", torch.float64), name == "llama"
+    text, new = words(30 if long else 5), 20 if long else 3
+    caches = [StaticCache(model.config, max_cache_len=60) for _ in range(2)]
+    for cache in caches:
+        model(torch.tensor([text[: len(text) - 2]]), past_key_values=cache)
+    plain = model.generate(**greedy(text, new, caches[0]))[0].tolist()
+    keys = caches[1].layers[0].keys
+    with lade.Engine(model, CONFIG, slots=1) as engine:
+        requests = [engine.submit(**greedy(text, new, caches[1])) for _ in range(2)]
+        engine.run()
+    assert [request.tokens for request in requests] == [plain] * 2
+    assert_alike(caches[1], caches[0])
+    assert caches[1].layers[0].keys is keys
 
 
 def test_a_request_that_ends_early() -> None:
