@@ -20,6 +20,7 @@ ROOMS = (
         "engine",
         "distributed",
         "drafters",
+        "static",
         "target",
         "memory",
     ),

@@ -1,0 +1,88 @@
+"""What a static step is given, and the paths that it finds: those of the walk on the host."""
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lade.core.tree import Draft, TreeBuilder, ancestor_matrix, chain
+from lade.core.verify import walk
+from lade.static.buckets import NODES, capacity_bucket, nodes_bucket, rows_bucket
+from lade.static.inputs import StepInputs, packed_inputs, words_for
+from lade.static.sight import visible
+from lade.static.step import StaticStep, taken
+
+TOKENS = 4  # so few that choices often lie in a tree
+
+
+def drafts_of(noise: random.Random, rows: int) -> list[Draft]:
+    """Trees of all shapes, of which some nodes are not asked for; and chains of known tokens."""
+    found = []
+    for _ in range(rows):
+        if noise.random() < 0.2:
+            found.append(chain([noise.randrange(TOKENS) for _ in range(noise.randint(1, 70))], noise.random() < 0.5))
+            continue
+        tree = TreeBuilder(noise.randrange(TOKENS))
+        for _ in range(noise.randint(0, 70)):
+            tree.add(noise.randrange(len(tree.tokens)), noise.randrange(TOKENS + 2), "random")
+        tree.queries |= {node for node in range(len(tree.tokens)) if noise.random() < 0.8}
+        found.append(tree.build().within(TOKENS + 1))
+    return found
+
+
+def inputs_for(slots: list[int], drafts: list[Draft], spare: int) -> StepInputs:
+    nodes, rows = nodes_bucket(sum(map(len, drafts))), rows_bucket(len(drafts))
+    return StepInputs(torch.from_numpy(packed_inputs(slots, drafts, nodes, rows, spare)), nodes, words_for(drafts))
+
+
+@given(st.integers(0, 1 << 30))
+def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
+    noise = random.Random(seed)
+    drafts, slots = drafts_of(noise, noise.randint(1, 3)), [2, 0, 3]
+    inputs = inputs_for(slots[: len(drafts)], drafts, spare=4)
+    choices = torch.tensor([noise.randrange(TOKENS) for _ in inputs.ids])
+    state: Any = SimpleNamespace(
+        spare=4, capacity=96, lengths=torch.tensor([noise.randint(0, 20) for _ in range(4)] + [0])
+    )
+    right = StaticStep.walk(SimpleNamespace(slots=state), inputs, choices)  # type: ignore[arg-type]
+    seen, _ = visible(inputs, state)
+    output = torch.cat([choices[:, None], right[:, None], choices[:, None], choices[:, None]], dim=1).int()
+    first = 0
+    for slot, draft, found in zip(slots, drafts, taken(output, drafts), strict=False):
+        end, length = first + len(draft), int(state.lengths[slot])
+        expected = (
+            walk(draft, lambda node, first=first: int(choices[first + node]), lambda token: False)
+            if (draft.queries)
+            else SimpleNamespace(path=list(range(len(draft))), tokens=[])
+        )
+        assert (found.path, found.tokens) == (list(expected.path), expected.tokens)
+        assert seen[first:end, :length].all()
+        tree = ancestor_matrix(draft.parents)[:, : 96 - length]
+        assert torch.equal(seen[first:end, length : length + len(draft)], tree)
+        assert not seen[first:end, length + len(draft) :].any()
+        orders = [inputs.orders[first + node].item() for node in found.path]
+        assert orders[len(orders) - len(found.tokens) :] == list(range(len(found.tokens)))
+        first = end
+    assert not right[first:].any()
+    assert not seen[first:].any()
+
+
+def test_sizes() -> None:
+    assert [nodes_bucket(nodes) for nodes in (1, 3, 9, 17, 64, 65, 256)] == [1, 4, 16, 24, 64, 96, 256]
+    assert [rows_bucket(rows) for rows in (1, 2, 3, 8, 9)] == [1, 2, 4, 8, 16]
+    assert [capacity_bucket(tokens) for tokens in (1, 256, 257, 5000)] == [256, 256, 512, 8192]
+    assert list(NODES) == sorted(set(NODES))
+    with pytest.raises(ValueError, match="nodes must be at most 256, got 257"):
+        nodes_bucket(257)
+
+
+def test_an_input_of_one_size_is_of_one_length() -> None:
+    """So that one tensor on the device takes all of them."""
+    sizes = {len(packed_inputs([slot], [Draft.alone(3)], 8, 2, 4)) for slot in range(3)}
+    assert sizes == {len(StepInputs.empty(8, 2, 1, torch.device("cpu")).numbers)}
+    assert packed_inputs([1], [Draft.alone(3)], 8, 2, 4).dtype == np.int64

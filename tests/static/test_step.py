@@ -1,0 +1,162 @@
+"""The static step: no graph break, the text of plain decoding, two transfers."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from families import BY_NAME
+from test_transfers import META, Transfers, model_on_meta
+from tiny import tiny_model, words
+from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper, TopKLogitsWarper
+
+from lade.core.noise import Noise, choose
+from lade.core.tree import Draft, TreeBuilder
+from lade.static import attention
+from lade.static.choices import Greedy, Sampled
+from lade.static.graphs import Graphs
+from lade.static.runner import StaticRunner
+from lade.static.slots import StaticSlots
+from lade.static.step import StaticStep
+
+FAMILIES = ("llama", "qwen3", "gemma3", "gpt2", "phi", "cohere2")
+NEW, DEPTH, NODES, ROWS = 20, 3, 32, 4  # of a compiled step
+WARPERS = LogitsProcessorList([TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)])
+
+
+def model_for(name: str, rows: int) -> PreTrainedModel:
+    attention.register()
+    return tiny_model(BY_NAME[name], "sdpa" if rows == 1 else attention.NAME, torch.float64)
+
+
+def plain(model: PreTrainedModel, lengths: Sequence[int], sampled: bool) -> list[list[int]]:
+    """The new tokens of each row."""
+    torch.manual_seed(3)
+    asked = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 1.0} if sampled else {"do_sample": False}
+    inputs = words(*lengths)
+    return model.generate(**inputs, **asked, max_new_tokens=NEW)[:, inputs["input_ids"].shape[1] :].tolist()
+
+
+def draft(root: int, follows: Sequence[int], noise: random.Random) -> Draft:
+    """Some of the tokens that follow, each beside a wrong one that comes before it."""
+    builder, parent = TreeBuilder(root), 0
+    for token in follows[: noise.randint(0, DEPTH)]:
+        builder.add_path(parent, [(token + 1) % 60 + 3], "wrong")
+        parent = builder.add_path(parent, [token], "right")
+    return builder.build()
+
+
+class Twin:
+    """A loop around a static step: as many rows as prompts, in slots of another order."""
+
+    def __init__(self, model: PreTrainedModel, lengths: Sequence[int], sampled: bool) -> None:
+        self.prompts = [row[row != 0].tolist() for row in words(*lengths)["input_ids"]]  # without padding
+        self.order = list(range(len(lengths)))[::-1]
+        first = self.caches(model)
+        self.slots = StaticSlots(self.held[0].layers, len(lengths), max(lengths) + NEW + NODES, model.device)
+        self.noise = Noise(len(lengths), model.device) if sampled else None
+        self.chooser: Any = Sampled(WARPERS, self.slots, first.shape[1], DEPTH) if sampled else Greedy()
+        self.texts = [[token] for token in self.first_tokens(first)]
+        for row, slot in enumerate(self.order):
+            self.slots.load(slot, self.held[row].layers, emitted=1)
+        self.runner = StaticRunner(StaticStep(model, self.slots, self.chooser))
+
+    def caches(self, model: PreTrainedModel) -> torch.Tensor:
+        """[B, V] logits after the prompts, which are read."""
+        self.held = [DynamicCache(config=model.config) for _ in self.prompts]
+        return torch.stack([
+            model(input_ids=torch.tensor([prompt]), past_key_values=cache, use_cache=True).logits[0, -1]
+            for prompt, cache in zip(self.prompts, self.held, strict=True)
+        ]).float()  # fmt: skip
+
+    def first_tokens(self, logits: torch.Tensor) -> list[int]:
+        if self.noise is None:
+            return logits.argmax(-1).tolist()
+        return choose(WARPERS(torch.zeros(len(logits), 1), logits).softmax(-1), self.noise.at(0, logits.shape[1]))
+
+    def decode(self, reference: Sequence[Sequence[int]]) -> int:
+        """To the end of all rows. Returns the number of steps."""
+        noise, steps = random.Random(0), 0
+        while active := [row for row, text in enumerate(self.texts) if len(text) < NEW]:
+            drafts = [
+                draft(self.texts[row][-1], reference[row][len(self.texts[row]) : NEW - 1], noise) for row in active
+            ]
+            slots = [self.order[row] for row in active]
+            if self.noise is not None:
+                self.chooser.fill(self.noise, slots, active, [len(self.texts[row]) for row in active])
+            for row, found in zip(active, self.runner.run(slots, drafts), strict=True):
+                assert len(found.path) == len(found.tokens)
+                self.texts[row] += found.tokens
+            steps += 1
+        return steps
+
+
+class OneGraph(Graphs):
+    """All steps in one size, compiled by dynamo, which must trace them whole."""
+
+    def __init__(self, step: StaticStep) -> None:
+        super().__init__(step)
+        self.compiled = torch.compile(step, fullgraph=True, dynamic=False, backend="eager")
+
+    def _made(self, size: Any) -> Any:
+        made = super()._made(size)
+        made.run = lambda: self.compiled(made.inputs)
+        return made
+
+
+@pytest.fixture
+def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lade.static.runner.nodes_bucket", lambda nodes: NODES)
+    monkeypatch.setattr("lade.static.runner.rows_bucket", lambda rows: 1 if rows == 1 else ROWS)
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=("greedy", "sampled"))
+@pytest.mark.parametrize("lengths", [(9,), (9, 4, 11, 6)], ids=("alone", "four"))
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@torch.no_grad()
+def test_text_of_plain_decoding(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
+    """In sizes that change from step to step, as rows end."""
+    model = model_for(name, len(lengths))
+    reference = plain(model, lengths, sampled)
+    torch.manual_seed(3)
+    twin = Twin(model, lengths, sampled)
+    steps = twin.decode(reference)
+    assert twin.texts == reference
+    assert steps < NEW - 4
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("sampled", [False, True], ids=("greedy", "sampled"))
+@pytest.mark.parametrize("lengths", [(9,), (9, 4, 11, 6)], ids=("alone", "four"))
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.usefixtures("one_size")
+@torch.no_grad()
+def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
+    """What dynamo traces whole has no decision of the host in it: a CUDA graph can be captured of it."""
+    model = model_for(name, len(lengths))
+    reference = plain(model, lengths, sampled)
+    torch.manual_seed(3)
+    twin = Twin(model, lengths, sampled)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    twin.runner.graphs = OneGraph(twin.runner.step)
+    twin.decode(reference)
+    assert twin.texts == reference
+    assert not torch._dynamo.utils.counters["graph_break"]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@torch.no_grad()
+def test_two_transfers(rows: int) -> None:
+    """On the meta device, of which the host can read nothing else."""
+    model, cache = model_on_meta("llama", "sdpa"), DynamicCache()
+    model(input_ids=torch.zeros(1, 4, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
+    slots = StaticSlots(cache.layers, rows, 60, META)
+    runner, noise = StaticRunner(StaticStep(model, slots, Greedy())), random.Random(0)
+    for _ in range(2):
+        drafts = [draft(7, [5, 6, 7], noise) for _ in range(rows)]
+        with Transfers() as transfers:
+            runner.run(range(rows), drafts)
+        assert len(transfers.down) == len(transfers.up) == 1, (transfers.down, transfers.up)
