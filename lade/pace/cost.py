@@ -123,7 +123,7 @@ class StepCost:
         near = min(self._entries, key=lambda other: (abs(other[0] - rows), abs(other[1] - context)), default=None)
         if near is None:
             prior = self._policy.kalman.prior
-            return self._fresh([prior.log_cost(knot * 2**rows, 2**rows) for knot in KNOTS[1:]])
+            return self._fresh([prior.log_cost(knot * 2**rows, 2**rows, 2**context) for knot in KNOTS[1:]])
         entry = self._entries[near]
         if near[0] == rows:
             timed = [deque(steps, maxlen=self._policy.recent) for steps in entry.timed]

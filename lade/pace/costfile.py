@@ -12,6 +12,7 @@ import math
 import platform
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, AbsentFileError
 from lade.files.safefile import read, write
-from lade.pace.cost import Costs, Key, StepCost
+from lade.pace.cost import COST, Costs, Key, StepCost
 from lade.pace.knots import KNOTS
+from lade.pace.roofline import prior_for
 
 KIND, FORMAT = "cost", "1"
 LARGEST_FILE = MEBIBYTE
@@ -63,16 +65,17 @@ def cost_file(model: Any) -> Path:
 def load(model: Any, processes: int = 1) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
     description = describe(model, processes)
+    policy = replace(COST, kalman=replace(COST.kalman, prior=prior_for(unwrapped(model))))
     try:
         path = _path(description)
-        found = StepCost(_parsed(*read(path, LARGEST_FILE), description))
+        found = StepCost(_parsed(*read(path, LARGEST_FILE), description), policy)
         mark_used(path)
         return found
     except AbsentFileError:
-        return StepCost()
+        return StepCost(policy=policy)
     except (OSError, ValueError) as error:
         warnings.warn(f"lade ignores the costs of steps in its cache folder: {error}", CacheWarning, stacklevel=2)
-        return StepCost()
+        return StepCost(policy=policy)
 
 
 def keeper(model: Any, processes: int = 1) -> Callable[[Costs], None]:

@@ -32,8 +32,8 @@ class CurvePrior:
     slope: float = 0.5
     bend: float = 0.06
 
-    def log_cost(self, tokens: float, rows: float = 1.0) -> float:
-        """Mean of the logarithm of the cost of a step over that of one token per row."""
+    def log_cost(self, tokens: float, rows: float = 1.0, context: float = 1.0) -> float:
+        """Mean of the logarithm of the cost of a step over that of one token per row; the same in all contexts."""
         return math.log((1 + self.per_token * tokens) / (1 + self.per_token * rows))
 
     def covariance(self) -> Array:
