@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import isolation
+import machinecode
 import pytest
 
 import lade
@@ -57,6 +58,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine_code(request: pytest.FixtureRequest) -> None:
+    """Tests that decode draft as machine code, which takes less time, wherever they do not ask for `as_python`."""
+    machinecode.load(request.config, len(request.session.items))
+
+
+@pytest.fixture(scope="module")
+def as_python() -> Iterator[None]:
+    """The drafting loops run as Python in all tests of the module, so that what a test changes in them is seen."""
+    with machinecode.unloaded():
+        yield
 
 
 @pytest.fixture(scope="session")

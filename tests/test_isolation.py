@@ -56,7 +56,7 @@ def test_a_home_that_takes_nothing_and_settings_of_the_user_do_not_matter(tmp_pa
     """A session of its own, with neighbours called `x` and what a user may have set."""
     (tmp_path / "clone").mkdir()
     (tmp_path / "x").mkdir()
-    for name in ("conftest.py", "isolation.py"):
+    for name in ("conftest.py", "isolation.py", "machinecode.py"):
         (tmp_path / "clone" / name).write_text((ROOT / "tests" / name).read_text())
     (tmp_path / "clone" / "test_inner.py").write_text(INNER)
     foreign = {"HOME": "/proc/nowhere", "USE_LADE": "0", "HF_ENDPOINT": "https://hub.test", "HF_TOKEN": "secret"}

@@ -25,6 +25,8 @@ from lade.memory.row import OWN, REFERENCE
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, FIRSTS, NAMES
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 VOCABULARY = range(4)
 DEEP = 1000  # a depth limit that limits nothing
 SCORED = ("reference", "suffix", "recycled", "warm")  # all but the window, whose nodes nobody scores, and counts

@@ -19,6 +19,8 @@ from lade.drafters import compiling
 from lade.drafters.blend import BlendDrafter
 from lade.memory.pools import Pool, fresh_pool
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 VOCABULARY = 12
 
 

@@ -19,6 +19,8 @@ from lade.memory.row import DEPTH, PARENT, STAGE, TOKEN
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, FIRSTS, NAMES, RECYCLED_4
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 ROOT = 7
 SOURCES = ("recycled-4", "recycled-3")  # of even and of odd tokens
 DEEPEST = CONTEXT  # so that a context tells the path

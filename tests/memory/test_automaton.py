@@ -31,6 +31,8 @@ from lade.memory.automaton import (
 from lade.memory.pools import fresh_pool
 from lade.memory.row import OWN
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 POOL = fresh_pool()
 PIECES = st.lists(TEXTS.map(lambda text: text[:7]), max_size=8)
 

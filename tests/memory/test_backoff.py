@@ -16,6 +16,8 @@ from lade.memory.predictions import TOP
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 VOCABULARY, KEPT = 6, 16
 ENDINGS = ([NOTHING, NOTHING, NOTHING, 1], [NOTHING, NOTHING, 2, 1], [0, 3, 2, 1])
 

@@ -16,6 +16,8 @@ from lade.memory.mixture import CALIBRATION, weigh
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.stages import DEPTHS, STAGES
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 ESCAPE, STRENGTH = CALIBRATION.escape, CALIBRATION.prior_strength
 CHOICE = 1
 

@@ -16,6 +16,8 @@ from lade.memory.row import USES
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import COUNTS, SHORT_COUNTS, WINDOW
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 POOL = fresh_pool()
 TOKENS = st.integers(0, 3)
 TEXTS = st.lists(TOKENS, max_size=40)

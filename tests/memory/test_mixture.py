@@ -49,6 +49,8 @@ from lade.memory.stages import RECENT as BY_RECENT
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 MIXTURES = {"seed": st.integers(0, 10_000), "text": TEXTS, "path": st.lists(st.integers(0, 2), max_size=4)}

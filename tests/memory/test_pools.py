@@ -32,6 +32,8 @@ from lade.memory.predictions import AVERAGED, IS_YOUNG, MOST_COUNTED, TOP, forge
 from lade.memory.stages import BUCKETS
 from lade.memory.table import PredictionTable
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 LLAMA, GPT2 = (next(family for family in BRANCHABLE if family.name == name) for name in ("llama", "gpt2"))
 
 

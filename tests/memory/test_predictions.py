@@ -14,6 +14,8 @@ from lade.memory.context import CONTEXT, LENGTHS, NOTHING
 from lade.memory.predictions import AVERAGED, CONTEXTS, RECYCLING, TOKENS, TOP, WIDTH, find_prediction
 from lade.memory.table import PredictionTable
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 Context = tuple[int, ...]
 OBSERVATIONS = st.lists(st.tuples(st.tuples(*[st.integers(0, 2)] * CONTEXT), st.integers(10, 16)), max_size=20)
 STEPS = st.lists(OBSERVATIONS.filter(bool), max_size=4)

@@ -11,6 +11,8 @@ from lade.memory.row import RECENT, RECENT_MASSES
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import RECENT as BY_RECENT
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 POOL = fresh_pool()
 ENTRIES = st.lists(st.integers(0, 300), min_size=1, max_size=8, unique=True).map(
     lambda tokens: (tokens, [0.5 * 0.5**rank for rank in range(len(tokens))])

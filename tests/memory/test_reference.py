@@ -11,6 +11,8 @@ from lade.memory.pools import fresh_pool
 from lade.memory.reference import LEAST_ANCHOR, MATCHED, NEXT, follow_output
 from lade.memory.row import REFERENCE, Row
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 POOL = fresh_pool()
 BLOCKS = [[100 + block, 1, 2, 3] for block in range(20)]  # 1 2 3 alone does not say in which block
 BLOCKWISE = [token for block in BLOCKS for token in block]

@@ -1,0 +1,66 @@
+"""Machine code of the drafting loops for a session of tests; without it they run as Python.
+
+It lies in pytest's cache folder, from run to run. What is missing is compiled only where many tests are to run, which
+saves more time than it costs. LADE_COMPILED=0 keeps all tests on Python, LADE_COMPILED=1 compiles for any number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+# What the user asks for, before `isolation` sets it for the programs that tests start, the workers of xdist among them.
+ASKED = os.environ.setdefault("TESTS_COMPILED", os.environ.get("LADE_COMPILED", ""))
+MANY = 1000  # tests
+FOLDER = "machine-code"
+
+
+def load(config: pytest.Config, tests: int) -> None:
+    """Load the machine code that lies there; compile it first where so many tests are to run."""
+    cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
+    if ASKED == "0" or cache is None or find_spec("numba") is None:
+        return
+    folder = cache.mkdir(FOLDER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADE_CACHE", str(folder))
+        _load(compile_it=ASKED == "1" or tests >= MANY)
+
+
+def _load(compile_it: bool) -> None:
+    from lade.drafters import compiling
+
+    folder = compiling.machine_folder()
+    if not (folder / compiling.DONE).exists():
+        if not compile_it:
+            return
+        compiling._compile_apart()
+        _remove_others(folder)
+    compiling.load()
+
+
+def _remove_others(folder: Path) -> None:
+    """The machine code of former versions."""
+    for other in folder.parent.iterdir():
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+@contextmanager
+def unloaded() -> Iterator[None]:
+    """The drafting loops run as Python inside."""
+    from lade.drafters.compiling import ENTRIES
+
+    machines = [entry.machine for entry in ENTRIES]
+    for entry in ENTRIES:
+        entry.machine = None
+    try:
+        yield
+    finally:
+        for entry, machine in zip(ENTRIES, machines, strict=True):
+            entry.machine = machine
