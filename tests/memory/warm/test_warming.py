@@ -36,6 +36,12 @@ def short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of entries and files."""
+    monkeypatch.setattr(warmtexts, "ROWS", 16)
+
+
+@pytest.fixture
 def forwards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that are computed inside the test."""
     seen: list[int] = []
@@ -70,6 +76,7 @@ class Vocabulary:
 
 
 @pytest.mark.compat
+@pytest.mark.usefixtures("few_texts")
 @pytest.mark.parametrize("prefix", [(), (3, 5)])
 @pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
 def test_the_table_is_the_models_own_top_k_after_the_prefix(
@@ -347,6 +354,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.usefixtures("few_texts")
 @pytest.mark.parametrize("damage", BROKEN)
 def test_a_broken_or_foreign_file_is_ignored_with_one_warning_and_replaced(damage: str, forwards: list[int]) -> None:
     table = warm_up(fresh())
