@@ -52,6 +52,11 @@ class Compiled:
         self.python = function
         self.machine: Callable[..., Any] | None = None
 
+    @property
+    def ready(self) -> bool:
+        """Whether a call runs as machine code."""
+        return (self.machine or _trial.get().get(self)) is not None
+
     def __call__(self, *arguments: Any) -> Any:
         machine = self.machine or _trial.get().get(self)
         if machine is None:

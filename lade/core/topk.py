@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-BLOCK = 64  # neighbouring logits whose maximum is compared in the first pass
-ONE_PASS = 1 << 14  # logits up to which one pass is faster
+EXACT = 1 << 10  # logits below which a CPU takes all of them into the sum
 
 
 def likeliest(
@@ -15,22 +14,25 @@ def likeliest(
 
     Args:
         logits: [R, V].
+        k: at most V.
         inverse_temperature: multiplies the logits before the softmax; a number, or [R, 1].
 
     Returns:
-        [R, k] tokens, likeliest first, and [R, k] probabilities. On a CPU those of a long row are upper bounds: blocks
-        without a chosen token add only their largest logit to the sum, which counts where mass is spread over hundreds
-        of tokens.
+        [R, k] tokens, likeliest first, and [R, k] probabilities. Those of a CPU are upper bounds unless
+        `is_exact`: groups (`depth_of_groups`) without a chosen token add only their largest logit to the sum, which
+        counts where mass is spread over hundreds of tokens.
     """
     rows, size = logits.shape
     logits = logits.float()
-    whole = size // BLOCK * BLOCK
-    if logits.device.type != "cpu" or whole < 2 * k * BLOCK or rows * size <= ONE_PASS:
+    if logits.device.type != "cpu" or is_exact(size, k):
         return exactly_likeliest(inverse_temperature * logits, k)
-    # A fifth of topk's time on a CPU: the k largest logits lie in the k blocks with the largest maxima.
-    maxima = logits[:, :whole].view(rows, -1, BLOCK).amax(-1)  # [R, V / BLOCK]
+    # A fifth of topk's time on a CPU: the k largest logits lie in the k groups with the largest maxima.
+    depth = depth_of_groups(size, k)
+    groups = size // depth
+    whole = groups * depth
+    maxima = logits[:, :whole].view(rows, depth, groups).amax(1)  # [R, groups]
     chosen = maxima.topk(k).indices  # [R, k]
-    indices = (BLOCK * chosen[:, :, None] + torch.arange(BLOCK)).flatten(1)  # [R, k BLOCK]
+    indices = (chosen[:, :, None] + torch.arange(0, whole, groups)).flatten(1)  # [R, k depth]
     if whole < size:
         indices = torch.cat([indices, torch.arange(whole, size).expand(rows, -1)], dim=1)
     candidates = logits.gather(1, indices)
@@ -38,6 +40,22 @@ def likeliest(
     maxima.scatter_(1, chosen, -torch.inf)
     probabilities = torch.cat([candidates, maxima], dim=1).mul_(inverse_temperature).softmax(-1)
     return indices.gather(1, best), probabilities.gather(1, best)
+
+
+def is_exact(size: int, k: int) -> bool:
+    """Whether the probabilities of so many logits are exact on a CPU."""
+    return size < max(EXACT, 2 * k)  # with fewer logits, there may be fewer groups than k
+
+
+def depth_of_groups(size: int, k: int) -> int:
+    """Logits of a group: of g groups, group j has the logits j, j + g, j + 2 g ...
+
+    Even, and such that there are about as many groups as logits in k of them.
+    """
+    depth = 2
+    while 2 * depth * depth * k <= size:
+        depth *= 2
+    return depth
 
 
 def exactly_likeliest(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

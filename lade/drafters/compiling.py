@@ -1,7 +1,7 @@
-"""Machine code of the drafters' loops: compiled once per machine, kept in the cache folder, loaded in the background.
+"""Machine code of the engine's loops: compiled once per machine, kept in the cache folder, loaded in the background.
 
 Until it is there, and where numba is not installed or the environment says LADE_COMPILED=0, the same functions run as
-Python and build the same trees. They are compiled by a process of its own, so that decoding goes on meanwhile.
+Python and build the same trees; logits are read by torch. A process of its own compiles, so that decoding goes on.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from filelock import FileLock
 
 from lade.base.compiled import Linker, called_by, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.config.settings import LookaheadConfig
+from lade.core.readout import READ_ROWS, read_out
 from lade.core.request import Request, Verdict
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.steps import DRAFT, LEARN
@@ -35,7 +37,7 @@ from lade.memory.table import FORGET
 
 ENTRIES = (
     *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
-    *(LISTED, APPEND_ROW, SET_ROW),
+    *(LISTED, APPEND_ROW, SET_ROW, READ_ROWS),
 )
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
@@ -155,3 +157,5 @@ def _exercise() -> None:
             request.tokens.append(1)
         drafter.observe(rows, drafts, [Verdict([0], [1])] * len(rows), _Nothing())
     pool.table.resize(2)
+    for precision in (torch.float32, torch.bfloat16):
+        read_out(torch.zeros(1, 32, dtype=precision), 32, 8, np.ones(1, np.float32))

@@ -1,6 +1,7 @@
 """What a forward of drafts computed: the logits of the queried nodes, and what the host reads of them.
 
-From an accelerator the host reads once per forward: choices, greedy tokens and top-k come back in one copy. Knows
+From an accelerator the host reads once per forward: choices, greedy tokens and top-k come back in one copy. On a CPU
+machine code finds them in one pass over the logits (`lade.core.readout`); until it is loaded, numpy and torch do. Knows
 drafts as rows and nodes, no model. M queried nodes of all rows (the lines), V vocabulary, k tokens of a top-k.
 """
 
@@ -12,8 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from lade.core.readout import READ_ROWS, read_out
 from lade.core.topk import likeliest
 from lade.memory.predictions import TOP
+
+SMALL = 1 << 19  # float32 logits that a core keeps in its cache
 
 
 @dataclass(slots=True)
@@ -68,34 +72,30 @@ class Outputs:
 
     def greedy(self, row: int, node: int) -> int:
         """The most likely token after one node."""
-        greedy = self._read.greedy
-        if greedy is None:
-            self._fetch_greedy()
-            greedy = self._read.greedy
-            assert greedy is not None
-        return greedy[self.lines[row][node]]
+        if self._read.greedy is None and not self._is_small:
+            self._fetch()
+        if self._read.greedy is None:  # numpy takes a tenth of torch's time; the same first maximum
+            self._read.greedy = self._float32().numpy().argmax(-1).tolist()
+        return self._read.greedy[self.lines[row][node]]
 
     def nan_rows(self, rows: Sequence[int]) -> list[int]:
         """Those of the rows whose logits after the root contain NaN."""
         lines = [self.lines[row][0] for row in rows]
-        if self._on_host:  # the largest is NaN where one is; numpy takes a tenth of torch's time
-            found = [bool(np.isnan(self.of([line]).float().numpy().max())) for line in lines]
+        if self._read.nan is None and not self._is_small:
+            self._fetch()
+        if self._read.nan is None:  # the largest is NaN where one is; numpy takes a tenth of torch's time
+            found = np.isnan(self._float32().numpy()[lines].max(-1)).tolist()
         else:
-            if self._read.nan is None:
-                self._fetch()
-            assert self._read.nan is not None
             found = [self._read.nan[line] for line in lines]
         return [row for row, nan in zip(rows, found, strict=True) if nan]
 
     def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
         """[M, k] int32 most likely next tokens and their [M, k] float32 probabilities, likeliest first."""
+        if self._read.nan is None:
+            self._fetch()
         if self._read.top is None:
-            if self._on_host:
-                tokens, probabilities = self._top_k()
-                self._read.top = tokens.to(torch.int32).numpy(), probabilities.float().numpy()
-            else:
-                self._fetch()
-        assert self._read.top is not None
+            tokens, probabilities = self._top_k()
+            self._read.top = tokens.to(torch.int32).numpy(), probabilities.float().numpy()
         return self._read.top
 
     def lines_of(self, row: int, nodes: Sequence[int]) -> list[int]:
@@ -107,25 +107,41 @@ class Outputs:
     def _on_host(self) -> bool:
         return self.logits.device.type == "cpu"
 
+    @property
+    def _is_small(self) -> bool:
+        """Whether numpy reads the largest logits in next to no time, so that a drafter without top-k loses none."""
+        return self._on_host and self.logits.dtype == torch.float32 and self.logits.numel() <= SMALL
+
     def _float32(self) -> torch.Tensor:
         """[M, V]"""
         if self._floats is None:
             self._floats = self.logits.float()
         return self._floats
 
-    def _fetch_greedy(self) -> None:
-        if self._on_host:  # numpy takes a tenth of torch's time; the same first maximum
-            self._read.greedy = self._float32().numpy().argmax(-1).tolist()
-        else:
-            self._fetch()
+    def _fetch(self) -> None:
+        """Everything that the host may ask for, where there is a way that finds all at once."""
+        if not self._on_host:
+            self._copy()
+        elif READ_ROWS.ready:
+            self._read_out()
 
     def _fetch_choices(self) -> None:
         if not self._on_host and self._read.greedy is None:
-            self._fetch()
+            self._copy()
             return
         for lines, tokens in self._chosen:
             self._choices.update(zip(lines, tokens.tolist(), strict=True))
         self._chosen.clear()
+
+    def _read_out(self) -> None:
+        """By machine code, in one pass over the logits; no top-k where there is NaN."""
+        logits = self.logits if self.logits.dtype in (torch.float32, torch.bfloat16) else self._float32()
+        within = min(logits.shape[-1], self.vocabulary or logits.shape[-1])
+        column = self._inverse_temperature()
+        heats = column[:, 0].numpy() if isinstance(column, torch.Tensor) else np.full(len(logits), column, np.float32)
+        found = read_out(logits, within, min(TOP, within), heats)
+        nan = found.nan.tolist()
+        self._read = _Read(found.greedy.tolist(), nan, None if any(nan) else (found.tokens, found.probabilities))
 
     def _top_k(self) -> tuple[torch.Tensor, torch.Tensor]:
         """[M, k] tokens and probabilities; nothing else of the logits is copied to the host."""
@@ -148,8 +164,8 @@ class Outputs:
         logits = self._float32() if self.logits.dtype == torch.float64 else self.logits
         return logits.argmax(-1)
 
-    def _fetch(self) -> None:
-        """Everything that the host may ask for, in one copy of integers."""
+    def _copy(self) -> None:
+        """From an accelerator, in one copy of integers."""
         greedy, (tokens, probabilities) = self._argmax(), self._top_k()
         nan = self.logits.gather(1, greedy[:, None])[:, 0].isnan()  # NaN counts as the largest
         bits = probabilities.float().view(torch.int32)

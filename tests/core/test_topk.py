@@ -1,4 +1,4 @@
-"""The k likeliest logits against sorting all of them, around the edges of the blocks that the search goes by."""
+"""The k likeliest logits against sorting all of them, with and without logits behind the groups of the search."""
 
 import pytest
 import torch
@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lade.core.topk import BLOCK, likeliest
+from lade.core.topk import EXACT, depth_of_groups, likeliest
 
-SIZES = st.integers(-1, 3).flatmap(lambda extra: st.integers(1, 40).map(lambda blocks: blocks * BLOCK + extra)) | (
-    st.integers(1, 12 * BLOCK)
-)
+SIZES = st.integers(1, EXACT) | st.integers(EXACT, 2600) | st.integers(-1, 3).map(lambda extra: 2048 + extra)
+LONG = 2565
 SEEDS = st.integers(0, 10_000)
 
 
@@ -33,14 +32,13 @@ def test_the_tokens_are_those_of_a_full_sort(size: int, k: int, rows: int, seed:
     assert tokens.shape == probabilities.shape == (rows, k)
 
 
-@pytest.mark.parametrize("extra", [0, 1, BLOCK - 1])
-@pytest.mark.parametrize("blocks", [15, 16, 17, 24])
-def test_every_place_is_found(blocks: int, extra: int) -> None:
-    """The largest of all stands at each index once, and the k largest together at either end, in one block or apart."""
-    size, k = blocks * BLOCK + extra, 8
+@pytest.mark.parametrize("size", [EXACT - 1, EXACT, EXACT + 1, EXACT + 15, 1536, 2049])
+def test_every_place_is_found(size: int) -> None:
+    """The largest of all stands at each index once, and the k largest together, among them at both ends."""
+    k = 8
     tokens, _ = likeliest(noise(1, size, 0).expand(size, size) + 99 * torch.eye(size), k)
     assert tokens[:, 0].tolist() == list(range(size))
-    for first in (0, BLOCK - 4, size - BLOCK - 4, size - k):
+    for first in (0, 60, size - 68, size - k):
         logits = torch.zeros(1, size)
         logits[0, first : first + k] = torch.arange(k, 0, -1.0)
         assert likeliest(logits, k)[0].tolist() == [list(range(first, first + k))]
@@ -48,7 +46,7 @@ def test_every_place_is_found(blocks: int, extra: int) -> None:
 
 @given(SIZES, SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
 def test_probabilities_are_bounded(size: int, seed: int, inverse_temperature: float) -> None:
-    """Never too small; too large by at most what the blocks without a chosen token hold below their largest logits."""
+    """Never too small; too large by at most what the groups without a chosen token hold below their largest logits."""
     logits, k = noise(2, size, seed), min(8, size)
     tokens, probabilities = likeliest(logits, k, inverse_temperature)
     exact = softmax(logits, tokens, inverse_temperature)
@@ -56,16 +54,15 @@ def test_probabilities_are_bounded(size: int, seed: int, inverse_temperature: fl
     assert (probabilities.sum(-1) <= 1 + 1e-5).all()
     assert (probabilities.diff(dim=-1) <= 0).all()
     powers = (inverse_temperature * logits.double()).exp()
-    uncounted = torch.zeros(2, dtype=torch.float64)
-    for row in range(2):
-        for block in powers[row, : size // BLOCK * BLOCK].view(-1, BLOCK):
-            if not torch.isin(powers[row, tokens[row]], block).any():
-                uncounted[row] += block.sum() - block.max()
+    depth = depth_of_groups(size, k)
+    groups = powers[:, : size // depth * depth].view(2, depth, -1)
+    held = torch.zeros(2, size).scatter_(1, tokens, 1.0)[:, : size // depth * depth].view(2, depth, -1).amax(1)
+    uncounted = ((groups.sum(1) - groups.amax(1)) * (1 - held)).sum(1) if size // depth else torch.zeros(2)
     counted = powers.sum(-1) - uncounted
     assert (probabilities <= exact * (powers.sum(-1) / counted)[:, None] * (1 + 1e-5)).all()
 
 
-@given(st.integers(1, 16 * BLOCK - 1), SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
+@given(st.integers(1, EXACT - 1), SEEDS, st.sampled_from([0.5, 1.0, 2.5]))
 def test_short_rows_have_exact_probabilities(size: int, seed: int, inverse_temperature: float) -> None:
     logits = noise(3, size, seed)
     tokens, probabilities = likeliest(logits, min(8, size), inverse_temperature)
@@ -74,7 +71,7 @@ def test_short_rows_have_exact_probabilities(size: int, seed: int, inverse_tempe
     )
 
 
-@pytest.mark.parametrize("size", [5 * BLOCK, 40 * BLOCK + 5])
+@pytest.mark.parametrize("size", [320, LONG])
 def test_a_sure_model_has_exact_probabilities(size: int) -> None:
     """Where few tokens share the mass."""
     logits = noise(3, size, 7)
@@ -83,7 +80,7 @@ def test_a_sure_model_has_exact_probabilities(size: int) -> None:
     assert probabilities.double().numpy() == pytest.approx(softmax(logits, tokens).numpy(), rel=1e-3)
 
 
-@pytest.mark.parametrize("size", [10, 5 * BLOCK, 40 * BLOCK + 5])
+@pytest.mark.parametrize("size", [10, 320, LONG])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions_are_read_as_they_are(size: int, dtype: torch.dtype) -> None:
     """Ties, of which bfloat16 makes many, may come in any order: their logits are the same."""
@@ -97,7 +94,7 @@ def test_other_precisions_are_read_as_they_are(size: int, dtype: torch.dtype) ->
     assert torch.equal(probabilities, same[1])
 
 
-@pytest.mark.parametrize("size", [10, 5 * BLOCK, 16 * BLOCK, 40 * BLOCK + 5])
+@pytest.mark.parametrize("size", [10, 320, EXACT, LONG])
 @pytest.mark.parametrize("allowed", [1, 3, 8])
 def test_tokens_that_are_ruled_out_have_no_probability(size: int, allowed: int) -> None:
     logits = torch.full((2, size), -torch.inf)
@@ -109,9 +106,19 @@ def test_tokens_that_are_ruled_out_have_no_probability(size: int, allowed: int) 
     assert (probabilities[:, allowed:] == 0).all()
 
 
-@pytest.mark.parametrize("size", [10, 40 * BLOCK + 5])
+@pytest.mark.parametrize("size", [10, LONG])
 def test_the_logits_stay_as_they_are(size: int) -> None:
     logits = noise(2, size, 1)
     before = logits.clone()
     likeliest(logits, 8, 2.0)
     assert torch.equal(logits, before)
+
+
+def test_more_tokens_than_groups() -> None:
+    logits = noise(2, 2000, 5)
+    assert torch.equal(likeliest(logits, 1500)[0], logits.topk(1500).indices)
+
+
+def test_probabilities_do_not_depend_on_other_rows() -> None:
+    logits = noise(5, LONG, 2)
+    assert torch.equal(likeliest(logits, 8)[1][:1], likeliest(logits[:1], 8)[1])

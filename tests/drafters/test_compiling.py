@@ -103,12 +103,12 @@ def test_other_functions_lie_elsewhere(table_folder: Path, monkeypatch: pytest.M
     assert compiling.machine_folder().parent == before.parent == table_folder / compiling.FOLDER
 
 
-def test_every_marked_function_of_memory_and_drafters_is_compiled() -> None:
+def test_every_marked_function_is_compiled() -> None:
     """A function that is marked and never called by an entry is dead."""
     marked = {
         value
         for name, module in list(sys.modules.items())
-        if name.startswith(("lade.memory", "lade.drafters"))
+        if name.startswith(("lade.core", "lade.memory", "lade.drafters"))
         for value in vars(module).values()
         if hasattr(value, "__compiled__")
     }
