@@ -7,6 +7,7 @@ once per emitted index and kept until the slowest row has used it; the generator
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import torch
 
@@ -100,3 +101,14 @@ def draw(probabilities: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     # Noise in half precision may be 0, so the value alone does not tell.
     distribution = ((probabilities >= 0) & (probabilities < torch.inf)).all(-1) & (probabilities.sum(-1) > 0)
     return torch.where((values > 0) | distribution, tokens, -1)
+
+
+def draw_each(probabilities: torch.Tensor, noise: Sequence[torch.Tensor]) -> torch.Tensor:
+    """`draw` for probabilities that softmax made, which it overwrites.
+
+    Args:
+        noise: [V] per row, in float32; rows may share one. It is not stacked, which would take as much memory again.
+    """
+    distribution = probabilities[:, 0] >= 0  # softmax makes all of a row NaN, or none
+    torch._foreach_div_(list(probabilities.unbind(0)), list(noise))
+    return torch.where(distribution, probabilities.argmax(-1), -1)

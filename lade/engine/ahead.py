@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lade.core.noise import Noise, checked, draw
+from lade.core.noise import Noise, checked, draw_each
 from lade.core.request import Request
 from lade.core.tree import Draft
 from lade.engine.emission import Rows
@@ -65,8 +65,7 @@ class ChosenAhead:
         found = torch.cat(scores)  # [M, V]
         if self.noise is None:
             return found.argmax(-1)
-        noise = [self._noise(self.noise, row, node, found.shape[-1]) for row, node in nodes]
-        return draw(found.softmax(-1), torch.stack(noise))
+        return draw_each(found.softmax(-1), [self._noise(self.noise, *each, found.shape[-1]) for each in nodes])
 
     def _scores(self, row: int, node: int) -> torch.Tensor:
         """[1, V]"""

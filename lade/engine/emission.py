@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lade.core.noise import Noise, checked, choose, draw
+from lade.core.noise import Noise, checked, choose, draw_each
 from lade.core.request import Request
 from lade.core.tree import Draft
 from lade.engine.purity import processors_of_row
@@ -64,16 +64,16 @@ class AtOnce:
         if self.noise is None:
             return scores.argmax(-1)
         self.noise.forget(min(request.emitted for request in self.all if not request.finished))
-        return draw(scores.softmax(-1), self._noise_at(self.noise, nodes, scores.shape[-1]))
+        return draw_each(scores.softmax(-1), self._noise_at(self.noise, nodes, scores.shape[-1]))
 
-    def _noise_at(self, noise: Noise, nodes: Sequence[tuple[int, int]], vocabulary: int) -> torch.Tensor:
-        """[M, V]; a node at depth d takes the noise of the d-th index after that of the row's first choice."""
+    def _noise_at(self, noise: Noise, nodes: Sequence[tuple[int, int]], vocabulary: int) -> list[torch.Tensor]:
+        """[V] per node; one at depth d takes the noise of the d-th index after that of the row's first choice."""
         found = []
         for row, node in nodes:
             request, draft = self.rows[row]
             depth = draft.depths[node] - draft.depths[draft.queries[0]]
             found.append(noise.at(request.emitted + depth, vocabulary)[request.row])
-        return torch.stack(found)
+        return found
 
     def choose(self, row: int, node: int) -> int:
         if self._plain_argmax():

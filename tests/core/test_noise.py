@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lade.core.noise import Noise, checked, choose, draw
+from lade.core.noise import Noise, checked, choose, draw, draw_each
 
 SHAPES = [(1, 1), (1, 5), (1, 512), (3, 16), (3, 33), (2, 50_257)]
 STEPS = 7
@@ -128,3 +128,16 @@ def test_only_what_is_asked_for_must_be_a_distribution() -> None:
     assert [checked(token) for token in drawn[::2]] == [2, 2]
     with pytest.raises(RuntimeError, match="probability tensor"):
         checked(drawn[1])
+
+
+def test_rows_that_share_noise_draw_what_each_draws_alone() -> None:
+    scores = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
+    scores[:, ::3] = -torch.inf
+    scores[1, 7], scores[2], scores[3, 39] = torch.nan, -torch.inf, torch.inf
+    noise = start(2).at(0, 40)
+    mine = [noise[row] for row in (0, 0, 1, 1, 1)]
+    kept = noise.clone()
+    expected = draw(scores.softmax(-1), torch.stack(mine))
+    assert draw_each(scores.softmax(-1), mine).tolist() == expected.tolist()
+    assert (expected < 0).tolist() == [False, True, True, True, False]
+    assert torch.equal(noise, kept)
