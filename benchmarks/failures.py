@@ -31,7 +31,7 @@ import lade  # noqa: E402
 from lade.distributed.target import SharedTarget  # noqa: E402
 
 KINDS = ("lookahead parallel", "tensor parallel")
-READY = 120.0  # seconds until all ranks decode
+READY = 600.0  # seconds until all ranks decode
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
