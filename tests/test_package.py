@@ -48,10 +48,12 @@ def test_what_every_import_of_the_package_needs_is_declared() -> None:
     paths = [path for folder in ("lade", "models", "applications") for path in (ROOT / folder).rglob("*.py")]
     replicas = [path for path in paths if path.parent.name == "ray_serve"]
     server = [path for path in paths if path.parent.name == "serve" and path.name != "command.py"]
-    others = set(paths) - set(server) - set(replicas)
+    kernels = [path for path in paths if path.name == "kernel.py"]
+    others = set(paths) - set(server) - set(replicas) - set(kernels)
     assert {"torch", "transformers"} <= needs(others) <= declared(project["dependencies"])
     extra = declared(project["optional-dependencies"]["serve"])
     assert {"fastapi"} <= needs(server) - declared(project["dependencies"]) <= extra
+    assert needs(kernels) == {"triton"} == declared(project["optional-dependencies"]["triton"])
     assert needs(replicas) == {"click", "prometheus_client", "ray"}
     assert declared(project["optional-dependencies"]["ray"]) == {"ray"}
 

@@ -22,6 +22,7 @@ ROOMS = (
         "drafters",
         "static",
         "target",
+        "kernels",
         "memory",
     ),
     *("pace", "core", "facts", "config", "files", "base"),

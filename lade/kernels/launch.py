@@ -1,0 +1,99 @@
+"""Launches of the kernels: sizes, strides, and memory for parts. Tensors in, tensors out; knows no model."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from lade.kernels.blocks import PACKED, Blocks, blocks, merged_lines, padded, splits
+from lade.kernels.rows import Rows, Rules
+
+FULL, WINDOW, CHUNK = 0, 1, 2  # what a kernel's LIMIT says
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    rows: Rows,
+    rules: Rules,
+    *,
+    parts: int | None = None,
+    sizes: Blocks | None = None,
+) -> torch.Tensor:
+    """[T, heads, E] attention of token trees over their rows' keys; undefined for queries of no row.
+
+    Args:
+        query: [heads, T, D], heads = H * G; heads h * G to (h + 1) * G - 1 look at keys of head h.
+        key, value: [H, K, D] and [H, K, E], of the queries' type.
+        rows: disjoint, on the same device.
+        parts: into how many the keys are split; `None`: as `splits` says.
+        sizes: of a program; `None`: as `blocks` says.
+    """
+    query, key, value = (_dense(states) for states in (query, key, value))
+    (heads, tokens, size), (shared, _, value_size) = query.shape, value.shape
+    group = heads // shared
+    block = sizes or blocks(query.dtype, max(size, value_size), group, rows.most_nodes)
+    packed = min(group, PACKED)
+    per_row = -(-rows.most_nodes // (block.rows // packed))
+    grid = rows.table.shape[0] * per_row, shared * -(-group // packed)
+    if parts is None:
+        parts = splits(grid[0] * grid[1], rows.most_keys, block.keys, _processors(query.device))
+    kernels = _kernels()
+    out = query.new_empty(tokens, heads, value_size)
+    into = out if parts == 1 else query.new_empty(parts, *out.shape, dtype=torch.float32)
+    lse = into if parts == 1 else query.new_empty(parts, tokens, heads, dtype=torch.float32)
+    kernels.attend[*grid, parts](
+        *(query, key, value, into, lse, query if rules.sinks is None else rules.sinks, rows.table, rows.integers),
+        *(tokens, heads, group, per_row, parts),
+        *(stride for states in (query, key, value) for stride in states.stride()[:2]),
+        *(rules.scale, rules.cap or 0.0, rules.window or rules.chunk or 0),
+        **constants(size, value_size, block, rules, parts, kernels.interpreted),
+        num_warps=block.warps,
+    )
+    if parts > 1:
+        lines, power, wide = tokens * heads, 1 << (parts - 1).bit_length(), padded(value_size)
+        together = merged_lines(lines, power * wide, _processors(query.device))
+        kernels.merge[-(-lines // together),](into, lse, out, lines, parts, value_size, wide, power, together)
+    return out
+
+
+def constants(
+    size: int, value_size: int, block: Blocks, rules: Rules, parts: int, interpreted: bool = False
+) -> dict[str, int | bool]:
+    """What the kernel is compiled for."""
+    limit = FULL if rules.window is None else WINDOW
+    return {
+        "D": size,
+        "E": value_size,
+        "DP": padded(size),
+        "EP": padded(value_size),
+        "BM": block.rows,
+        "BK": block.keys,
+        "LIMIT": limit if rules.chunk is None else CHUNK,
+        "CAPPED": rules.cap is not None,
+        "SINKS": rules.sinks is not None,
+        "PARTIAL": parts > 1,
+        "WIDEN": interpreted,
+        "PACKED": PACKED,
+        "STAGES": block.stages,
+    }
+
+
+def _dense(states: torch.Tensor) -> torch.Tensor:
+    """With the elements of a head side by side."""
+    return states if states.stride(-1) == 1 else states.contiguous()
+
+
+@functools.lru_cache(maxsize=8)
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+@functools.lru_cache(maxsize=1)
+def _kernels() -> Any:
+    from lade.kernels import kernel
+
+    return kernel

@@ -1,0 +1,74 @@
+"""The table of block sizes, for every type, head size and group."""
+
+import itertools
+
+import pytest
+import torch
+
+from lade.kernels import blocks as sizes
+from lade.kernels.blocks import DTYPES, FEWEST_ROWS, MOST_SPLITS, PACKED, TABLE, blocks, merged_lines, padded, splits
+
+NODES = (1, 2, 7, 16, 33, 64, 100, 5000)
+
+
+def is_power(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_head_and_group_has_a_program(dtype: torch.dtype) -> None:
+    for size, group in itertools.product(range(1, sizes.LARGEST_HEAD + 1, 5), (*range(1, 18), 71)):
+        chosen = [blocks(dtype, size, group, nodes) for nodes in NODES]
+        assert [each.rows for each in chosen] == sorted(each.rows for each in chosen)
+        for each, nodes in zip(chosen, NODES, strict=True):
+            rows, largest = nodes * min(group, PACKED), TABLE[dtype.itemsize, padded(size)][-1].rows
+            assert each.rows >= min(rows, largest)
+            assert each.rows == FEWEST_ROWS or each.rows < 2 * rows, "no smaller program would do"
+            assert each.rows >= min(group, PACKED), "a program takes a whole node"
+
+
+@pytest.mark.parametrize("block", [block for row in TABLE.values() for block in row], ids=str)
+def test_programs_are_those_that_the_kernel_can_be(block: sizes.Blocks) -> None:
+    assert is_power(block.rows)
+    assert block.rows >= FEWEST_ROWS
+    assert block.keys in (16, 32, 64), "a block of a tree's keys needs one word of ancestors"
+    assert block.warps in (4, 8)
+
+
+def test_heads_are_padded_to_what_a_matrix_product_takes() -> None:
+    assert [padded(size) for size in (1, 16, 17, 64, 80, 96, 128, 129, 256)] == [
+        16,
+        16,
+        32,
+        64,
+        128,
+        128,
+        128,
+        256,
+        256,
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int8])
+def test_other_types_and_larger_heads_are_left_to_others(dtype: torch.dtype) -> None:
+    assert not sizes.takes(dtype, 64, 64)
+    assert not sizes.takes(torch.float16, 64, 257)
+    assert sizes.takes(torch.float16, 256, 80)
+
+
+@pytest.mark.parametrize("programs", [1, 8, 100, 1000])
+@pytest.mark.parametrize("keys", [1, 300, 8192, 1 << 20])
+def test_keys_are_split_so_that_all_processors_work_but_not_into_crumbs(programs: int, keys: int) -> None:
+    found = splits(programs, keys, 64, 132)
+    assert 1 <= found <= MOST_SPLITS
+    assert found == 1 or keys / found > 64
+    assert found == 1 or programs * (found - 1) < sizes.PROGRAMS * 132
+    assert found == MOST_SPLITS or keys <= 128 * found or programs * found >= sizes.PROGRAMS * 132
+
+
+def test_merged_lines_are_a_power_of_two_that_leaves_work_for_all() -> None:
+    for lines in (1, 32, 2048, 1 << 20):
+        for numbers in (32, 2048, 1 << 14):
+            found = merged_lines(lines, numbers, 132)
+            assert is_power(found)
+            assert found == 1 or (found * numbers <= sizes.MERGED and lines >= 132 * found)
