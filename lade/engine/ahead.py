@@ -7,53 +7,24 @@ reached. For processors that are row-pure; `lade.engine.emission` is for one pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from lade.core.noise import Noise, checked, draw_each
-from lade.core.request import Request
 from lade.core.tree import Draft
-from lade.engine.emission import Rows
-from lade.engine.purity import TEXT_BLIND, processors_of_row
-from lade.engine.stopping import StopRule
-from lade.engine.stream import Stream
-from lade.engine.text import Text, UnreadText
+from lade.engine.emission import OnText, Rows
+from lade.engine.purity import TEXT_BLIND
 from lade.target.outputs import Outputs
 
 
-class ChosenAhead:
-    """Chooses after every node whose logits this rank has.
+class ChosenAhead(OnText):
+    """Chooses after every node whose logits this rank has, for processors of `purity.ROW_PURE`."""
 
-    Args:
-        requests: all rows of the call.
-        processors: of `purity.ROW_PURE`.
-        ends: the stop rule.
-        text: the token ids of all rows.
-        noise: for sampling; `None` chooses the most likely token.
-    """
-
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        stream: Stream,
-        processors: Any,
-        ends: StopRule,
-        text: Text | UnreadText,
-        noise: Noise | None,
-    ) -> None:
-        self.all, self.stream, self.ends, self.text, self.noise = requests, stream, ends, text, noise
-        self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
-        self.blind = all(type(processor) in TEXT_BLIND for processor in processors)
-        self.rows: Rows = {}
-        self._vocabulary = 0
+    _vocabulary = 0
 
     def begin(self, rows: Rows, outputs: Outputs) -> None:
-        self.rows, self.outputs = rows, outputs
+        super().begin(rows, outputs)
         self._vocabulary = self._vocabulary or outputs.logits.shape[-1]
-        self.stream.begin_step()
-        if self.noise is not None:
-            self.noise.forget(min(request.emitted for request in self.all if not request.finished))
         nodes = [(row, node) for row in rows for node in outputs.lines[row]]
         if nodes and (self.noise is not None or any(self.processors)):
             outputs.choose_ahead([outputs.lines[row][node] for row, node in nodes], self._choices(nodes))
@@ -71,10 +42,10 @@ class ChosenAhead:
         """[1, V]"""
         request, draft = self.rows[row]
         logits = self.outputs.at(row, node).to(copy=True, dtype=torch.float32, device=self.text.device)
-        text = self.text.of(request.row)
-        if not self.blind and node:
+        text, processors = self.text.of(request.row), self.processors[request.row]
+        if node and any(type(processor) not in TEXT_BLIND for processor in processors):
             text = torch.cat([text, torch.tensor([_path(draft, node)], device=text.device)], dim=1)
-        scores: torch.Tensor = self.processors[request.row](text, logits)
+        scores: torch.Tensor = processors(text, logits)
         return scores
 
     def _noise(self, noise: Noise, row: int, node: int, vocabulary: int) -> torch.Tensor:
@@ -89,14 +60,6 @@ class ChosenAhead:
 
     def choose(self, row: int, node: int) -> int:
         return checked(self.outputs.choice(row, node))
-
-    def emit(self, row: int, token: int) -> bool:
-        request, _ = self.rows[row]
-        request.tokens.append(token)
-        self.text.append(request.row, token)
-        request.finished = self.ends(request)
-        self.stream.flush()
-        return request.finished
 
 
 def _path(draft: Draft, node: int) -> list[int]:

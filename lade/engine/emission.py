@@ -88,14 +88,48 @@ class AtOnce:
         return request.finished
 
 
-class TokenByToken:
-    """Runs processors and the stop rule once per emitted token, on the row's text so far.
+class OnText:
+    """What emissions share whose processors or stop rules may read the text.
 
     Args:
         requests: all rows of the call.
         ends: the stop rule.
         text: the token ids of all rows; emitted tokens are appended.
         noise: for sampling; `None` chooses the most likely token.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[Request],
+        stream: Stream,
+        processors: Any,
+        ends: StopRule,
+        text: Text | UnreadText,
+        noise: Noise | None,
+    ) -> None:
+        self.all, self.stream, self.ends, self.text, self.noise = requests, stream, ends, text, noise
+        self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
+        self.rows: Rows = {}
+
+    def begin(self, rows: Rows, outputs: Outputs) -> None:
+        self.rows, self.outputs = rows, outputs
+        self.stream.begin_step()
+        if self.noise is not None:
+            self.noise.forget(min(request.emitted for request in self.all if not request.finished))
+
+    def emit(self, row: int, token: int) -> bool:
+        request, _ = self.rows[row]
+        request.tokens.append(token)
+        self.text.append(request.row, token)
+        request.finished = self.ends(request)
+        self.stream.flush()
+        return request.finished
+
+
+class TokenByToken(OnText):
+    """Runs processors and the stop rule once per emitted token, on the row's text so far.
+
+    Args:
         record: scores and logits are appended.
     """
 
@@ -109,18 +143,9 @@ class TokenByToken:
         noise: Noise | None,
         record: Record,
     ) -> None:
-        self.all = requests
-        self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
-        self.stream, self.ends, self.text = stream, ends, text
-        self.noise, self.record = noise, record
-        self.rows: Rows = {}
+        super().__init__(requests, stream, processors, ends, text, noise)
+        self.record = record
         record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
-
-    def begin(self, rows: Rows, outputs: Outputs) -> None:
-        self.rows, self.outputs = rows, outputs
-        self.stream.begin_step()
-        if self.noise is not None:
-            self.noise.forget(min(request.emitted for request in self.all if not request.finished))
 
     def choose(self, row: int, node: int) -> int:
         request, _ = self.rows[row]
@@ -157,11 +182,3 @@ class TokenByToken:
         request, _ = self.rows[row]
         noise = self.noise.at(request.emitted, scores.shape[-1], scores.dtype, certain=True)
         return choose(scores.softmax(-1), noise if len(self.all) == 1 else noise.narrow(0, request.row, 1))[0]
-
-    def emit(self, row: int, token: int) -> bool:
-        request, _ = self.rows[row]
-        request.tokens.append(token)
-        self.text.append(request.row, token)
-        request.finished = self.ends(request)
-        self.stream.flush()
-        return request.finished
