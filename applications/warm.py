@@ -130,6 +130,8 @@ def warm_up_with_prompts(
     if hold_out and not held:
         raise click.UsageError(f"--hold-out must be given with {EVERY} prompts that fit the model, got {len(asked)}")
     asked = [prompt for prompt in asked if prompt not in held]
+    if not asked:
+        raise click.UsageError("--hold-out must be given with prompts that differ, got the same one each time")
     known = warm.cached(model, tokenizer=tokenizer)
     with failing(OSError, ValueError, RuntimeError):
         table = grow(model, asked, tokenizer=tokenizer, **options)

@@ -129,6 +129,14 @@ def test_equal_prompts_are_all_held_out(tmp_path: Path) -> None:
     assert "; prompts: 2\n" in run(STORIES, "--prompts", path, "--max-new-tokens", 4, "--hold-out").stdout
 
 
+def test_one_prompt_given_again_and_again_cannot_be_held_out(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("\n".join([json.dumps({"text": "a b"})] * 5))
+    result = run(STORIES, "--prompts", path, "--hold-out")
+    assert result.exit_code == 2
+    assert "--hold-out must be given with prompts that differ" in result.stderr
+
+
 def test_prompts_that_do_not_fit_are_counted(prompts: Path) -> None:
     with prompts.open("a") as file:
         file.write("\n" + json.dumps({"prompt": "word " * 600}))
