@@ -180,8 +180,17 @@ class BlendDrafter:
         predictions: Predictions,
     ) -> None:
         self.pace.verified()
-        if not self._drafts_now:  # the step must take no longer than one of plain decoding
-            return
+        if self._drafts_now:  # else the step must take no longer than one of plain decoding
+            self._learn(requests, drafts, verdicts, predictions)
+        self.pace.ended()
+
+    def _learn(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        predictions: Predictions,
+    ) -> None:
         told = [slot for slot, verdict in enumerate(verdicts) if verdict.tokens]
         if not told:
             return

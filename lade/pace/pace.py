@@ -1,6 +1,7 @@
 """The steps of one call, timed: the time of each goes to the model's costs, the next one's size comes back.
 
-A step lasts from one draft to the next, so a user's slow streamer counts too. Steps that look for no drafts, after
+A step lasts from its draft to the end of its learning, so a user's slow streamer counts too, but not what an engine's
+caller does between two steps. Steps that look for no drafts, after
 fruitless looks, are not timed: they must take no longer than steps of plain decoding, and the looks between them give
 the cost of one token. Knows no tree, no tokens and no model.
 """
@@ -30,10 +31,11 @@ class _Step:
     tokens: int = 1  # of all rows
     drafted: float = 0.0
     verified: float = 0.0
+    ended: float | None = None  # not yet, or never: what the caller does may raise
 
 
 class Moments:
-    """When a step begins, has its drafts, and is verified, in seconds; several processes agree on other ones."""
+    """When a step begins, has its drafts, is verified, and ends, in seconds; several processes agree on other ones."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
@@ -46,6 +48,9 @@ class Moments:
 
     def verified(self) -> float:
         return self._now()
+
+    def ended(self) -> float:
+        return self.begun()
 
 
 class WholeBudget:
@@ -86,6 +91,9 @@ class WholeBudget:
         pass
 
     def verified(self) -> None:
+        pass
+
+    def ended(self) -> None:
         pass
 
     def learn(self, belief: Belief, expected: float, accepted: float) -> None:
@@ -136,7 +144,7 @@ class Pace(WholeBudget):
         return Belief(self._policy.belief)
 
     def begin(self, contexts: Sequence[int], beliefs: Sequence[Belief]) -> int:
-        """End the running step and begin the next.
+        """Note what the last step took, and begin the next.
 
         Args:
             contexts: tokens before each row's tree.
@@ -146,8 +154,8 @@ class Pace(WholeBudget):
             `Controller.room`: tokens worth growing; if roots only, `choose` is not to be asked.
         """
         now = self._moments.begun()
-        if self._step is not None and not self._step.rests:
-            self._end(self._step, now)
+        if self._step is not None and self._step.ended is not None and not self._step.rests:
+            self._end(self._step, self._step.ended)
         context, rows = self.sharing.context(contexts), len(beliefs)
         room = self._controller.room(context, beliefs, self._overhead)
         self._step = _Step(now, looks=room > rows, rests=self._controller.rests, context=context, rows=rows)
@@ -168,6 +176,11 @@ class Pace(WholeBudget):
         assert self._step is not None
         self._step.verified = self._moments.verified()
 
+    def ended(self) -> None:
+        """All that the step teaches is learned."""
+        assert self._step is not None
+        self._step.ended = self._moments.ended()
+
     def learn(self, belief: Belief, expected: float, accepted: float) -> None:
         """The model's choice at one token for which drafts were found (`Controller.learn`)."""
         self._controller.learn(belief, expected, accepted)
@@ -181,14 +194,14 @@ class Pace(WholeBudget):
         self._shared.save()
         return self._controller.decisions
 
-    def _end(self, step: _Step, now: float) -> None:
+    def _end(self, step: _Step, ended: float) -> None:
         timing = self._policy.timing
         self._ended += 1
         if self._ended <= timing.warm_up:
             return
-        seconds = now - step.began
+        seconds = ended - step.began
         if step.tokens == step.rows:  # its cost is that of plain decoding's step: without drafting and learning
-            overhead = step.drafted - step.began + now - step.verified
+            overhead = step.drafted - step.began + ended - step.verified
             seconds -= overhead
             if step.looks:
                 new = (1 - timing.smoothing) * overhead / max(seconds, 1e-9)

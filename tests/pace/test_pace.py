@@ -59,17 +59,21 @@ def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float
     clock.now += seconds[1]
     pace.verified()
     clock.now += seconds[2]
+    pace.ended()
     return looks
 
 
-def test_a_step_lasts_from_one_draft_to_the_next() -> None:
+def test_a_step_lasts_from_its_draft_to_the_end_of_its_learning() -> None:
+    """What an engine's caller does between two steps is no cost of a step."""
     clock, notes = Clock(), Notes(known=False)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     for _ in range(TIMING.warm_up):  # their times are ignored
         run(pace, clock, (3, 90, 1), 9.0, 9.0, 9.0)
     run(pace, clock, (5, 100, 2), 0.125, 0.25, 0.125)
+    clock.now += 60.0
     run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
     assert notes.observed == [(10, 100, 2, 0.5)]
+    clock.now += 60.0
     begin(pace, 110)
     assert notes.observed[1:] == [(7, 103, 1, 1.5)]
 
@@ -149,6 +153,7 @@ def test_packed_rows_cost_as_many_tokens_as_they_have_at_their_mean_context() ->
             pace.carry([5, 1, 2])
             clock.now += 1.0
             pace.verified()
+            pace.ended()
         assert notes.observed == [(tokens, context, 3, 1.0)]
 
 
@@ -180,6 +185,7 @@ def test_rejected_drafts_change_the_choice() -> None:
         pace.learn(row.belief, 0.9, 0.0)
         pace.carry([1])
         pace.verified()
+        pace.ended()
     assert pace.choose([row]) == [1]
     assert choose(pace, [1.0, 0.9]) == [2]  # another text
 
