@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -65,22 +64,32 @@ class Piece:
         """[T]"""
         return self.depths[self.first : self.first + len(self.tokens)]
 
-    def ancestors(self) -> np.ndarray:
-        """[T, ceil(C / 64)] int64: bit j of a node's words says whether it sees node j, itself included."""
-        return _ancestors(tuple(self.parents))[self.first : self.first + len(self.tokens)]
+
+def ancestors(pieces: Sequence[Piece]) -> np.ndarray:
+    """[sum C, W] int64: bit j of a node's words says whether it sees node j of its own tree, itself included.
+
+    The words of each tree are enough for the largest one. Ancestors of all nodes are found together, those of 1, 2, 4,
+    ... generations before in turn.
+    """
+    sizes = [piece.columns for piece in pieces]
+    nodes = np.arange(sum(sizes))
+    begins = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    parents = np.array([parent for piece in pieces for parent in piece.parents])
+    above = np.where(parents < 0, nodes, parents + begins)
+    own = nodes - begins
+    words = np.zeros((len(nodes), -(-max(sizes) // WORD)), "<u8")
+    words[nodes, own // WORD] = np.uint64(1) << (own % WORD).astype(np.uint64)
+    generations, deepest = 1, max(max(piece.depths) for piece in pieces)
+    while generations <= deepest:
+        words |= words[above]
+        above = above[above]
+        generations *= 2
+    return words.view("<i8")
 
 
-@lru_cache(maxsize=1024)  # trees of one method are often equal
-def _ancestors(parents: tuple[int, ...]) -> np.ndarray:
-    seen: list[int] = []
-    for node, parent in enumerate(parents):
-        seen.append((seen[parent] if parent >= 0 else 0) | 1 << node)
-    words = -(-len(parents) // WORD)
-    octets = b"".join([bits.to_bytes(8 * words, "little") for bits in seen])
-    return np.frombuffer(octets, dtype="<i8").reshape(len(parents), words)
-
-
-def visibility(words: torch.Tensor, columns: int) -> torch.Tensor:
-    """[T, C] bool from the words of `Piece.ancestors`, where those are."""
+def visibility(words: torch.Tensor) -> torch.Tensor:
+    """[sum C, 64 W] bool from the words of `ancestors`, where those are."""
+    if words.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(words.numpy().view(np.uint8), axis=1, bitorder="little")).view(torch.bool)
     bits = torch.arange(WORD, device=words.device)
-    return (words[:, :, None] >> bits & 1).flatten(1)[:, :columns].bool()
+    return (words[:, :, None] >> bits & 1).flatten(1).bool()

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 
 from lade.target.cache import TreeCache
 from lade.target.masks import Sight
-from lade.target.pieces import Piece, visibility
+from lade.target.pieces import Piece, ancestors, visibility
 from lade.target.upload import Part, Upload
 
 
@@ -55,28 +56,41 @@ def transfer(
     ids = upload.add([token for piece in pieces for token in piece.tokens])
     places = upload.add([root + depth for root, piece in zip(roots, pieces, strict=True) for depth in piece.own_depths])
     chosen, behind = upload.add(asked), upload.add(indexed)
-    trees = [None if piece.is_chain else _added(upload, piece) for piece in pieces]
+    trees = [piece for piece in pieces if not piece.is_chain]
+    depths = [upload.add(piece.depths) for piece in trees]
+    words = ancestors(trees) if trees else np.zeros((0, 1), np.int64)
+    here = device.type == "cpu"
+    sent = upload.add(() if here else words.ravel().tolist())
     cache.send(upload)
     upload.send(device)
     cache.settle()
-    sights = [_sight(slot, piece, tree, device) for slot, piece, tree in zip(slots, pieces, trees, strict=True)]
+    seen = visibility(torch.from_numpy(words) if here else sent.there.view(words.shape))
+    sights = _sights(slots, pieces, depths, seen, device)
     return Transferred(
         ids.there, places.there, chosen.there if asked else None, behind.there if indexed else None, sights
     )
 
 
-def _added(upload: Upload, piece: Piece) -> tuple[Part, Part]:
-    """Depths, and words of ancestors."""
-    return upload.add(piece.depths), upload.add(piece.ancestors().flatten().tolist())
+def _sights(
+    slots: Sequence[int], pieces: Sequence[Piece], depths: Sequence[Part], seen: torch.Tensor, device: torch.device
+) -> list[Sight]:
+    """What nodes see.
 
-
-def _sight(slot: int, piece: Piece, tree: tuple[Part, Part] | None, device: torch.device) -> Sight:
-    nodes = len(piece.tokens)
-    if tree is None:
-        return Sight(slot, _chain(nodes, piece.first, piece.columns, device), None, piece.columns - 1, piece.first)
-    depths, words = tree
-    seen = visibility(words.there.view(nodes, -1), piece.columns)
-    return Sight(slot, seen, depths, max(piece.depths), piece.first)
+    Args:
+        depths: of each tree; chains have none.
+        seen: of all trees (`visibility`).
+    """
+    found, begin, tree = list[Sight](), 0, iter(depths)
+    for slot, piece in zip(slots, pieces, strict=True):
+        first, columns = piece.first, piece.columns
+        if piece.is_chain:
+            chain = _chain(len(piece.tokens), first, columns, device)
+            found.append(Sight(slot, chain, None, columns - 1, first))
+            continue
+        visible = seen[begin + first : begin + first + len(piece.tokens), :columns]
+        found.append(Sight(slot, visible, next(tree), max(piece.depths), first))
+        begin += columns
+    return found
 
 
 @lru_cache(maxsize=64)
