@@ -25,7 +25,8 @@ from lade.config.settings import FAMILIES
 from lade.core.request import Request, Verdict
 from lade.drafters.blend import BlendDrafter
 from lade.memory.backoff import backoff
-from lade.memory.mixture import CALIBRATION, SCRATCH_FLOATS, SCRATCH_INTS, predicted
+from lade.memory.evidence import SCRATCH_FLOATS, SCRATCH_INTS, look_up, predicted
+from lade.memory.mixture import CALIBRATION
 from lade.memory.row import DEPTH, NODES, WIDTH, Row
 from lade.memory.stages import DEPTHS, STAGES, depth_bucket
 from lade.models import load as load_model
@@ -78,6 +79,7 @@ def observe(nodes: list[Shares], request: Request, verdict: Verdict) -> None:
 
 def shares(row: Row, node: int, choice: int, tokens: Any, masses: Any) -> Iterator[tuple[int, int, float]]:
     depth = depth_bucket(row.ints[node + DEPTH])
+    look_up(row, node, tokens)
     for number, stage in enumerate(STAGES):
         offered, bucket = predicted(row, node, number, tokens, masses)
         if offered:

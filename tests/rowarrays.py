@@ -5,13 +5,13 @@ from typing import Any
 
 from lade.base.compiled import viewed
 from lade.config.settings import LookaheadConfig
-from lade.memory import mixture
+from lade.memory import automaton, evidence, mixture, places
 from lade.memory.backoff import Backoff
 from lade.memory.context import CONTEXT, NOTHING
-from lade.memory.mixture import FIRST_STAGES, FOUND, FOUND_MASSES, SCRATCH_FLOATS, SCRATCH_INTS
+from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, SCRATCH_FLOATS, SCRATCH_INTS
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.predictions import TOP, forget, learn_prediction
-from lade.memory.row import FIRST, LAST, NODES, OWN, USES, Row, write_token
+from lade.memory.row import FIRST, LAST, NODES, OWN, USES, WIDTH, Row, write_token
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, NAMES
 from lade.memory.table import PredictionTable
@@ -53,7 +53,7 @@ def row_of(memory: RowMemory) -> Row:
 def write(memory: RowMemory, tokens: Iterable[int]) -> None:
     """Append output."""
     for token in tokens:
-        memory.reserve_text(int(memory.row().ints[OWN + mixture.automata.TOKENS]) + 1)
+        memory.reserve_text(int(memory.row().ints[OWN + automaton.TOKENS]) + 1)
         write_token(row_of(memory), token)
 
 
@@ -64,9 +64,9 @@ def scratch() -> tuple[list[int], list[float]]:
 def place(memory: RowMemory, path: Sequence[int] = ()) -> int:
     """Make the root and a path under it nodes of the tree. Returns the last one."""
     row = row_of(memory)
-    mixture.root(row)
+    places.root(row)
     for parent, token in enumerate(path):
-        mixture.follow(row.ints, parent + 1, parent, token)
+        places.follow(row.ints, parent + 1, parent, token)
     return len(path)
 
 
@@ -88,7 +88,9 @@ def predicted(memory: RowMemory, stage: int, node: int = 0) -> tuple[int, list[i
     """What one stage predicts after a node: its bucket, tokens, their probabilities."""
     tokens, masses = scratch()
     row = row_of(memory)
-    number, bucket = mixture.predicted(row, row.ints[NODES] + node * mixture.WIDTH, stage, tokens, masses)
+    at = row.ints[NODES] + node * WIDTH
+    evidence.look_up(row, at, tokens)
+    number, bucket = evidence.predicted(row, at, stage, tokens, masses)
     return bucket, tokens[:number], masses[:number]
 
 

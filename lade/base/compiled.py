@@ -18,7 +18,7 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MARK = "__compiled__"
+MARK, LISTS = "__compiled__", "__lists__"
 
 _trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed
 
@@ -27,6 +27,12 @@ def compiled(function: Function) -> Function:
     """Mark a function that may run as machine code; it calls no functions but marked ones and `math`."""
     setattr(function, MARK, True)
     return function
+
+
+def compiled_with_lists(function: Function) -> Function:
+    """The same for a function that reads or writes lists of arrays: it counts references, which takes time."""
+    setattr(function, LISTS, True)
+    return compiled(function)
 
 
 def viewed(value: Any) -> Any:
@@ -129,4 +135,5 @@ class Linker:
         called |= {name: List for name, value in names.items() if value is list}
         code = FunctionType(function.__code__, function.__globals__ | called, function.__name__)
         code.__module__, code.__qualname__ = function.__module__, function.__qualname__
+        options["_nrt"] = hasattr(function, LISTS)  # whether references are counted, which costs most of the time
         return njit(nogil=True, error_model="numpy", **options)(code)

@@ -147,14 +147,14 @@ class BlendDrafter:
         state.full, state.cut = tree.limited, decay * state.cut + (1 - decay) * tree.cut
         nodes = state.memory.nodes(len(tree.masses))[:, TOKEN : STAGE + 1]
         tokens, parents, depths, stages = nodes.T.tolist()
-        state.root_children = {
-            token: mass for token, mass, depth in zip(tokens, tree.masses, depths, strict=True) if depth == 1
-        }
+        if self.pace.adapts:
+            known = zip(tokens, tree.masses, depths, strict=True)
+            state.root_children = {token: mass for token, mass, depth in known if depth == 1}
         state.size = size
         builder = TreeBuilder(request.tokens[-1])
         builder.tokens, builder.parents, builder.depths = tokens[:size], parents[:size], depths[:size]
-        builder.sources = ["root", *(NAMES[stage] for stage in stages[1:size])]
-        builder.children = {(parents[node], tokens[node]): node for node in range(1, size)}
+        builder.sources = ["root", *map(NAMES.__getitem__, stages[1:size])]
+        builder.children = dict(zip(zip(parents[1:size], tokens[1:size], strict=True), range(1, size), strict=True))
         return builder
 
     def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> Draft:
@@ -208,7 +208,8 @@ class BlendDrafter:
         With rare draft attempts, one prediction teaches little and takes most of an attempt's time.
         """
         path = set(verdict.path)
-        nodes = [*(node for node in draft.queries if node not in path), *verdict.path]
+        nodes = [node for node in draft.queries if node not in path]
+        nodes += verdict.path
         if len(draft) == 1 and self.pace.fruitless:
             nodes = []
         lines = predictions.lines_of(slot, nodes)

@@ -12,19 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lade.base.compiled import compiled
+from lade.base.compiled import compiled, compiled_with_lists
+from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, MOST, SCRATCH_FLOATS, SCRATCH_INTS
 from lade.memory.hashing import Array
-from lade.memory.mixture import (
-    FIRST_STAGES,
-    FOUND,
-    FOUND_MASSES,
-    MOST,
-    SCRATCH_FLOATS,
-    SCRATCH_INTS,
-    expect,
-    follow,
-    root,
-)
+from lade.memory.mixture import expect
+from lade.memory.places import follow, root
 from lade.memory.row import DEPTH, MASSES, NODES, STAGE, WIDTH, Row
 
 UNEXPANDED, ADDED = -1, -2  # in place of a candidate's token: a node whose children are not known; a node of the tree
@@ -73,7 +65,7 @@ def new_forest(rows: int, nodes: int) -> Forest:
     return Forest(ints, floats, heap, np.zeros(room), np.zeros(SCRATCH_INTS, np.int32), np.zeros(SCRATCH_FLOATS))
 
 
-@compiled
+@compiled_with_lists
 def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int, prior: float) -> None:
     """Add the nodes of the largest values to the trees of some rows until they have `nodes` together.
 
@@ -113,7 +105,7 @@ def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int,
         floats[at + CUT] = min(latest / floats[at + WEIGHT], floats[at + NEWEST]) if ints[own + LIMITED] else 0.0
 
 
-@compiled
+@compiled_with_lists
 def grow_together(rows: Sequence[Row], count: int, forest: Forest, nodes: int, prior: float) -> tuple[float, int]:
     """Grow from the entries of the heap. Returns the value of the latest node, and the number of nodes."""
     latest = inf

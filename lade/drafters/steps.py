@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lade.base.compiled import Compiled, compiled
+from lade.base.compiled import Compiled, compiled, compiled_with_lists
 from lade.drafters.growth import Forest, grow
 from lade.memory.hashing import Array
-from lade.memory.mixture import follow, weigh
+from lade.memory.mixture import weigh
+from lade.memory.places import follow
 from lade.memory.predictions import forget, learn_prediction
 from lade.memory.recent import add_mass, begin_sums, keep_sums
 from lade.memory.row import (
@@ -24,7 +25,7 @@ from lade.memory.row import (
 from lade.memory.stages import RECYCLED_1
 
 
-@compiled
+@compiled_with_lists
 def draft_rows(
     rows: Sequence[Row], new: Array, ends: Array, forest: Forest, nodes: int, together: bool, prior: float
 ) -> None:
@@ -50,7 +51,7 @@ def draft_rows(
             grow(rows, place, place + 1, forest, nodes, prior)
 
 
-@compiled
+@compiled_with_lists
 def learn_rows(
     rows: Sequence[Row],
     step: Array,
@@ -67,8 +68,8 @@ def learn_rows(
     Args:
         step: int64, the rows behind one another. Of each the capacity of its pool, how many nodes its tree has already,
             then how many further nodes, nodes of the accepted path, and nodes whose predictions are learned; then of
-            the further ones parent and token, of the path node and what the model chose after it, and of the last node
-            and line in the predictions.
+            the further ones parent and token, of the path node and what the model chose after it, then the last ones,
+            then their lines in the predictions.
         tokens: [M top] int32, the model's predictions, likeliest first.
         probabilities: [M top] float32, theirs.
         forest: to work in.
@@ -104,11 +105,11 @@ def learn_row(
     masses: Array,
     slots: int,
 ) -> None:
-    """Learn the predictions of some nodes, which stand in the step from `begin` on with their lines."""
+    """Learn the predictions of some nodes, which stand in the step from `begin` on, their lines behind them."""
     ints = row.ints
     number = begin_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots)
-    for at in range(begin, begin + 2 * nodes, 2):
-        node, line = ints[NODES] + step[at] * WIDTH, step[at + 1]
+    for at in range(begin, begin + nodes):
+        node, line = ints[NODES] + step[at] * WIDTH, step[at + nodes]
         if ints[USES + RECYCLED_1]:
             a, b, c, d = ints[node + FIRST], ints[node + FIRST + 1], ints[node + FIRST + 2], ints[node + LAST]
             learn_prediction(row.pool, row.pool_masses, a, b, c, d, tokens, probabilities, line, top)

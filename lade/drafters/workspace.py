@@ -130,7 +130,7 @@ class Workspace:
         with _locked([row.memory.pool for row in rows]):
             for row in rows:
                 row.memory.reserve_nodes(len(row.draft))
-                row.memory.pool.table.reserve(CONTEXT * len(row.nodes) * len(rows))
+            _reserve(rows)
             self._rows.set([row.memory.row() for row in rows])
             arguments = (tokens.ravel(), probabilities.ravel(), tokens.shape[1], self._forest)
             LEARN(self._rows, step, *arguments, self._sums, self._masses, self._slots)
@@ -159,6 +159,15 @@ def _locked(pools: Sequence[Pool]) -> AbstractContextManager[Any]:
     return stack
 
 
+def _reserve(rows: Sequence[Learned]) -> None:
+    """Make room in each pool for what all of its rows may add."""
+    contexts = dict.fromkeys((row.memory.pool for row in rows), 0)
+    for row in rows:
+        contexts[row.memory.pool] += CONTEXT * len(row.nodes)
+    for pool, number in contexts.items():
+        pool.table.reserve(number)
+
+
 def _step_of(rows: Sequence[Learned]) -> np.ndarray:
     """The array that `lade.drafters.steps.learn_rows` reads."""
     step: list[int] = []
@@ -168,5 +177,6 @@ def _step_of(rows: Sequence[Learned]) -> np.ndarray:
         step += row.memory.pool.table.capacity, row.size, len(beyond), len(path), len(row.nodes)
         step += [value for node in beyond for value in (draft.parents[node], draft.tokens[node])]
         step += [value for pair in zip(path, row.verdict.tokens, strict=True) for value in pair]
-        step += [value for pair in zip(row.nodes, row.lines, strict=True) for value in pair]
+        step += row.nodes
+        step += row.lines
     return np.array(step, np.int64)

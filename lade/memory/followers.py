@@ -80,3 +80,25 @@ def find_followers(
             if ints[slot] >= 0:
                 return rows + ints[slot] * WIDTH, length
     return -1, 0
+
+
+@compiled
+def find_contexts(ints: Array, own: int, a: int, b: int, c: int, d: int, found: Array, to: int) -> None:
+    """Where the rows of a context's last one to four tokens begin; -1 where there is none.
+
+    For tables in which every suffix of a known context is known.
+
+    Args:
+        found: takes them, from its place `to` on.
+    """
+    rows = ints[own + CONTEXTS]
+    for place in range(to, to + CONTEXT):
+        found[place] = -1
+    if ints[own + CONTEXT_NUMBER] == 0:
+        return
+    for length in range(1, CONTEXT + 1):
+        first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+        slot = context_slot(ints, ints[own + INDEX], ints[own + SLOTS], rows, WIDTH, first, second, third, d)
+        if ints[slot] < 0:
+            return
+        found[to + length - 1] = rows + ints[slot] * WIDTH

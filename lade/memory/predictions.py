@@ -38,6 +38,19 @@ NEWEST = RECYCLING.newest
 
 
 @compiled
+def find_predictions(pool: Array, a: int, b: int, c: int, d: int, found: Array, to: int) -> None:
+    """The rows of a context's last one to four tokens; -1 where there is none.
+
+    Each length forgets by itself, so a context may be known without its end.
+
+    Args:
+        found: takes them, from its place `to` on.
+    """
+    for length in range(1, CONTEXT + 1):
+        found[to + length - 1] = find_prediction(pool, a, b, c, d, length)
+
+
+@compiled
 def find_prediction(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
     """The row of the last `length` tokens of a context; -1 if there is none."""
     first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT

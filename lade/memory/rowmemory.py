@@ -52,6 +52,7 @@ class RowMemory:
         self._text, self._reference = _TextTables(regions, OWN), _TextTables(regions, REFERENCE)
         self._counts, self._grams = _FollowerTables(regions, row.COUNTS), _FollowerTables(regions, GRAMS)
         self._nodes = 0
+        self._row: Row | None = None
         self._floats = np.zeros(MASSES)
         self._floats[row.COVER : row.COVER + 3] = coverage.COVERAGE.prior, coverage.COVERAGE.prior, 1.0
         self._use(settings, {"reference": bool(output), "window": guesses, "warm": warm is not None})
@@ -80,9 +81,17 @@ class RowMemory:
 
     def row(self) -> Row:
         """The arrays, for one step: they may be others after `reserve_text` or a change of the pool."""
-        table = self.pool.table
-        arrays = table.ints, table.masses, self.pool.calibration.numbers
-        return Row(self._regions.ints, self._floats, *arrays, *self.warm)
+        known, table, ints = self._row, self.pool.table, self._regions.ints
+        if known is None or not (
+            known.ints is ints
+            and known.floats is self._floats
+            and known.pool is table.ints
+            and known.pool_masses is table.masses
+            and known.weights is self.pool.calibration.numbers
+        ):
+            arrays = table.ints, table.masses, self.pool.calibration.numbers
+            known = self._row = Row(ints, self._floats, *arrays, *self.warm)
+        return known
 
     def reserve_text(self, tokens: int) -> None:
         """Make room for a text of so many tokens."""

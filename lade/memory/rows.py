@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
-from lade.base.compiled import Compiled, compiled, viewed
+from lade.base.compiled import Compiled, compiled_with_lists, viewed
 from lade.memory.row import Row
 
 List: Any = list  # machine code has one of its own
 
 
-@compiled
+@compiled_with_lists
 def listed(row: Row) -> Any:
     """A list of one row."""
     rows = List()
@@ -20,12 +20,12 @@ def listed(row: Row) -> Any:
     return rows
 
 
-@compiled
+@compiled_with_lists
 def append_row(rows: Any, row: Row) -> None:
     rows.append(row)
 
 
-@compiled
+@compiled_with_lists
 def set_row(rows: Any, place: int, row: Row) -> None:
     rows[place] = row
 
@@ -44,7 +44,8 @@ class Rows:
     def set(self, rows: Sequence[Row]) -> None:
         """The rows of the next calls."""
         number = len(self._rows)
-        changed = [place for place, row in enumerate(rows[:number]) if not all(map(is_, row, self._rows[place]))]
+        known = enumerate(zip(rows, self._rows, strict=False))
+        changed = [place for place, (row, old) in known if row is not old and not all(map(is_, row, old))]
         if not changed and len(rows) == number:
             return
         self._rows, self._viewed = [*rows], None

@@ -62,7 +62,7 @@ class PredictionTable:
         """[n, WIDTH] contexts of this length, the oldest first, and their [n, TOP] probabilities."""
         begin = int(self.ints[predictions.CONTEXTS])
         rows = self.ints[begin : begin + len(self) * WIDTH].reshape(-1, WIDTH)
-        own = np.flatnonzero((rows[:, :CONTEXT] != SHORT).sum(1) == length)
+        own = np.flatnonzero(_lengths(rows) == length)
         own = own[np.argsort(rows[own, IS_YOUNG], kind="stable")]
         return rows[own], self.masses.reshape(-1, TOP)[own]
 
@@ -80,8 +80,9 @@ class PredictionTable:
         ints[begin : begin + rows.size] = rows.ravel()
         self.masses[: masses.size] = masses.ravel()
         ints[NUMBER] = len(rows)
+        lengths = _lengths(rows)
         for length in LENGTHS:
-            ints[YOUNG + length] = rows[(rows[:, :CONTEXT] != SHORT).sum(1) == length, IS_YOUNG].sum()
+            ints[YOUNG + length] = rows[lengths == length, IS_YOUNG].sum()
         self._table.reindex()
 
     def resize(self, capacity: int) -> None:
@@ -89,3 +90,9 @@ class PredictionTable:
         self.capacity = capacity
         FORGET(self.ints, self.masses, capacity)
         self.replace([self.rows(length) for length in LENGTHS])
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    """[n] tokens of each context of [n, WIDTH] rows."""
+    lengths: np.ndarray = (rows[:, :CONTEXT] != SHORT).sum(1)
+    return lengths

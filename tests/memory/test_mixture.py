@@ -27,7 +27,8 @@ from lade.memory.automaton import at
 from lade.memory.backoff import Backoff, backoff
 from lade.memory.context import CONTEXT
 from lade.memory.coverage import SHARE
-from lade.memory.mixture import CALIBRATION, bucket_of, weigh
+from lade.memory.evidence import bucket_of
+from lade.memory.mixture import CALIBRATION, weigh
 from lade.memory.pools import fresh_pool
 from lade.memory.reference import MATCHING
 from lade.memory.row import (

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from occurrences import STREAMS, TEXTS, longest_suffix, occurrences
 from rowarrays import memory_of, row_of
 
-from lade.memory.mixture import of_reference
+from lade.memory.places import of_reference
 from lade.memory.pools import fresh_pool
 from lade.memory.reference import LEAST_ANCHOR, MATCHED, NEXT, follow_output
 from lade.memory.row import REFERENCE, Row

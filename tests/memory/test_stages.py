@@ -11,7 +11,7 @@ from lade.config.settings import FAMILIES
 from lade.memory import poolfile
 from lade.memory.calibration import Calibration
 from lade.memory.context import CONTEXT, LENGTHS
-from lade.memory.mixture import MOST, bucket_of
+from lade.memory.evidence import MOST, bucket_of
 from lade.memory.pools import drop_pools, load_pool, save_pool, shared_pool
 from lade.memory.predictions import TOP
 from lade.memory.recent import OFFERED

@@ -1,0 +1,72 @@
+"""The nodes of a draft tree as places in texts: their last tokens, and where matches in a text go on."""
+
+from __future__ import annotations
+
+from lade.base.compiled import compiled
+from lade.memory import automaton as automata
+from lade.memory import reference
+from lade.memory.automaton import at, repeated
+from lade.memory.hashing import Array
+from lade.memory.reference import MATCHING
+from lade.memory.row import (
+    DEPTH,
+    FIRST,
+    LAST,
+    MASSES,
+    NODES,
+    OWN,
+    OWN_END,
+    OWN_LENGTH,
+    PARENT,
+    REFERENCE,
+    REFERENCE_END,
+    REFERENCE_LENGTH,
+    STAGE,
+    TOKEN,
+    WIDTH,
+    Row,
+    token_back,
+)
+
+SHORTEST = MATCHING.shortest
+
+
+@compiled
+def root(row: Row) -> None:
+    """Make the end of the text node 0."""
+    ints = row.ints
+    node = ints[NODES]
+    ints[node + TOKEN], ints[node + PARENT], ints[node + DEPTH], ints[node + STAGE] = token_back(ints, 1), -1, 0, -1
+    for back in range(4):
+        ints[node + LAST - back] = token_back(ints, 1 + back)
+    state = repeated(ints, OWN)
+    there = ints[OWN + automata.STATES] + state * automata.WIDTH
+    length = ints[there + automata.LENGTH] if state > 0 else 0
+    ints[node + OWN_END] = ints[there + automata.END] if length >= SHORTEST else -1
+    ints[node + OWN_LENGTH] = length
+    ints[node + REFERENCE_END] = ints[REFERENCE + reference.NEXT]
+    ints[node + REFERENCE_LENGTH] = ints[REFERENCE + reference.MATCHED] + ints[REFERENCE + reference.BEGUN]
+    row.floats[MASSES] = 1.0
+
+
+@compiled
+def follow(ints: Array, number: int, parent: int, token: int) -> None:
+    """Make a node the child of another: matches continue or end, new ones are not searched."""
+    node, above = ints[NODES] + number * WIDTH, ints[NODES] + parent * WIDTH
+    ints[node + TOKEN], ints[node + PARENT], ints[node + DEPTH] = token, parent, ints[above + DEPTH] + 1
+    for column in range(FIRST, LAST):
+        ints[node + column] = ints[above + column + 1]
+    ints[node + LAST] = token
+    end = ints[above + OWN_END]
+    ints[node + OWN_END] = end + 1 if end >= 0 and at(ints, OWN, end) == token else -1
+    ints[node + OWN_LENGTH] = ints[above + OWN_LENGTH] + 1
+    end = ints[above + REFERENCE_END]
+    ints[node + REFERENCE_END] = end + 1 if end >= 0 and of_reference(ints, end) == token else -1
+    ints[node + REFERENCE_LENGTH] = ints[above + REFERENCE_LENGTH] + 1
+
+
+@compiled
+def of_reference(ints: Array, index: int) -> int:
+    """The token of the reference there; -1 outside it."""
+    inside = 0 <= index < ints[REFERENCE + automata.TOKENS]
+    return ints[ints[REFERENCE + automata.TEXT] + index] if inside else -1
