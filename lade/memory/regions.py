@@ -9,11 +9,13 @@ import numpy as np
 from lade.base.compiled import Compiled
 from lade.memory.hashing import index_rows, slots_for
 
+SPARE = 4  # an array that grows has room for one part in 4 more than its regions
+
 
 class Regions:
     """The array.
 
-    A region that grows moves to the end; what it leaves behind is less than what all regions hold.
+    A region that grows moves to the end. Where there is no room, all regions move together into another array.
 
     Args:
         header: numbers before the first region.
@@ -24,7 +26,8 @@ class Regions:
 
     def __init__(self, header: int) -> None:
         self.ints = np.zeros(header, np.int32)
-        self._used = header
+        self._header = self._used = header
+        self._sizes: dict[int, int] = {}  # by field
 
     def place(self, field: int, size: int, held: int = 0) -> None:
         """Give a region of this size to a field of the header, with the first numbers of its region before.
@@ -32,14 +35,22 @@ class Regions:
         Args:
             held: how many of them it keeps.
         """
-        begin, end = self._used, self._used + size
-        if end > len(self.ints):
-            grown = np.zeros(max(end, 2 * len(self.ints)), np.int32)
-            grown[: self._used] = self.ints[: self._used]
-            self.ints = grown
-        before = self.ints[field]
-        self.ints[begin : begin + held] = self.ints[before : before + held]
-        self.ints[field], self._used = begin, end
+        old, self._sizes[field] = self.ints, size
+        if self._used + size <= len(old):
+            self._move(old, field, held)
+            return
+        regions = sum(self._sizes.values())
+        self.ints = np.zeros(self._header + regions + regions // SPARE, np.int32)
+        self.ints[: self._header] = old[: self._header]
+        self._used = self._header
+        for each, length in self._sizes.items():
+            self._move(old, each, held if each == field else length)
+
+    def _move(self, old: np.ndarray, field: int, held: int) -> None:
+        """Let the region of a field begin behind the others, with its first numbers from an array."""
+        begin, before = self._used, int(old[field])
+        self.ints[begin : begin + held] = old[before : before + held]
+        self.ints[field], self._used = begin, begin + self._sizes[field]
 
 
 REINDEX = Compiled(index_rows)

@@ -11,7 +11,7 @@ from lade.memory.context import CONTEXT, LENGTHS, SHORT
 from lade.memory.predictions import FIELDS, IS_YOUNG, NUMBER, TOP, WIDTH, YOUNG
 from lade.memory.regions import Regions, Table
 
-FIRST = 4096  # contexts that there is room for at first
+FIRST = 1024  # contexts that there is room for at first
 
 FORGET = Compiled(predictions.forget)
 
