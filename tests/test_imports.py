@@ -92,6 +92,7 @@ assert lade.generate(model, **inputs, **settings).tolist() == model.generate(**i
 """
 
 
+@pytest.mark.real
 def test_the_first_use_may_be_anywhere() -> None:
     """In many threads at once, inside scopes of torch; none of it stays in a module, and no random number is taken."""
     result = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True)

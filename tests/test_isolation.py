@@ -52,6 +52,7 @@ def test_this_machine_is_reached() -> None:
         socket.create_connection(server.getsockname()[:2], timeout=1).close()
 
 
+@pytest.mark.real
 def test_a_home_that_takes_nothing_and_settings_of_the_user_do_not_matter(tmp_path: Path) -> None:
     """A session of its own, with neighbours called `x` and what a user may have set."""
     (tmp_path / "clone").mkdir()

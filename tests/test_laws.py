@@ -59,9 +59,10 @@ def test_kinds_do_not_change_numbers() -> None:
     assert run.numbers(3, 50) == list(range(50))
 
 
+@pytest.mark.parametrize("count", [1, pytest.param(6, marks=pytest.mark.real)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_of_each_kind(kind: str) -> None:
-    for index in run.numbers(12, 2, (kind,)):
+def test_some_of_each_kind(kind: str, count: int) -> None:
+    for index in run.numbers(12, count, (kind,)):
         verdict = run.judged(12, index)
         assert not verdict.differences, f"{verdict.line}\n" + "\n".join(verdict.differences)
 

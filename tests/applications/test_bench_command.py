@@ -391,6 +391,7 @@ def test_the_harness_adds_little_to_what_it_measures(prompts: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.real
 def test_memory_is_measured_in_a_process_of_its_own_by_its_own_defaults(tmp_path: Path) -> None:
     """The model's positions end before the usual context does."""
     result = bench("--memory", "--methods", "plain", "--out", tmp_path)
