@@ -3,6 +3,7 @@
 import copy
 import warnings
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,11 @@ def one_by_one(pair: tuple[str, str, str, str], lengths: tuple[int, ...], rule: 
     return contrastive(*tiny_pair(lengths, pair), prompts(words(*lengths)), TOKENS, rule), torch.get_rng_state()
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("rule", [GREEDY, SAMPLED], ids=("greedy", "sampled"))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize(
+    ("pair", "config"), [*product(PAIRS[:1], CONFIGS.values()), *product(PAIRS[1:], [WINDOW, AUTO])]
+)
 def test_same_text_as_one_by_one(
     pair: tuple[str, str, str, str], lengths: tuple[int, ...], rule: Rule, config: lade.LookaheadConfig
 ) -> None:
@@ -124,9 +126,7 @@ def weakened(model: PreTrainedModel) -> PreTrainedModel:
 STORIES = ("Once upon a time, there was a little girl named Lily.", "Tom had a dog", "One day, a bird saw a big")
 
 
-@pytest.mark.parametrize(
-    ("count", "dtype"), [(1, torch.float32), (3, torch.float32), (3, torch.float64)], ids=("alone", "three", "exact")
-)
+@pytest.mark.parametrize(("count", "dtype"), [(1, torch.float32), (3, torch.float64)], ids=("alone", "exact"))
 @pytest.mark.parametrize("rule", [Rule(weight=0.5), Rule(weight=0.5, temperature=1.0)], ids=("greedy", "sampled"))
 def test_trained_expert(rule: Rule, count: int, dtype: torch.dtype) -> None:
     model, tokenizer = story()

@@ -64,12 +64,11 @@ def plain(family: Family, attention: str, lengths: tuple[int, ...], dtype: torch
     return plain_text(tiny_model(family, attention, dtype), **words(*lengths), max_new_tokens=NEW_TOKENS)
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=("alone", "padded"))
 @pytest.mark.parametrize("family", FAMILIES)
-def test_greedy(family: Family, padded: bool, identity: Identity) -> None:
-    """A text alone with the family's first attention, a batch with the last; all four, and trees of any shape, are in
-    `test_random_trees`."""
-    attention, lengths = family.attention[-padded], BATCHES[padded]
+def test_greedy(family: Family, identity: Identity) -> None:
+    """The paper's window over a text alone, with the family's first attention; trees of any shape in batches, and under
+    every attention, are in `test_random_trees`."""
+    attention, lengths = family.attention[0], BATCHES[0]
     model = tiny_model(family, attention)
     ours = lade.generate(model, **words(*lengths), config=SETTINGS[0], do_sample=False, max_new_tokens=NEW_TOKENS)
     identity.check(ours, plain(family, attention, lengths))
@@ -90,10 +89,10 @@ def test_greedy_float64(family: Family, identity: Identity) -> None:
 
 
 @pytest.mark.parametrize("config", EDGES, ids=label)
-@pytest.mark.parametrize("lengths", BATCHES, ids=("alone", "padded"))
 @pytest.mark.parametrize("name", COMPAT)
-def test_other_windows(name: str, lengths: tuple[int, ...], config: lade.LookaheadConfig, identity: Identity) -> None:
-    family = BY_NAME[name]
+def test_other_windows(name: str, config: lade.LookaheadConfig, identity: Identity) -> None:
+    """In a batch, whose rows draft as they do alone (`test_steps`)."""
+    family, lengths = BY_NAME[name], BATCHES[1]
     attention = family.attention[-1]
     ours = lade.generate(
         tiny_model(family, attention), **words(*lengths), config=config, do_sample=False, max_new_tokens=NEW_TOKENS
@@ -115,15 +114,13 @@ def test_past_several_windows(name: str, lengths: tuple[int, ...], chunk: int | 
     assert_looked_ahead()
 
 
-@pytest.mark.parametrize(
-    ("lengths", "copies"), [((9,), 1), ((9,), 3), ((5, 9, 3), 1)], ids=("alone", "copies", "padded")
-)
 @pytest.mark.compat
 @pytest.mark.parametrize("name", SAMPLED)
-def test_seeded_sampling(name: str, lengths: tuple[int, ...], copies: int) -> None:
+def test_seeded_copies(name: str) -> None:
+    """One prompt, one sample and batches of prompts are in `test_batches`."""
     family = BY_NAME[name]
     model = tiny_model(family, family.attention[-1])
-    kwargs = words(*lengths) | SAMPLING | {"num_return_sequences": copies}
+    kwargs = words(9) | SAMPLING | {"num_return_sequences": 3}
     torch.manual_seed(1)
     theirs = model.generate(**kwargs)
     torch.manual_seed(1)

@@ -10,6 +10,7 @@ from lade.applications.bench.prompts import Prompt
 from lade.memory.stages import NAMES
 
 
+@pytest.mark.usefixtures("table_folder", "short_texts")
 def test_texts_are_recorded_once_and_priors_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = {"stories": [Prompt(0, ("Once upon a time",)), Prompt(1, ("Tom had a big red ball.",))]}
     monkeypatch.setattr(fit, "chosen", lambda half, number: prompts)

@@ -27,13 +27,13 @@ def story(shipped: tuple[object, object]) -> Trained:
 
 @pytest.mark.parametrize(
     ("config", "bound"),
-    [(SMALL, 1.84), (WIDE, 2.2), (replace(WIDE, pool_from_prompt=True), 2.22)],
-    ids=["5/7/7", "5/15/15", "5/15/15 + prompt"],
+    [(SMALL, 1.84), (replace(WIDE, pool_from_prompt=True), 2.22)],
+    ids=["5/7/7", "5/15/15 + prompt"],
 )
 def test_tokens_per_step_of_the_shipped_model(
     config: lade.LookaheadConfig, bound: float, story: Trained, identity: Identity
 ) -> None:
-    """Measured: 1.866, 2.230 and 2.246; the rest is room for the rounding of other machines."""
+    """Measured: 1.866 and 2.246; the rest is room for the rounding of other machines."""
     found = greedy(story, PROMPTS[:5], config, identity, max_new_tokens=128, **ENDS).tokens_per_step
     print(f"S = {found:.4f}")
     assert found >= bound

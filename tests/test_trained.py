@@ -58,7 +58,10 @@ def test_samples(rows: int, sampling: dict[str, Any], shipped: Any) -> None:
 # Story prompts, on models that are at hand; `benchmarks/laws.py --stories` takes more prompts, and the model that ships
 
 MODELS = ("stories3M-draft", "stories3M", "code8M")
-ALONE, IN_BATCHES = 5, 8  # prompts
+ALONE, IN_BATCHES = 3, 8  # prompts
+ONE_OF_EACH = pytest.mark.parametrize(
+    "trained", ["stories3M", "code8M"], indirect=True
+)  # a small and a large vocabulary
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -73,11 +76,13 @@ def test_greedy_on_story_prompts(trained: tuple[Trained, int], identity: Identit
 
 
 @pytest.mark.slow
+@ONE_OF_EACH
 def test_greedy_on_story_prompts_in_batches(trained: tuple[Trained, int], identity: Identity) -> None:
     greedy(trained[0], local_prompts()[:IN_BATCHES], FROM_PROMPT, identity, rows=8, max_new_tokens=trained[1])
 
 
 @pytest.mark.slow
+@ONE_OF_EACH
 def test_samples_on_story_prompts(trained: tuple[Trained, int]) -> None:
     settings = {"temperature": 0.7, "top_p": 0.9, "max_new_tokens": trained[1]}
     sampled(trained[0], local_prompts()[:IN_BATCHES], FROM_PROMPT, rows=8, **settings)

@@ -40,8 +40,7 @@ def assert_alike(ours: DynamicCache, theirs: DynamicCache) -> None:
         torch.testing.assert_close(own.values, stock.values, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("begun", [0, 40])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "begun"), [*((name, 40) for name in NAMES), (NAMES[0], 0), (NAMES[1], 0)])
 def test_a_cache_is_extended_in_place(name: str, begun: int) -> None:
     """Two turns, beside other requests."""
     model = tiny_model(BY_NAME[name], BY_NAME[name].attention[-1])

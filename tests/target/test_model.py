@@ -429,7 +429,6 @@ NARROW_FAMILIES = {
 }
 WIDE_TREES = {
     "auto": {"config": lade.LookaheadConfig(mode="auto", budget=48, adapt=False)},
-    "window": {"config": lade.LookaheadConfig(mode="auto", budget=48, adapt=False, sources=("window", "recycled"))},
     "lookahead": {"config": lade.LookaheadConfig(mode="lookahead", ngram=5, window=15, guesses=15)},
     "draft": {"method": lambda draft: lade.DraftModel(draft, tokens=30, adapt="fixed")},
     "candidates": {"method": lambda draft: lade.MultiCandidate(draft, widths=(4, 3, 3), likeliest=True)},
