@@ -13,6 +13,7 @@ from lade.base.locks import fork_safe_lock
 from lade.static.inputs import StepInputs
 from lade.static.step import StaticStep
 
+Output = tuple[torch.Tensor, torch.Tensor]  # of a step
 Size = tuple[int, int, int]  # buckets of nodes and of rows, words of ancestors
 WARM_UPS = 2  # runs before a capture, in which libraries allocate their workspaces
 _capturing = fork_safe_lock()  # one capture at a time: a second stream's calls would end it
@@ -28,7 +29,7 @@ class Sized:
     """
 
     inputs: StepInputs
-    run: Callable[[], torch.Tensor]
+    run: Callable[[], Output]
 
 
 class Graphs:
@@ -36,17 +37,25 @@ class Graphs:
 
     Args:
         step: with slots of one capacity.
+        fused: compile the step before it is captured, so that its small kernels become few. Takes up to minutes per
+            size, and one slot.
+
+    Raises:
+        ValueError: fused, with several slots.
     """
 
-    def __init__(self, step: StaticStep) -> None:
+    def __init__(self, step: StaticStep, fused: bool = False) -> None:
+        if fused and step.slots.count > 1:
+            raise ValueError(f"step must have one slot to be fused, got {step.slots.count}")
         self.step, self.device = step, step.slots.lengths.device
+        self._step = torch.compile(step, fullgraph=True, dynamic=False) if fused else step
         self.captures = self.device.type == "cuda"
         self.sizes: dict[Size, Sized] = {}
         self._pool: Any = None  # of memory, shared by all graphs, of which one runs at a time
 
     @torch.no_grad()
-    def replay(self, size: Size, numbers: torch.Tensor) -> torch.Tensor:
-        """The step's output for these inputs, from the host."""
+    def replay(self, size: Size, numbers: torch.Tensor) -> Output:
+        """The step's output for these inputs, from the host. The next step of its size overwrites it."""
         if size not in self.sizes:
             self.sizes[size] = self._made(size)
         sized = self.sizes[size]
@@ -63,9 +72,9 @@ class Graphs:
             except (RuntimeError, NotImplementedError) as error:
                 self.captures = False
                 warnings.warn(f"the model's step is not captured as a CUDA graph: {error}", stacklevel=2)
-        return Sized(inputs, lambda: self.step(inputs))
+        return Sized(inputs, lambda: self._step(inputs))
 
-    def _captured(self, inputs: StepInputs) -> Callable[[], torch.Tensor]:
+    def _captured(self, inputs: StepInputs) -> Callable[[], Output]:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""
         _pad(inputs, self.step.slots.spare)
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -73,13 +82,13 @@ class Graphs:
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
-                    self.step(inputs)
+                    self._step(inputs)
             torch.cuda.current_stream(self.device).wait_stream(stream)
             with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-                output = self.step(inputs)
+                output = self._step(inputs)
         self._pool = self._pool or graph.pool()
 
-        def run() -> torch.Tensor:
+        def run() -> Output:
             graph.replay()
             return output
 

@@ -25,11 +25,11 @@ class StaticRunner:
 
     def run(self, slots: Sequence[int], drafts: Sequence[Draft]) -> list[Taken]:
         """One step of a draft in each of these slots, which must have room for all of its nodes."""
-        output = self.launch(slots, drafts)
+        output, _ = self.launch(slots, drafts)
         return taken(output.cpu(), drafts)
 
-    def launch(self, slots: Sequence[int], drafts: Sequence[Draft]) -> torch.Tensor:
-        """Start a step; its [N, 2 + 2k] output is on the device, and is overwritten by the next step of its size."""
+    def launch(self, slots: Sequence[int], drafts: Sequence[Draft]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Start a step. Its output, `StaticStep`'s, is on the device; the next step of its size overwrites it."""
         nodes, rows = nodes_bucket(sum(map(len, drafts))), rows_bucket(len(drafts))
         numbers = torch.from_numpy(packed_inputs(slots, drafts, nodes, rows, self.step.slots.spare))
         return self.graphs.replay((nodes, rows, words_for(drafts)), numbers)

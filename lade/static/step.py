@@ -37,28 +37,27 @@ class StaticStep:
     Args:
         chooser: how a token is chosen after each node.
         vocabulary: top-k tokens are below this one.
-
-    Attributes:
-        logits: [N, V] of the last step; of a captured one, those that its replays write.
     """
 
     def __init__(self, model: Any, slots: StaticSlots, chooser: Chooser, vocabulary: int | None = None) -> None:
         self.model, self.slots, self.chooser, self.vocabulary = model, slots, chooser, vocabulary
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         self.dispatches = implementation_of(model) == SPLITS and slots.count > 1
-        self.logits = torch.zeros(0, 0)
         if slots.count > 1 and not self.dispatches and implementation_of(model) != NAME:
             raise ValueError(f"slots must be 1 for attention {implementation_of(model)!r}, got {slots.count}")
 
-    def __call__(self, inputs: StepInputs) -> torch.Tensor:
-        """[N, 2 + 2k] int32: per node its choice, its flags, its top-k tokens, their probabilities' float32 bits.
+    def __call__(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the host reads, and what stays on the device.
 
-        A node's flags are `RIGHT` if it is accepted, plus `NOT_A_NUMBER` if there is NaN in its logits.
+        Returns:
+            [N, 2 + 2k] int32: per node its choice, flags, top-k tokens, and the float32 bits of their probabilities.
+            Flags are `RIGHT` if the node is accepted, plus `NOT_A_NUMBER` if there is NaN in its logits.
+            [N, V] logits.
         """
         slots = self.slots
         slots.rows = inputs.rows
         slots.places = slots.offsets[inputs.slots] + slots.lengths[inputs.slots] + inputs.indices
-        logits = self.logits = self.forward(inputs)
+        logits = self.forward(inputs)
         choices = self.chooser(logits, inputs, slots)
         right = self.walk(inputs, choices)
         tokens, probabilities = self.likeliest(logits, inputs)
@@ -66,7 +65,7 @@ class StaticStep:
         largest = logits.gather(1, logits.argmax(-1, keepdim=True))  # NaN counts as the largest
         flags = RIGHT * right[:, None] + NOT_A_NUMBER * largest.isnan()
         columns = [choices[:, None], flags, tokens, probabilities.view(torch.int32)]
-        return torch.cat([column.int() for column in columns], dim=1)
+        return torch.cat([column.int() for column in columns], dim=1), logits
 
     def forward(self, inputs: StepInputs) -> torch.Tensor:
         """[N, V]"""

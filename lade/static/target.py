@@ -42,7 +42,8 @@ class StaticOutputs(Outputs):
     def greedy(self, row: int, node: int) -> int:
         return int(self.table[self.lines[row][node], 0])
 
-    choice = greedy  # of the step's chooser
+    def choose_ahead(self, lines: Sequence[int], tokens: torch.Tensor) -> None:
+        raise NotImplementedError("requests must choose as their static step does, got one that chooses by itself")
 
     def nan_rows(self, rows: Sequence[int]) -> list[int]:
         return [row for row in rows if self.table[self.lines[row][0], 1] & NOT_A_NUMBER]
@@ -86,7 +87,7 @@ class StaticTarget:
         self.step = StaticStep(model, self.slots, chooser or Greedy(), self.vocabulary)
         self.runner = StaticRunner(self.step)
         self.lengths: dict[int, int] = {}
-        self._kept: dict[int, int] = {}  # what the last step added to a slot on the device
+        self._kept: dict[int, list[int]] = {}  # the path that the last step kept in a slot
 
     def open(self, slot: int, tokens: int, most: int) -> None:
         """Start an empty sequence.
@@ -118,20 +119,28 @@ class StaticTarget:
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """One step of a draft in each of these slots, which keeps what its own walk accepts."""
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
-            table = self.runner.launch(slots, drafts).cpu().numpy()
+            output, logits = self.runner.launch(slots, drafts)
+            table = output.cpu().numpy()
         lines, first = [], 0
         for slot, draft in zip(slots, drafts, strict=True):
             end = first + len(draft)
             lines.append({node: first + node for node in range(len(draft))})
-            self._kept[slot] = int((table[first:end, 1] & RIGHT).sum())
+            self._kept[slot] = (table[first:end, 1] & RIGHT).nonzero()[0].tolist()
             first = end
-        return StaticOutputs(self.step.logits, lines, vocabulary=self.vocabulary, table=table)
+        return StaticOutputs(logits, lines, vocabulary=self.vocabulary, table=table)
 
     def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
-        """Note one path in each slot of the last forward: the step's own, or the beginning of it where a text ends."""
+        """Note one path in each slot of the last forward: the step's own, or the beginning of it where a text ends.
+
+        Raises:
+            RuntimeError: a path is another one.
+        """
         for slot, path in zip(slots, paths, strict=True):
+            kept = self._kept.pop(slot)
+            if list(path) != kept[: len(path)]:
+                raise RuntimeError(f"requests must choose as their static step does, got the path {path} for {kept}")
             self.lengths[slot] += len(path)
-            if len(path) != self._kept.pop(slot):
+            if len(path) != len(kept):
                 self.slots.lengths[slot] = self.lengths[slot]
 
     def discard(self, slots: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lade.core.tree import Draft, TreeBuilder, ancestor_matrix, chain
@@ -40,6 +40,7 @@ def inputs_for(slots: list[int], drafts: list[Draft], spare: int) -> StepInputs:
     return StepInputs(torch.from_numpy(packed_inputs(slots, drafts, nodes, rows, spare)), nodes, words_for(drafts))
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 1 << 30))
 def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
     noise = random.Random(seed)

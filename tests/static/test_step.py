@@ -111,9 +111,9 @@ def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lade.static.runner.rows_bucket", lambda rows: 1 if rows == 1 else ROWS)
 
 
-@pytest.mark.parametrize("sampled", [False, True], ids=("greedy", "sampled"))
-@pytest.mark.parametrize("lengths", [(9,), (9, 4, 11, 6)], ids=("alone", "four"))
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize(
+    ("name", "lengths", "sampled"), [("llama", (9,), False), ("gemma3", (9, 4, 11, 6), True)], ids=("greedy", "sampled")
+)
 @torch.no_grad()
 def test_text_of_plain_decoding(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     """In sizes that change from step to step, as rows end."""

@@ -10,10 +10,16 @@ from test_transfers import Transfers, greedy, model_on_meta
 from tiny import tiny_model, words
 
 import lade
+from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.core.stats import Clock
+from lade.core.tree import chain
 from lade.drafters.factory import drafter_for
+from lade.engine.emission import AtOnce
 from lade.engine.loop import DecodeLoop
+from lade.engine.stopping import HostRule
+from lade.engine.stream import Stream
+from lade.static.graphs import Graphs
 from lade.static.target import StaticTarget
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)
@@ -32,8 +38,7 @@ def requests_of(prompts: Sequence[Sequence[int]]) -> list[Request]:
     return requests
 
 
-@pytest.mark.parametrize("lengths", [(9,), (9, 21, 4, 13)], ids=("alone", "four"))
-@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize(("name", "lengths"), [("llama", (9,)), ("gemma3", (9, 21, 4, 13))], ids=("alone", "four"))
 @torch.no_grad()
 def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...]) -> None:
     """In fewer slots than requests."""
@@ -54,8 +59,9 @@ def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...]) -> None:
 
 
 @torch.no_grad()
-def test_two_transfers_in_every_step() -> None:
-    """Where no request ends and none is NaN."""
+def test_two_transfers_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no request ends and none is NaN. The device's walk is not known on the meta device."""
+    monkeypatch.setattr(StaticTarget, "keep", lambda self, slots, paths: None)
     model = model_on_meta("llama", "sdpa")
     loop, requests = loop_of(model, slots=2), requests_of([[5, 6, 7, 5, 6], [9] * 20])
     for request in requests:
@@ -70,10 +76,28 @@ def test_two_transfers_in_every_step() -> None:
     assert steps > 3
 
 
-def test_a_text_beyond_the_slots() -> None:
+@torch.no_grad()
+def test_requests_that_choose_by_themselves() -> None:
+    model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
+    loop, (request,) = loop_of(model, slots=1), requests_of([[5, 6, 7]])
+    request.emission = AtOnce(
+        [request], Stream(None, [request], 0), None, HostRule(frozenset()), Noise(1, model.device)
+    )
+    loop.submit(request)
+    assert not loop.step()
+    assert isinstance(request.error, NotImplementedError)
+    loop.target.open(0, 3, 9)
+    loop.target.forward([0], [chain([5, 6, 7], asked=True)])
+    with pytest.raises(RuntimeError, match=r"got the path \[0, 2\] for \[0, 1, 2\]"):
+        loop.target.keep([0], [[0, 2]])
+
+
+def test_what_has_no_static_step() -> None:
     model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
     target = StaticTarget(model, 1, 60, Clock())
     with pytest.raises(ValueError, match="most must be at most 60, got 61"):
         target.open(0, 10, 61)
+    with pytest.raises(ValueError, match="step must have one slot to be fused, got 2"):
+        Graphs(StaticTarget(model, 2, 60, Clock()).step, fused=True)
     with pytest.raises(ValueError, match="index of tokens in its cache"):
         StaticTarget(tiny_model(BY_NAME["llama4"], "sdpa", torch.float64), 1, 60, Clock())
