@@ -27,7 +27,7 @@ from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, AbsentFileError
 from lade.files.safefile import read, write
-from lade.pace.cost import COST, Costs, Key, StepCost
+from lade.pace.cost import COST, CostPolicy, Costs, Key, StepCost
 from lade.pace.knots import KNOTS
 from lade.pace.roofline import prior_for
 
@@ -65,7 +65,7 @@ def cost_file(model: Any) -> Path:
 def load(model: Any, processes: int = 1) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
     description = describe(model, processes)
-    policy = replace(COST, kalman=replace(COST.kalman, prior=prior_for(unwrapped(model))))
+    policy = policy_for(model)
     try:
         path = _path(description)
         found = StepCost(_parsed(*read(path, LARGEST_FILE), description), policy)
@@ -76,6 +76,11 @@ def load(model: Any, processes: int = 1) -> StepCost:
     except (OSError, ValueError) as error:
         warnings.warn(f"lade ignores the costs of steps in its cache folder: {error}", CacheWarning, stacklevel=2)
         return StepCost(policy=policy)
+
+
+def policy_for(model: Any) -> CostPolicy:
+    """How costs are learned where this model lies."""
+    return replace(COST, kalman=replace(COST.kalman, prior=prior_for(unwrapped(model))))
 
 
 def keeper(model: Any, processes: int = 1) -> Callable[[Costs], None]:
