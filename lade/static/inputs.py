@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lade.core.tree import Draft
-from lade.target.pieces import WORD, Piece
+from lade.target.pieces import WORD, Piece, ancestors
 
 COLUMNS = 7  # of a node, before its words
 NEVER, CERTAIN = -1, -2  # claims of nodes that no choice accepts, and of those that need none
@@ -67,9 +67,8 @@ def packed_inputs(slots: Sequence[int], drafts: Sequence[Draft], nodes: int, row
     for slot, draft in zip(slots, drafts, strict=True):
         end = first + len(draft)
         table[:COLUMNS, first:end] = _columns(slot, draft, first)
-        own = Piece.whole(draft).ancestors().T
-        table[COLUMNS : COLUMNS + len(own), first:end] = own
         first = end
+    table[COLUMNS:, :first] = ancestors([Piece.whole(draft) for draft in drafts]).T
     padding = np.arange(nodes - first)
     table[1:4, first:] = np.broadcast_to(spare, padding.shape), padding, padding + first
     table[5:COLUMNS, first:] = [[NEVER], [UNASKED]]
