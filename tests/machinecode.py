@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 # What the user asks for, before `isolation` sets it for the programs that tests start, the workers of xdist among them.
 ASKED = os.environ.setdefault("TESTS_COMPILED", os.environ.get("LADE_COMPILED", ""))
@@ -39,8 +40,11 @@ def _load(compile_it: bool) -> None:
     if not (folder / compiling.DONE).exists():
         if not compile_it:
             return
-        compiling._compile_apart()
-        _remove_others(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / compiling.LOCK):  # of the workers of a run, one compiles
+            if not (folder / compiling.DONE).exists():
+                compiling._compile_apart()
+                _remove_others(folder)
     compiling.load()
 
 
