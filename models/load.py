@@ -49,7 +49,7 @@ def load(
             shipped models end a text with their BOS token; as the first token of a prompt it does not end it.
         dtype: float32, bfloat16, float16 or float64; `None` for the checkpoint's own.
         device: the CPU by default.
-        attn_implementation: the name of transformers' attention implementation.
+        attn_implementation: the name of transformers' attention implementation, or "lade" for lade's own.
         cache_dir: folder of hub downloads.
         warm: compute the model's warm table, or load it if it is saved (`lade.warm_up`).
         quant: quantise the weights: "nf4" or "int8" (bitsandbytes), "torchao-int8", or "int4" (torchao, on CUDA).
@@ -72,6 +72,8 @@ def load(
         check_quant(quant, place)
     source = _here(source, cache_dir)
     tokenizer = _tokenizer(source, cache_dir)
+    if attn_implementation == "lade":
+        _register()
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
     model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
@@ -86,6 +88,13 @@ def _check(attn_implementation: Any, cache_dir: Any) -> None:
         raise invalid("attn_implementation", "the name of an implementation, or None", attn_implementation)
     if cache_dir is not None:
         check_path("cache_dir", cache_dir)
+
+
+def _register() -> None:
+    with IMPORTING:
+        from lade.target import own
+
+    own.install()
 
 
 def _here(source: str, cache_dir: str | Path | None) -> str:

@@ -1,8 +1,8 @@
 """The patch of transformers' decoding, and the ways to switch it on: `augment_all` and `lookahead` scopes.
 
 `GenerationMixin._sample` is replaced while one of them is active, and the original object is restored. So is the
-dispatcher of `lade.target.attention`, which packed forwards need. The environment (USE_LADE) is read here only, when a
-call begins.
+dispatcher of `lade.target.attention`, which packed forwards need. The attention implementation "lade" stays registered
+until `restore_all`, as models may be loaded with it. The environment (USE_LADE) is read here only, when a call begins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lade.entry.reference import check_mode
 from lade.entry.refusal import refusing
 from lade.entry.route import route_call
 from lade.entry.warming import warm_up
-from lade.target import attention
+from lade.target import attention, own
 from lade.target.contrast import Contrast
 
 
@@ -67,11 +67,13 @@ def augment_all() -> None:
 def restore_all() -> None:
     """Undo `augment_all` and reset the settings of `config_lade` to the defaults.
 
+    Models that were loaded with the attention implementation "lade" compute again after the next `augment_all`.
     Open scopes keep their settings; pools and warm tables stay (`drop_pools`).
     """
     global _augmented
     forget_settings()
     with _lock:
+        own.remove()
         if _augmented:
             _augmented = False
             _remove()
@@ -145,6 +147,7 @@ def _install() -> None:
     if _users == 0:
         _original = GenerationMixin.__dict__["_sample"]
         GenerationMixin._sample = _patch = _patched(_original)
+        own.install()
         attention.install()
     _users += 1
 
