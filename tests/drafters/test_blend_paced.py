@@ -100,8 +100,8 @@ class Run:
         self, warm: float | None = None, seed: int = 0, vocabulary: int = 500, sharing: Sharing = PADDED
     ) -> None:
         self.noise, self.vocabulary = random.Random(seed), vocabulary
-        # Read when a step begins, when its draft is made, and when it is verified.
-        clock = itertools.accumulate(itertools.cycle((LOOK / 2, LOOK / 2, 1.0)))
+        # Read when a step begins, long after the one before, when its draft is made, is verified, and is learned from.
+        clock = itertools.accumulate(itertools.cycle((5.0, LOOK / 2, 1.0, LOOK / 2)))
         self.costs = Costs()
         self.pace = Pace(self.costs, BUDGET, lambda: next(clock), sharing=sharing)  # type: ignore[arg-type]
         config = LookaheadConfig(mode="auto").settled()
