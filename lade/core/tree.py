@@ -122,6 +122,11 @@ class TreeBuilder:
         tree.queries = {0, *(node - root for node in self.queries if node > root)}
         return tree
 
+    def whole(self) -> Draft:
+        """The draft with the logits of all nodes."""
+        queries = list(range(len(self.tokens)))
+        return Draft(self.tokens, self.parents, self.depths, self.children, queries, self.sources)
+
     def build(self) -> Draft:
         return Draft(self.tokens, self.parents, self.depths, self.children, sorted(self.queries), self.sources)
 

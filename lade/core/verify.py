@@ -26,7 +26,7 @@ def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]
         choose: node -> the token that plain decoding chooses after it.
         emit: takes the next token of the text; returns whether the request is finished.
     """
-    queried = set(draft.queries)
+    queried = range(len(draft)) if len(draft.queries) == len(draft) else set(draft.queries)
     path, tokens = list(range(draft.queries[0] + 1)), []
     while True:
         token = choose(path[-1])

@@ -159,13 +159,14 @@ class BlendDrafter:
 
     def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> Draft:
         state: _State = request.state
+        if state.window is None:
+            return builder.whole()
         builder.queries.update(range(len(builder.tokens)))
-        if state.window is not None:
-            columns = self._columns(state.window, deepest, min(self.budget, request.max_nodes))
-            if self.pace.adapts:  # in proportion to the tree
-                share = self.policy.window_share - 1
-                columns = min(columns, len(builder.tokens) // share // (state.window.ngram - 1))
-            state.window.add(builder, columns)
+        columns = self._columns(state.window, deepest, min(self.budget, request.max_nodes))
+        if self.pace.adapts:  # in proportion to the tree
+            share = self.policy.window_share - 1
+            columns = min(columns, len(builder.tokens) // share // (state.window.ngram - 1))
+        state.window.add(builder, columns)
         return builder.build()
 
     def _columns(self, window: Window, deepest: int, budget: int) -> int:

@@ -47,8 +47,7 @@ class Branch:
         """The draft from the target's root on, which holds `token`, with the logits of all nodes asked for."""
         tree = self.tree.below(self.root) if self.root else self.tree
         tree.tokens[0] = token
-        tree.queries = set(range(len(tree.tokens)))
-        return tree.build()
+        return tree.whole()
 
     @property
     def full(self) -> bool:

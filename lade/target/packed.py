@@ -41,7 +41,7 @@ class PackedRows:
         first = 0
         for _, queries in found:
             for nodes in queries:
-                lines.append({node: line for line, node in enumerate(nodes, first)})
+                lines.append(dict(zip(nodes, range(first, first + len(nodes)), strict=True)))
                 first += len(nodes)
         return found[0][0] if len(found) == 1 else torch.cat([logits for logits, _ in found]), lines
 
@@ -92,23 +92,19 @@ class PackedRows:
         target = self.target
         spans = list(pairwise([0, *accumulate(len(piece.tokens) for piece in pieces)]))
         nodes = spans[-1][1]
-        asked = [
-            begin + node - piece.first
-            for (begin, _), piece in zip(spans, pieces, strict=True)
-            for node in piece.queries
-        ]
-        some = len(asked) < nodes
+        count = sum(len(piece.queries) for piece in pieces)
+        asked: Sequence[int] = (_asked(spans, pieces) or [0]) if count < nodes else ()
         target.cache.prepare(slots, [piece.columns for piece in pieces], [piece.first for piece in pieces])
         indexed = self._indexed(slots, pieces) if target.follows_index else []
         roots = [target.positions[slot] for slot in slots]
-        sent = transfer(target.cache, slots, roots, pieces, (asked or [0]) if some else (), indexed, target.device)
+        sent = transfer(target.cache, slots, roots, pieces, asked, indexed, target.device)
         target.cache.indexed = sent.indexed
         kinds = target.masks.each_kind
         with packed(PackedForward(spans, self._attended(kinds, sent.sights), target.ways)):
             logits = target.logits(
                 sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), self._stand_ins(nodes), sent.asked
             )
-        return logits[0, : len(asked)], [piece.queries for piece in pieces]
+        return logits[0, :count], [piece.queries for piece in pieces]
 
     def _indexed(self, slots: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
         lengths = self.target.cache.lengths
@@ -143,3 +139,10 @@ class PackedRows:
             )
             for group, rows, together in found
         ]
+
+
+def _asked(spans: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> list[int]:
+    """The queries of all rows among the nodes of all rows."""
+    return [
+        begin + node - piece.first for (begin, _), piece in zip(spans, pieces, strict=True) for node in piece.queries
+    ]
