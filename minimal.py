@@ -18,7 +18,15 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.applications.exits import Command, switch
-from lade.applications.options import MODEL, configure_lade, device_option, dtype_option, load_model, window_options
+from lade.applications.options import (
+    MODEL,
+    configure_lade,
+    device_option,
+    dtype_option,
+    flash_option,
+    load_model,
+    window_options,
+)
 from lade.applications.workers import join_run
 from lade.measure.audit import parting
 from lade.models.pretrained.figures import repeated_share
@@ -159,6 +167,7 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
 @click.option(
     "--use-lp", is_flag=True, help="Lookahead parallelism: torchrun's processes share the draft trees (DIST_WORKERS)."
 )
+@flash_option
 @click.option("--repeats", type=click.IntRange(min=1), default=7, show_default=True, help="Timed runs of each method.")
 def main(
     *,
@@ -174,6 +183,7 @@ def main(
     window_size: int | None,
     guess_set_size: int | None,
     use_lp: bool,
+    use_flash: bool,
     **sampler: Any,
 ) -> None:
     """Continue a prompt; with USE_LADE=1 LOAD_LADE=1 compare plain decoding with lookahead."""
@@ -185,6 +195,7 @@ def main(
         "LEVEL": level,
         "WINDOW_SIZE": window_size,
         "GUESS_SET_SIZE": guess_set_size,
+        "USE_FLASH": use_flash,
     }
     drafting["DIST_WORKERS"] = join_run() if use_lp else None
     configure_lade(**drafting)

@@ -75,6 +75,12 @@ prompts_option = click.option(
 temperature_option = click.option(
     "--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy."
 )
+flash_option = renamed(
+    "--use-flash",
+    "--use_flash",
+    is_flag=True,
+    help="Flash attention for draft trees: flash-attn's, else PyTorch's own (USE_FLASH).",
+)
 window_options = together(
     click.option(
         "--mode", type=click.Choice(MODES), help="auto: sizes are limits; lookahead: exactly these.  [default: auto]"

@@ -23,13 +23,15 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lade.applications.bench.machine import available_cores, describe
-from lade.target.choice import USUAL, attend, choice_for
+from lade.target.available import ways_of
+from lade.target.choice import attend, choice_for
 from lade.target.masks import RowMask
 from lade.target.rowattention import PackedKind
 from lade.target.ways import Call, Masked
 
 WARM_UP = 3
 HEADS = {"9/3 x 64": (9, 3, 64), "8/2 x 64": (8, 2, 64), "32/8 x 128": (32, 8, 128)}  # query heads, heads, head size
+USUAL = ways_of("sdpa", torch.device("cpu"))
 Layer = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key, value
 
 

@@ -33,6 +33,7 @@ from lade.models.quant import check_quant
 if TYPE_CHECKING:
     from lade.applications.bench.bench import Bench, Ready
 
+ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 ERRORS = (ImportError, OSError, ValueError, SandboxError)  # a failed process is an OSError
 USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 
@@ -74,7 +75,7 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 @click.option("--execute", is_flag=True, help="Run generated code in a sandbox to score answers.")
 @click.option("--reference-model", help="Model for the log-likelihood of every text.  [default: MODEL]")
 @model_options
-@click.option("--attn-implementation", type=click.Choice(["eager", "sdpa"]))
+@click.option("--attn-implementation", type=click.Choice(ATTENTION))
 @click.option("--memory", is_flag=True, help="Measure peak memory instead of speed, each method in its own process.")
 @click.option(
     "--workers",

@@ -58,6 +58,7 @@ def paper(options: MethodOptions) -> lade.LookaheadConfig:
         guesses=options.guesses,
         budget=options.budget,
         pool_from_prompt=options.pool_from_prompt,
+        flash=options.use_flash,
     )
 
 
@@ -79,6 +80,7 @@ def joined(*sources: str) -> Callable[[MethodOptions], lade.LookaheadConfig]:
             budget=options.budget,
             adapt=options.adapt,
             sources=used,
+            flash=options.use_flash,
         )
 
     return configure

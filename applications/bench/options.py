@@ -7,7 +7,7 @@ import click
 
 from lade.applications.aliases import renamed
 from lade.applications.bench.references import REFERENCES
-from lade.applications.options import draft_quant_option, seed_option, together
+from lade.applications.options import draft_quant_option, flash_option, seed_option, together
 from lade.applications.text_measures import UNITS
 from lade.drafters.lengths import LENGTHS
 
@@ -75,6 +75,7 @@ method_options = together(
     ),
     click.option("--budget", type=click.IntRange(min=1), help="Tokens per forward, at most.  [default: the method's]"),
     click.option("--warm", is_flag=True, help="Draft from the warm table; it is computed first if missing."),
+    flash_option,
     click.option("--adapt/--no-adapt", default=True, help="Choose the size of each forward, up to the budget."),
     click.option("--reference", type=click.Choice(list(REFERENCES)), help="A reference text for the drafts."),
     click.option("--draft", help="A second model with MODEL's tokenizer: draft model or amateur."),

@@ -24,6 +24,7 @@ from lade.applications.options import (
     MODEL,
     QUANT,
     configure_lade,
+    flash_option,
     load_model,
     machine_options,
     window_options,
@@ -77,6 +78,7 @@ def spelt_before(name: str) -> str:
 @click.option("--lookahead-off", is_flag=True, help="Plain decoding, one token per forward; so does USE_LADE=0.")
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @window_options
+@flash_option
 @machine_options
 @click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 @renamed("--cache-dir", "--cache_dir", default="", help="Folder for downloads from the hub.")
@@ -162,9 +164,10 @@ def load_chatbot(
     level: int | None,
     window_size: int | None,
     guess_set_size: int | None,
+    use_flash: bool,
 ) -> Chatbot:
     """The model, and a chatbot on it."""
-    configure_lade(MODE=mode, LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size)
+    configure_lade(MODE=mode, LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size, USE_FLASH=use_flash)
     import torch
 
     import lade

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import MODEL, load_model, model_options
+from lade.applications.options import MODEL, flash_option, load_model, model_options
 from lade.applications.ray_serve import start
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
@@ -39,6 +39,7 @@ class Loading:
     quant: str | None
     draft: str | None
     mode: str | None
+    use_flash: bool
     kv_bytes: int | None
     warm: bool
 
@@ -68,6 +69,7 @@ class Loading:
 @model_options
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
+@flash_option
 def command(
     *,
     model: str | None,
@@ -153,7 +155,8 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
         method = None
         if loading.draft is not None:
             method = lade.DraftModel(load_model(loading.draft, dtype=loading.dtype, device=loading.device)[0])
-        config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode)
+        lade.config_lade(USE_FLASH=loading.use_flash)
+        config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode, flash=loading.use_flash)
         service = build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)
     release_threads()
     return service

@@ -11,12 +11,10 @@ import re
 from typing import Any
 
 from lade.base.locks import fork_safe_lock
-from lade.base.shown import invalid, shown
+from lade.base.shown import shown
 from lade.config import preset
 from lade.config.settings import FIELDS, IN_PRESETS, SETTINGS, LookaheadConfig
 
-# Settings of the original code that are not implemented: name -> the values that are accepted, and do nothing.
-UNAVAILABLE = {"USE_FLASH": (0, False, None)}
 PRESET = "PRESET"
 
 SIZES = ("LEVEL", "WINDOW_SIZE", "GUESS_SET_SIZE")
@@ -36,10 +34,11 @@ def config_lade(**settings: Any) -> LookaheadConfig:
 
     Args:
         settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, BUDGET, ADAPT, TENANT, POOL_SIZE,
-            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DIST_WORKERS, DIST_TIMEOUT, DEBUG as in `LookaheadConfig`. The first
-            three are upper limits unless MODE is "lookahead"; the first time that they are given without a mode, the
-            log says so. PRESET is a file that `lade tune` wrote, or a name in the user's cache folder: its mode and
-            settings are taken, those for MODE where that is given, and names given beside it win.
+            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DIST_WORKERS, DIST_TIMEOUT, USE_FLASH, DEBUG as in
+            `LookaheadConfig`. The first three are upper limits unless MODE is "lookahead"; the first time that they are
+            given without a mode, the log says so. PRESET is a file that `lade tune` wrote, or a name in the user's
+            cache folder: its mode and settings are taken, those for MODE where that is given, and names given beside it
+            win.
 
     Raises:
         ValueError: an unknown name, a value outside its range, or a preset that cannot be used; nothing is changed
@@ -47,7 +46,9 @@ def config_lade(**settings: Any) -> LookaheadConfig:
     """
     global _default, _noticed
     for name, value in settings.items():
-        _check_name(name, value)
+        if name not in FIELDS and name != PRESET:
+            allowed = ", ".join([*FIELDS, PRESET])
+            raise ValueError(f"unknown setting {name}={shown(value)}: the name must be one of {allowed}")
     if settings.get(PRESET) is not None:
         settings = _with_preset(settings)
     with _lock:
@@ -69,16 +70,6 @@ def forget_settings() -> None:
     global _default
     with _lock:
         _default = LookaheadConfig()
-
-
-def _check_name(name: str, value: Any) -> None:
-    """Names of settings pass; those that are not implemented only with values that do nothing."""
-    if name in UNAVAILABLE and value not in UNAVAILABLE[name]:
-        allowed = " or ".join(repr(item) for item in UNAVAILABLE[name] if isinstance(item, int))
-        raise invalid(name, f"{allowed} in this version", value)
-    if name not in FIELDS and name not in UNAVAILABLE and name != PRESET:
-        allowed = ", ".join([*FIELDS, PRESET, *UNAVAILABLE])
-        raise ValueError(f"unknown setting {name}={shown(value)}: the name must be one of {allowed}")
 
 
 def _with_preset(settings: dict[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,8 @@ class LookaheadConfig:
             a part of the draft tree. All must make the same calls. Default 1: this process decodes alone.
         timeout: seconds without a sign of life of another process after which a shared call ends with
             `lade.RankError`. Default 60.
+        flash: whether flash attention computes trees wherever it can: that of the package flash-attn, or PyTorch's
+            own where it is not installed. Otherwise the fastest way of attention that was measured.
         debug: 1 prints a summary after every call.
 
     Raises:
@@ -96,6 +98,7 @@ class LookaheadConfig:
     seed: int = setting("SEED", integer("an integer", lambda value: True), 0)
     workers: int | None = setting("DIST_WORKERS", within(0, MOST_WORKERS), settled=1)
     timeout: float | None = setting("DIST_TIMEOUT", _check_timeout, settled=60.0)
+    flash: bool = setting("USE_FLASH", check_switch, False)
     debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
     def __post_init__(self) -> None:

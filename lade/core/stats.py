@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,6 +35,8 @@ class GenerationStats:
             over all rows (`lade.core.tally.Acceptance`); `accepted` sums to `accepted_tokens`.
         by_row: the same counts per row of a batch; empty for one row.
         widths: nodes per row in a forward, padding included -> number of forwards.
+        attention: way of attention (`lade.target.ways`) -> forwards that used it; "single" is one node without a mask,
+            "padded" are models whose trees are padded.
         decisions: reason for the size of a tree -> how often (`lade.pace.controller`); empty where sizes are fixed.
         warm_table: a digest of the warm table that was a source of drafts (`lade.warm_up`); `None`: there was none.
         prefill_seconds: the prompt's forward.
@@ -56,6 +58,7 @@ class GenerationStats:
     accepted_lengths: dict[int, int] = field(default_factory=dict)
     by_row: tuple[Acceptance, ...] = ()
     widths: dict[int, int] = field(default_factory=dict)
+    attention: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)
     warm_table: str | None = None
     prefill_seconds: float = 0.0
@@ -124,6 +127,7 @@ class Clock:
         self.steps = self.forward_tokens = 0
         self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
         self.widths: Counter[int] = Counter()
+        self.attention: Counter[str] = Counter()
         self._begin = time.perf_counter()
 
     @contextlib.contextmanager
@@ -145,12 +149,16 @@ class Clock:
         self.widths[width] += 1
         return Timed(self, "model_seconds")
 
+    def attended(self, ways: Iterable[str]) -> None:
+        """Count the ways of attention that a forward used."""
+        self.attention.update(ways)
+
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
         """Forwards in this scope do not count as steps, since they decode nothing; their time counts."""
-        counts = self.steps, self.forward_tokens, self.widths.copy()
+        counts = self.steps, self.forward_tokens, self.widths.copy(), self.attention.copy()
         yield
-        self.steps, self.forward_tokens, self.widths = counts
+        self.steps, self.forward_tokens, self.widths, self.attention = counts
 
     def drafting(self) -> Timed:
         return Timed(self, "draft_seconds")
@@ -181,6 +189,7 @@ class Clock:
             accepted_lengths=whole.accepted_lengths,
             by_row=tuple(tally.acceptance() for tally in tallies) if rows > 1 else (),
             widths=dict(sorted(self.widths.items())),
+            attention=dict(sorted(self.attention.items())),
             decisions=dict(decisions),
             warm_table=warm_table,
             prefill_seconds=self.prefill_seconds,

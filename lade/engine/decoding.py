@@ -72,7 +72,7 @@ class Decoding:
         self.call, self.streamer, self.settings = call, streamer, settings
         self.clock = Clock()
         inverse_temperature = inverse_temperature_of(call)
-        expert = _target(call, self.clock)
+        expert = _target(call, self.clock, settings.flash)
         self.target = processes.target(expert) if amateur is None else _contrastive(expert, amateur, self.clock)
         companion = None if amateur is None else amateur.call.model
 
@@ -149,15 +149,16 @@ def inverse_temperature_of(call: Call) -> float:
     return 1.0 / float(warpers[-1].temperature) if warpers else 1.0
 
 
-def _target(call: Call, clock: Clock) -> HFTarget:
+def _target(call: Call, clock: Clock, flash: bool) -> HFTarget:
     config = call.text_config
     cache = TreeCache(call.cache, config)
     packed = packs(call.model, call.input_ids.shape[0])
-    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, packed)
+    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, packed, flash)
 
 
 def _contrastive(expert: HFTarget, amateur: Amateur, clock: Clock) -> ContrastiveTarget:
-    return ContrastiveTarget(expert, _target(amateur.call, CompanionClock(clock)), amateur.call, amateur.contrast)
+    second = _target(amateur.call, CompanionClock(clock), False)
+    return ContrastiveTarget(expert, second, amateur.call, amateur.contrast)
 
 
 def requests_of(call: Call) -> list[Request]:

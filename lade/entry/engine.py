@@ -105,7 +105,7 @@ class Engine:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)
         whole, text_config = unwrapped(model), call.text_config
         kinds, limit = layer_kinds(text_config), position_limit(text_config)
-        target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock(), packs(whole, slots))
+        target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock(), packs(whole, slots), settings.flash)
         self._drafter = (
             drafter_for(whole, settings, packed=target.packed)
             if self._method is None

@@ -1,4 +1,4 @@
-"""The dispatcher that stands in transformers' registry of attention functions in place of "sdpa".
+"""The dispatcher that stands in transformers' registry of attention functions in place of those that ours replaces.
 
 In a packed forward, which a context variable shows, that forward attends, row by row; any other call goes to what was
 registered before. Knows transformers' registry, no model.
@@ -7,11 +7,14 @@ registered before. Knows transformers' registry, no model.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import torch
+from transformers.integrations.flash_attention import flash_attention_forward
+from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
@@ -22,8 +25,17 @@ NAME = "sdpa"
 
 Function = Callable[..., Any]
 
+# Transformers' own functions, by the name of the implementation: packed forwards compute what these do.
+STOCK: dict[str, Function] = {
+    NAME: sdpa_attention_forward,
+    "flash_attention_2": flash_attention_forward,
+    "flash_attention_3": flash_attention_forward,
+    "flash_attention_4": flash_attention_forward,
+    "flex_attention": flex_attention_forward,
+}
+
 _lock = fork_safe_lock()
-_users = 0
+_users = Counter[str]()  # by the name of the implementation
 _before: dict[Function, Function] = {}  # by dispatcher, what it stands in front of
 _running: ContextVar[PackedForward | RootForward | None] = ContextVar("lade_packed", default=None)
 
@@ -33,20 +45,21 @@ class packed:  # noqa: N801 - a scope, which contextlib would make three times a
 
     Args:
         forward: their rows.
+        name: of the attention implementation that the model was loaded with.
     """
 
-    __slots__ = ("_forward", "_token")
+    __slots__ = ("_forward", "_name", "_token")
 
-    def __init__(self, forward: PackedForward | RootForward) -> None:
-        self._forward = forward
+    def __init__(self, forward: PackedForward | RootForward, name: str = NAME) -> None:
+        self._forward, self._name = forward, name
 
     def __enter__(self) -> None:
-        install()
+        install(self._name)
         self._token = _running.set(self._forward)
 
     def __exit__(self, *raised: object) -> None:
         _running.reset(self._token)
-        remove()
+        remove(self._name)
 
 
 def packed_rows() -> int:
@@ -55,24 +68,22 @@ def packed_rows() -> int:
     return 1 if forward is None else forward.rows
 
 
-def install() -> None:
+def install(name: str = NAME) -> None:
     """Register the dispatcher, or one more user of it. If another function was put on top, go on top of that."""
-    global _users
     with _lock:
-        registered = AttentionInterface._global_mapping[NAME]
+        registered = AttentionInterface._global_mapping[name]
         if registered not in _before:
-            AttentionInterface.register(NAME, _dispatcher(registered))
-        _users += 1
+            AttentionInterface.register(name, _dispatcher(registered))
+        _users[name] += 1
 
 
-def remove() -> None:
+def remove(name: str = NAME) -> None:
     """Undo an `install`; the last one restores what was registered before, unless another function is on top."""
-    global _users
     with _lock:
-        _users -= 1
-        registered = AttentionInterface._global_mapping[NAME]
-        if not _users and registered in _before:
-            AttentionInterface.register(NAME, _before[registered])
+        _users[name] -= 1
+        registered = AttentionInterface._global_mapping[name]
+        if not _users[name] and registered in _before:
+            AttentionInterface.register(name, _before[registered])
 
 
 def registered_function(name: str) -> Function | None:
@@ -82,8 +93,8 @@ def registered_function(name: str) -> Function | None:
 
 
 def can_pack(implementation: str) -> bool:
-    """Whether models of an implementation can be packed: those that use transformers' own SDPA attention."""
-    return implementation == NAME and registered_function(NAME) is sdpa_attention_forward
+    """Whether models of an implementation can be packed: those that use a function of transformers' own."""
+    return implementation in STOCK and registered_function(implementation) is STOCK[implementation]
 
 
 @functools.lru_cache(maxsize=8)  # one object for one function: compiled models depend on what they found here

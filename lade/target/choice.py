@@ -7,20 +7,31 @@ Knows the ways' names and times, not what they do.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any, Protocol
 
 import torch
 
-from lade.target.partial import HostKernels
-from lade.target.ways import SHORTEST_PREFIX, Call, Masked, Split, Together, Way
+from lade.target.ways import Call, Way
 
 SAMPLES = 12  # timed calls of each way
 GAIN = 0.03  # share of the rule's time that another way must save
 REMEMBERED = 4096  # shapes
 
 Shape = tuple[object, ...]
+
+
+class Event(Protocol):
+    """A CUDA event."""
+
+    def query(self) -> bool:
+        """Whether the device has passed it."""
+
+    def elapsed_time(self, end: Any) -> float:
+        """Milliseconds until another one."""
+
 
 _choices: dict[Shape, Choice] = {}
 
@@ -38,9 +49,6 @@ class Ways:
     timed: bool = True
 
 
-USUAL = Ways((Together(), Masked(), Split(HostKernels(), SHORTEST_PREFIX)))
-
-
 class Choice:
     """Of one way among those that fit a shape.
 
@@ -55,10 +63,21 @@ class Choice:
         self.ways = ways
         self.best = ways[0] if len(ways) == 1 else None
         self._seconds: dict[str, list[float]] = {way.name: [] for way in ways}
+        self._tried = dict.fromkeys(self._seconds, 0)
+        self._expected: list[tuple[Way, Event, Event]] = []
 
     def next(self) -> Way:
-        """The way that was timed least often."""
-        return min(self.ways, key=lambda way: len(self._seconds[way.name]))
+        """The way that was tried least often, which counts as tried then."""
+        way = min(self.ways, key=lambda way: self._tried[way.name])
+        self._tried[way.name] += 1
+        return way
+
+    def expect(self, way: Way, begin: Event, end: Event) -> None:
+        """Note the time between two events once both have passed."""
+        self._expected.append((way, begin, end))
+        while self._expected and self._expected[0][2].query():
+            done, first, last = self._expected.pop(0)
+            self.note(done, first.elapsed_time(last) / 1000)
 
     def note(self, way: Way, seconds: float) -> None:
         """The time of one call. The last one that was needed decides."""
@@ -74,10 +93,27 @@ def attend(choice: Choice, call: Call) -> tuple[torch.Tensor, str]:
     if choice.best is not None:
         return choice.best.attend(call), choice.best.name
     way = choice.next()
+    return (_timed_there if call.query.is_cuda else _timed_here)(choice, way, call), way.name
+
+
+def _timed_here(choice: Choice, way: Way, call: Call) -> torch.Tensor:
     begin = time.perf_counter()
     found = way.attend(call)
     choice.note(way, time.perf_counter() - begin)
-    return found, way.name
+    return found
+
+
+def _timed_there(choice: Choice, way: Way, call: Call) -> torch.Tensor:
+    """Timed by events of the device, which are read once they have passed: nothing waits for them."""
+    if torch.cuda.is_current_stream_capturing():
+        return choice.ways[0].attend(call)
+    make: Callable[..., Any] = torch.cuda.Event
+    begin, end = make(enable_timing=True), make(enable_timing=True)
+    begin.record()
+    found = way.attend(call)
+    end.record()
+    choice.expect(way, begin, end)
+    return found
 
 
 def choice_for(ways: Ways, call: Call) -> Choice:
@@ -87,13 +123,11 @@ def choice_for(ways: Ways, call: Call) -> Choice:
         return Choice(fit[:1])
     kind, query, key = call.kind, call.query, call.key
     shape = (
-        fit,
+        tuple(way.name for way in fit),
         (query.device, query.dtype, torch.get_num_threads()),
         (query.shape[1], key.shape[1], query.shape[3], len(kind.nodes)),
         (query.shape[2].bit_length(), sum(end - begin for begin, end in kind.spans).bit_length()),
     )
-    if shape not in _choices:
-        if len(_choices) >= REMEMBERED:
-            _choices.clear()
-        _choices[shape] = Choice(fit)
-    return _choices[shape]
+    if len(_choices) >= REMEMBERED:
+        _choices.clear()
+    return _choices.setdefault(shape, Choice(fit))

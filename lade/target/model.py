@@ -17,14 +17,14 @@ from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
+from lade.target.available import ways_of
 from lade.target.cache import TreeCache
-from lade.target.choice import USUAL
 from lade.target.masks import Mask, MaskKind, TreeMasks
 from lade.target.outputs import Outputs
 from lade.target.packed import PackedRows
 from lade.target.padded import PaddedRows
 from lade.target.pieces import Piece
-from lade.target.verdicts import implementation_of, packs
+from lade.target.verdicts import PADDED, implementation_of, packs
 
 UNLIMITED = 1 << 30
 
@@ -38,9 +38,12 @@ class HFTarget:
         kinds: `layer_kinds` of the model.
         position_limit: number of positions that the model can embed; `None` for no limit.
         clock: counts forwards and their time.
-        packed: whether forwards take trees of unequal sizes without padding; `None`: as the self-probe found.
+        packed: whether forwards take trees of unequal sizes without padding; `None`: as the self-probe found. Models
+            whose attention takes no mask have no other way.
+        flash: whether flash attention computes them wherever it can.
 
     Attributes:
+        implementation: of attention, that the model was loaded with.
         ways: of attention that packed forwards may use.
         positions: position of each slot's root.
     """
@@ -53,16 +56,17 @@ class HFTarget:
         position_limit: int | None,
         clock: Clock,
         packed: bool | None = None,
+        flash: bool = False,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
         self.model = model
         self.device: torch.device = model.device  # stored, since the model searches its parameters for it
-        self.packed = packs(model) if packed is None else packed
-        self.ways = USUAL
+        self.implementation = implementation_of(model)
+        self.packed = packs(model) if packed is None else packed or self.implementation not in PADDED
+        self.ways = ways_of(self.implementation, self.device, flash)
         self.cache = cache
         cache.pack(self.packed)
-        eager = implementation_of(model) == "eager"
-        self.masks = TreeMasks(kinds, self.cache, model.dtype, self.device, always=eager)
+        self.masks = TreeMasks(kinds, self.cache, model.dtype, self.device, always=self.implementation == "eager")
         self.position_limit = position_limit
         self.clock = clock
         self.positions: dict[int, int] = {}

@@ -23,6 +23,7 @@ from lade.target.upload import Upload
 if TYPE_CHECKING:
     from lade.target.model import HFTarget
 
+ROOT = ("single",)  # the way of attention of a step without drafts
 Lines = Sequence[Mapping[int, int]]
 
 
@@ -66,8 +67,9 @@ class PackedRows:
         for kind in masks.each_kind:
             group = masks.group(kind)
             kinds.append((group.slabs.offsets[slot] + masks.lowest_key(kind, slot), group.kv_length))
-        with packed(RootForward(kinds)):
+        with packed(RootForward(kinds), target.implementation):
             logits = target.logits(ids, positions, self._stand_ins(1), None)
+        target.clock.attended(ROOT)
         return logits[0]
 
     def _stand_ins(self, nodes: int) -> Mask | dict[str, Mask]:
@@ -100,10 +102,12 @@ class PackedRows:
         sent = transfer(target.cache, slots, roots, pieces, asked, indexed, target.device)
         target.cache.indexed = sent.indexed
         kinds = target.masks.each_kind
-        with packed(PackedForward(spans, self._attended(kinds, sent.sights), target.ways)):
+        forward = PackedForward(spans, self._attended(kinds, sent.sights), target.ways)
+        with packed(forward, target.implementation):
             logits = target.logits(
                 sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), self._stand_ins(nodes), sent.asked
             )
+        target.clock.attended(forward.used)
         return logits[0, :count], [piece.queries for piece in pieces]
 
     def _indexed(self, slots: Sequence[int], pieces: Sequence[Piece]) -> list[int]:

@@ -16,6 +16,8 @@ from lade.target.transfer import transfer
 if TYPE_CHECKING:
     from lade.target.model import HFTarget
 
+PADDED = ("padded",)  # the way of attention
+
 
 class PaddedRows:
     """Computes pieces of trees side by side."""
@@ -47,6 +49,7 @@ class PaddedRows:
             target.masks.padded(sent.sights),
             sent.asked,
         )
+        target.clock.attended(PADDED)
         lines = [
             {piece.first + column: row * len(queries) + line for line, column in enumerate(queries)}
             for row, piece in enumerate(pieces)

@@ -28,7 +28,7 @@ from lade.target.masks import MaskKind
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 from lade.target.patches import patches_of
-from lade.target.verdicts import Verdict, implementation_of, note
+from lade.target.verdicts import PADDED, Verdict, implementation_of, note
 
 PROMPTS = ((0, 1, 2, 3, 4), (5, 6, 7, 4, 3))  # indices into the probe's tokens
 BRANCHES = ((8, 9, 10), (8, 11), (12, 13, 8), (14,))
@@ -72,6 +72,8 @@ def _verdict(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: 
         unpacked = _probe(model, kinds, position_limit, packed=True)
         if unpacked is None:
             return Verdict(None, None)
+    if implementation_of(model) not in PADDED:
+        return Verdict(unpacked, unpacked)
     return Verdict(_probe(model, kinds, position_limit, packed=False), unpacked)
 
 

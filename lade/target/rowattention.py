@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.target.choice import USUAL, Choice, Ways, attend, choice_for
+from lade.target.choice import Choice, Ways, attend, choice_for
 from lade.target.folding import fold, unfold
 from lade.target.masks import RowMask
 from lade.target.uniform import Uniform
@@ -53,7 +53,7 @@ class PackedKind:
 
     def choice(self, ways: Ways, call: Call) -> Choice:
         """Of the ways for such a layer."""
-        shapes = call.query.shape, call.key.shape, call.value.shape
+        shapes = call.query.shape, call.key.shape
         if self._chosen is None or self._chosen[0] != shapes:
             self._chosen = shapes, choice_for(ways, call)
         return self._chosen[1]
@@ -110,7 +110,7 @@ class PackedForward:
 
     spans: Sequence[tuple[int, int]]
     kinds: Sequence[PackedKind]
-    ways: Ways = USUAL
+    ways: Ways
     used: set[str] = field(default_factory=set, init=False)
     _known: dict[int, tuple[torch.Tensor | None, PackedKind]] = field(default_factory=dict, init=False)  # by mask's id
 

@@ -9,7 +9,7 @@ are looked at; H heads of keys and values, each for G query heads; D head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -39,26 +39,29 @@ class Uniform:
         base: offset of the first slab.
         step: tokens from one slab to the next.
         places: [T] of each node among the S * t of all slabs; `None` if these are the nodes, in their order.
-        mask: [S, 1, t, K]
+        slabs, nodes, keys: S, t and K.
+        make: their mask, [S, 1, t, K].
     """
 
     base: int
     step: int
     places: torch.Tensor | None
-    mask: torch.Tensor
+    slabs: int
+    nodes: int
+    keys: int
+    make: Callable[[], torch.Tensor]
     _folded: dict[int, torch.Tensor] = field(default_factory=dict, init=False)  # by G
 
     @property
     def end(self) -> int:
         """Where the last key that is looked at ends."""
-        slabs, keys = self.mask.shape[0], self.mask.shape[3]
-        return self.base + (slabs - 1) * self.step + keys
+        return self.base + (self.slabs - 1) * self.step + self.keys
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float | None
     ) -> torch.Tensor:
         """[1, T, G * H, D] from [1, G * H, T, D] queries and [1, H, at least `end`, D] keys and values."""
-        slabs, _, nodes, _ = self.mask.shape
+        slabs, nodes = self.slabs, self.nodes
         shared = key.shape[1]
         group, size = query.shape[1] // shared, query.shape[3]
         rows = query[0].transpose(0, 1)
@@ -80,12 +83,12 @@ class Uniform:
     def _slabs(self, flat: torch.Tensor) -> torch.Tensor:
         """[S, H, K, D] of [1, H, tokens, D], without a copy."""
         part = flat.narrow(2, self.base, self.end - self.base)
-        return part.unfold(2, self.mask.shape[3], self.step).squeeze(0).permute(1, 0, 3, 2)
+        return part.unfold(2, self.keys, self.step).squeeze(0).permute(1, 0, 3, 2)
 
     def _mask(self, group: int, like: torch.Tensor) -> torch.Tensor:
         """[S, 1, G * t, K], made once per forward."""
         if group not in self._folded:
-            self._folded[group] = self.mask.to(like).repeat(1, 1, group, 1)
+            self._folded[group] = self.make().to(like).repeat(1, 1, group, 1)
         return self._folded[group]
 
 
@@ -106,13 +109,17 @@ def uniform(rows: Sequence[RowKeys], nodes: Sequence[int], lowest: torch.Tensor)
     used = sum(row.end - row.begin for row in rows)
     if used < LEAST_USE * keys * (max(slabs) + 1):
         return None
-    mask = lowest.repeat(max(slabs) + 1, 1, most, keys)
-    for slab, row, count in zip(slabs, rows, nodes, strict=True):
-        own, made = mask[slab, 0, :count, row.begin - row.offset : row.end - row.offset], row.mask.whole()
-        if made is None:
-            own.zero_()
-        else:
-            own.copy_(made)
+
+    def make() -> torch.Tensor:
+        mask = lowest.repeat(max(slabs) + 1, 1, most, keys)
+        for slab, row, count in zip(slabs, rows, nodes, strict=True):
+            own, made = mask[slab, 0, :count, row.begin - row.offset : row.end - row.offset], row.mask.whole()
+            if made is None:
+                own.zero_()
+            else:
+                own.copy_(made)
+        return mask
+
     places = [slab * most + node for slab, count in zip(slabs, nodes, strict=True) for node in range(count)]
     whole = places == list(range((max(slabs) + 1) * most))
-    return Uniform(base, step, None if whole else torch.tensor(places), mask)
+    return Uniform(base, step, None if whole else torch.tensor(places), max(slabs) + 1, most, keys, make)

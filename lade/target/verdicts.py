@@ -26,6 +26,8 @@ class Verdict:
 # padded ones. On an accelerator a call is a launch: nothing has shown yet that several of them pay.
 HOST_ROWS, ACCELERATOR_ROWS = 32, 1
 
+PADDED = ("eager", "sdpa")  # implementations of attention that take any mask, as padded trees need one
+
 _last: WeakKeyDictionary[Any, Verdict] = WeakKeyDictionary()
 
 
@@ -43,6 +45,8 @@ def packs(model: Any, rows: int = 1) -> bool:
     verdict = _last.get(model)
     if verdict is None or verdict.unpacked is not None or not can_pack(implementation_of(model)):
         return False
+    if implementation_of(model) not in PADDED:
+        return True
     return rows <= (HOST_ROWS if model.device.type == "cpu" else ACCELERATOR_ROWS)
 
 

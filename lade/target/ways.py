@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SHORTEST_PREFIX = 512  # keys of every row from which on a prefix is split off; below, the second call costs more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Call:
     """One layer's attention in a packed forward.
 
@@ -137,16 +137,16 @@ class Split:
     def _row(self, call: Call, query: torch.Tensor, span: tuple[int, int], mask: RowMask) -> torch.Tensor:
         """[1, H, t * G, D]"""
         key, value, (begin, end) = call.key, call.value, span
-        first, last = begin + mask.seen, begin + mask.prefix
-        keys, values = (_outside(states, begin, first, last, end) for states in (key, value))
+        first, seen = begin + mask.seen, mask.prefix - mask.seen
+        keys, values = (_outside(states, begin, first, seen, end) for states in (key, value))
         hidden = mask.folded(call.group, query, rest=True)
         return merged(
-            self.kernels.partial(query, key[:, :, first:last], value[:, :, first:last], None, call.scaling),
+            self.kernels.partial(query, key.narrow(2, first, seen), value.narrow(2, first, seen), None, call.scaling),
             self.kernels.partial(query, keys, values, hidden, call.scaling),
         )
 
 
-def _outside(states: torch.Tensor, begin: int, first: int, last: int, end: int) -> torch.Tensor:
-    """Tokens from `begin` to `end` but for those from `first` to `last`."""
-    after = states[:, :, last:end]
-    return after if begin == first else torch.cat([states[:, :, begin:first], after], 2)
+def _outside(states: torch.Tensor, begin: int, first: int, seen: int, end: int) -> torch.Tensor:
+    """Tokens from `begin` to `end` but for the `seen` ones from `first` on."""
+    after = states.narrow(2, first + seen, end - first - seen)
+    return after if begin == first else torch.cat([states.narrow(2, begin, first - begin), after], 2)

@@ -161,7 +161,7 @@ def test_a_mode_without_settings_is_refused(path: Path) -> None:
     assert default_config() is before
 
 
-@pytest.mark.parametrize(("name", "value"), [("MODE", "fast"), ("LEVEL", 1), ("USE_FLASH", 1), ("WINDOW", 3)])
+@pytest.mark.parametrize(("name", "value"), [("MODE", "fast"), ("LEVEL", 1), ("USE_FLASH", 2), ("WINDOW", 3)])
 def test_wrong_names_beside_a_preset_come_first(name: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^(unknown setting )?{name}\\b"):
         config_lade(**{"PRESET": tmp_path / "nowhere.json", name: value})

@@ -236,6 +236,7 @@ def test_one_more_forward_only_where_the_cache_is_seen() -> None:
     assert forwards(model, **kwargs, past_key_values=DynamicCache(config=model.config)) == unseen + 1
     after = lade.last_stats()
     assert (after.steps, after.forward_tokens, after.widths) == (before.steps, before.forward_tokens, before.widths)
+    assert after.attention == before.attention
     assert after.new_tokens == after.rows + after.steps + after.accepted_tokens
     together = words(9, 9) | {"do_sample": False, "max_new_tokens": 12}
     unseen = forwards(model, **together)

@@ -77,7 +77,7 @@ def test_rope_switch_one_token_on(name: str) -> None:
 
 
 def test_other_attention() -> None:
-    """Stock flash attention takes a tree for packed sequences, silently; so nothing but eager and sdpa is trusted."""
+    """Stock flash attention takes a tree for packed sequences, silently: only what ours replaces is trusted."""
     AttentionInterface.register("homemade", eager_attention_forward)
     AttentionMaskInterface.register("homemade", eager_mask)
     model = tiny_model(replace(BY_NAME["llama"], name="llama-homemade"), "homemade")

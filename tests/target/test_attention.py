@@ -19,14 +19,17 @@ import lade
 from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.target import attention, verdicts
+from lade.target.choice import Ways
 from lade.target.masks import RowMask, layer_kinds
 from lade.target.model import HFTarget
 from lade.target.probe import empty_cache, probed_reason
 from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
+from lade.target.ways import Masked
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24}
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5)
 LENGTHS = (9, 4, 6)
+WAYS = Ways((Masked(),))
 
 
 @contextlib.contextmanager
@@ -282,7 +285,9 @@ CHANGES = pytest.mark.parametrize(
 @CHANGES
 def test_what_it_cannot_follow_is_an_error(change: dict[str, Any], words: str) -> None:
     forward = PackedForward(
-        [(0, 1), (1, 3)], [PackedKind(5, [(0, 2), (2, 5)], [RowMask.of(None), RowMask.of(torch.zeros(2, 3))], [1, 2])]
+        [(0, 1), (1, 3)],
+        [PackedKind(5, [(0, 2), (2, 5)], [RowMask.of(None), RowMask.of(torch.zeros(2, 3))], [1, 2])],
+        WAYS,
     )
     given = _arguments(3)
     assert forward.attend(**given)[0].shape == (1, 3, 4, 4)
@@ -303,8 +308,8 @@ def test_what_it_returns_can_be_viewed_as_any_shape(heads: int) -> None:
     """As that of transformers, of which some models take views; with and without groups of query heads."""
     mask = torch.zeros(3, 5)
     for forward, nodes in (
-        (PackedForward([(0, 3)], [PackedKind(5, [(0, 5)], [RowMask.of(mask)], [3])]), 3),
-        (PackedForward([(0, 1)], [PackedKind(5, [(2, 5)], [RowMask.of(None)], [1])]), 1),
+        (PackedForward([(0, 3)], [PackedKind(5, [(0, 5)], [RowMask.of(mask)], [3])], WAYS), 3),
+        (PackedForward([(0, 1)], [PackedKind(5, [(2, 5)], [RowMask.of(None)], [1])], WAYS), 1),
         (RootForward([(2, 5)]), 1),
     ):
         given = _arguments(nodes) | {"query": torch.zeros(1, heads, nodes, 4)}

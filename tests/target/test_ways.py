@@ -105,7 +105,7 @@ def test_a_prefix_is_split_off_where_every_row_has_one() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_of_a_split_prefix_are_those_of_plain_decoding(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "USUAL", Ways((SPLIT, Masked()), timed=False))
+    monkeypatch.setattr(model, "ways_of", lambda *args: Ways((SPLIT, Masked()), timed=False))
     network, given = tiny_model(BY_NAME[family], "sdpa"), {"do_sample": False, "max_new_tokens": 20}
     config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
     for lengths in [(14,), (9, 4)] if family in BATCHES else [(14,)]:
@@ -114,6 +114,7 @@ def test_texts_of_a_split_prefix_are_those_of_plain_decoding(family: str, monkey
         stats = lade.last_stats()
         assert stats is not None
         assert stats.fallback is None
+        assert stats.attention["split"] > 0
 
 
 # Choosing
@@ -138,6 +139,37 @@ def test_ways_are_timed_in_turn_and_the_fastest_stays() -> None:
     assert best == "fast"
     assert tried == ["rule", "slow", "fast"] * choice.SAMPLES
     assert chosen({"rule": 1.0})[1] == []
+
+
+class Event:
+    """Of a device that has done nothing yet."""
+
+    def __init__(self, milliseconds: float = 0.0) -> None:
+        self.milliseconds, self.passed = milliseconds, False
+
+    def query(self) -> bool:
+        return self.passed
+
+    def elapsed_time(self, end: "Event") -> float:
+        return end.milliseconds - self.milliseconds
+
+
+def test_times_of_a_device_are_read_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then ways are taken in turn, and nothing waits."""
+    monkeypatch.setattr(choice, "SAMPLES", 2)
+    found, tried, ends = Choice(ways("rule", "fast")), list[str](), list[Event]()
+    for _ in range(6):
+        way = found.next()
+        tried.append(way.name)
+        ends.append(Event(2.0 if way.name == "rule" else 1.0))
+        found.expect(way, Event(), ends[-1])
+    assert tried == ["rule", "fast"] * 3
+    assert found.best is None
+    for event in ends:
+        event.passed = True
+    found.expect(found.next(), Event(), Event())
+    assert found.best is not None
+    assert found.best.name == "fast"
 
 
 def test_the_rule_stays_where_nothing_is_gained() -> None:
