@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from lade.base.locks import fork_safe_lock
-from lade.static.inputs import StepInputs
+from lade.kernels.rows import CHAIN
+from lade.static.inputs import NEVER, UNASKED, StepInputs
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
@@ -100,8 +101,9 @@ def _pad(inputs: StepInputs, spare: int) -> None:
     inputs.numbers.zero_()
     inputs.slots.fill_(spare)
     inputs.rows.fill_(spare)
+    inputs.trees.fill_(CHAIN)
     count = torch.arange(len(inputs.ids), device=inputs.ids.device)
     inputs.indices.copy_(count)
     inputs.parents.copy_(count)
-    inputs.claims.fill_(-1)
-    inputs.orders.fill_(-1)
+    inputs.claims.fill_(NEVER)
+    inputs.orders.fill_(UNASKED)

@@ -35,6 +35,7 @@ class StaticSlots:
         offsets: [slots + 1] first place of each slot.
         places: [N] of the step's nodes, set before its forward.
         rows: [R] slots of the step's rows, set before its forward.
+        whole: whether layers hand out all of their buffers, for attention that finds a row's keys by itself.
     """
 
     def __init__(self, layers: Sequence[Any], count: int, tokens: int, device: torch.device) -> None:
@@ -43,7 +44,7 @@ class StaticSlots:
         self.offsets = places * self.capacity
         self.lengths, self.emitted = torch.zeros_like(places), torch.zeros_like(places)
         self.inverse_temperatures = torch.ones(count + 1, device=device)
-        self.places, self.rows = places, places
+        self.places, self.rows, self.whole = places, places, False
         total = count * self.capacity + max(NODES[-1], self.capacity)
         self.stacks, buffers = _stacked(layers, total)
         self.cache = Cache(layers=[_layer(self, layer, buffers.get(index)) for index, layer in enumerate(layers)])
@@ -96,7 +97,9 @@ class StaticSlots:
         self.emitted.index_add_(0, slots, new.long())
 
     def seen_by_rows(self, buffer: torch.Tensor) -> torch.Tensor:
-        """[R, H, C, D]: the slots of the step's rows in a layer's buffer [1, H, total, D]."""
+        """[R, H, C, D]: the slots of the step's rows in a layer's buffer [1, H, total, D]; or all of it."""
+        if self.whole:
+            return buffer
         if self.count == len(self.rows) == 1:
             return buffer.narrow(2, 0, self.capacity)  # without a copy
         keys = torch.arange(self.capacity, device=buffer.device)

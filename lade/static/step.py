@@ -18,6 +18,7 @@ from lade.memory.predictions import TOP
 from lade.static.attention import NAME, StaticForward
 from lade.static.choices import Chooser
 from lade.static.inputs import CERTAIN, UNASKED, StepInputs
+from lade.static.kernelrows import Kernel, KernelForward, marks, rows_of
 from lade.static.sight import masks
 from lade.static.slots import StaticSlots
 from lade.target.attention import packed
@@ -37,12 +38,23 @@ class StaticStep:
     Args:
         chooser: how a token is chosen after each node.
         vocabulary: top-k tokens are below this one.
+        kernel: computes attention, for models of transformers' SDPA; `None`: SDPA with masks.
     """
 
-    def __init__(self, model: Any, slots: StaticSlots, chooser: Chooser, vocabulary: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        slots: StaticSlots,
+        chooser: Chooser,
+        vocabulary: int | None = None,
+        kernel: Kernel | None = None,
+    ) -> None:
         self.model, self.slots, self.chooser, self.vocabulary = model, slots, chooser, vocabulary
+        self.kernel, slots.whole = kernel, kernel is not None
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         self.dispatches = implementation_of(model) == SPLITS and slots.count > 1
+        if kernel is not None and implementation_of(model) != SPLITS:
+            raise ValueError(f"kernel must be None for attention {implementation_of(model)!r}, got one")
         if slots.count > 1 and not self.dispatches and implementation_of(model) != NAME:
             raise ValueError(f"slots must be 1 for attention {implementation_of(model)!r}, got {slots.count}")
 
@@ -69,9 +81,16 @@ class StaticStep:
 
     def forward(self, inputs: StepInputs) -> torch.Tensor:
         """[N, V]"""
-        kinds = self.kinds if isinstance(self.kinds, dict) else {self.kinds.name: self.kinds}
-        seen = masks(list(kinds.values()), inputs, self.slots, self.model.dtype)
-        with packed(StaticForward()) if self.dispatches else contextlib.nullcontext():  # type: ignore[arg-type]
+        kinds = list(self.kinds.values()) if isinstance(self.kinds, dict) else [self.kinds]
+        scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if self.kernel is not None:
+            scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
+            seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
+        else:
+            if self.dispatches:
+                scope = packed(StaticForward())  # type: ignore[arg-type]
+            seen = masks(kinds, inputs, self.slots, self.model.dtype)
+        with scope:
             output = self.model(
                 input_ids=inputs.ids[None],
                 position_ids=(self.slots.lengths[inputs.slots] + inputs.depths)[None],

@@ -22,6 +22,7 @@ from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
 from lade.static.buckets import NODES
 from lade.static.choices import Chooser, Greedy
+from lade.static.kernelrows import Kernel
 from lade.static.runner import StaticRunner
 from lade.static.slots import StaticSlots
 from lade.static.step import NOT_A_NUMBER, RIGHT, StaticStep
@@ -61,6 +62,7 @@ class StaticTarget:
         tokens: of the longest text, prompt and answer.
         chooser: as the requests choose.
         inverse_temperature: of the probabilities that drafters learn from.
+        kernel: as of `StaticStep`.
 
     Raises:
         ValueError: the model is of a kind that has no static step.
@@ -76,6 +78,7 @@ class StaticTarget:
         clock: Clock,
         chooser: Chooser | None = None,
         inverse_temperature: float = 1.0,
+        kernel: Kernel | None = None,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
         if follows_index(config):
@@ -84,7 +87,7 @@ class StaticTarget:
         self.vocabulary, self.position_limit = readable(model), position_limit(config)
         self.slots = StaticSlots(_shapes(model), slots, tokens + NODES[-1], model.device)
         self.slots.inverse_temperatures.fill_(inverse_temperature)
-        self.step = StaticStep(model, self.slots, chooser or Greedy(), self.vocabulary)
+        self.step = StaticStep(model, self.slots, chooser or Greedy(), self.vocabulary, kernel)
         self.runner = StaticRunner(self.step)
         self.lengths: dict[int, int] = {}
         self._kept: dict[int, list[int]] = {}  # the path that the last step kept in a slot

@@ -19,6 +19,7 @@ from lade.engine.emission import AtOnce
 from lade.engine.loop import DecodeLoop
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
+from lade.kernels.reference import attend
 from lade.static.graphs import Graphs
 from lade.static.target import StaticTarget
 
@@ -26,8 +27,8 @@ CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)
 NEW = 24
 
 
-def loop_of(model: Any, slots: int) -> DecodeLoop:
-    target = StaticTarget(model, slots, 60, Clock(), inverse_temperature=1.3)
+def loop_of(model: Any, slots: int, kernel: Any = None) -> DecodeLoop:
+    target = StaticTarget(model, slots, 60, Clock(), inverse_temperature=1.3, kernel=kernel)
     return DecodeLoop(target, drafter_for(model, CONFIG.settled(), packed=True), slots, step_tokens=16)
 
 
@@ -38,14 +39,15 @@ def requests_of(prompts: Sequence[Sequence[int]]) -> list[Request]:
     return requests
 
 
+@pytest.mark.parametrize("kernel", [None, attend], ids=("masks", "kernel"))
 @pytest.mark.parametrize(("name", "lengths"), [("llama", (9,)), ("gemma3", (9, 21, 4, 13))], ids=("alone", "four"))
 @torch.no_grad()
-def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...]) -> None:
+def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...], kernel: Any) -> None:
     """In fewer slots than requests."""
     model = tiny_model(BY_NAME[name], "sdpa", torch.float64)
     prompts = [words(length, seed=length)["input_ids"] for length in lengths]
     requests = requests_of([prompt[0].tolist() for prompt in prompts])
-    loop = loop_of(model, slots=min(3, len(lengths)))
+    loop = loop_of(model, min(3, len(lengths)), kernel)
     for request in requests:
         loop.submit(request)
     while loop.step():
