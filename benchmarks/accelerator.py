@@ -33,6 +33,7 @@ from lade.engine.emission import AtOnce
 from lade.engine.loop import DecodeLoop
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
+from lade.kernels.launch import attend
 from lade.models import load
 from lade.models.widen import widen
 from lade.pace.bucketed import Bucketed
@@ -97,15 +98,16 @@ def speeds(run: Run, small: bool) -> dict[str, float]:
     return asdict(found) | {"weights_ms": 1e3 * roofline_of(run.model, found).seconds(0)}
 
 
-def steps(run: Run, contexts: Sequence[int], fused: bool = False) -> list[dict[str, Any]]:
+def steps(run: Run, contexts: Sequence[int], fused: bool = False, kernel: Any = None) -> list[dict[str, Any]]:
     """Static steps of a few sizes: their time on the device and on the host, and whether they are captured.
 
     Args:
         fused: compile them first.
+        kernel: computes attention.
     """
     found = []
     for context in contexts:
-        target = StaticTarget(run.model, 1, context + max(NODES), Clock())
+        target = StaticTarget(run.model, 1, context + max(NODES), Clock(), kernel=kernel)
         target.runner.graphs = Graphs(target.step, fused)
         for nodes in NODES:
             target.runner.launch([0], [tree(nodes)])  # captures
@@ -160,10 +162,12 @@ def synchronisations(run: Run) -> dict[str, bool]:
     return {"none": True}
 
 
-def static_texts(run: Run, prompts: Sequence[Sequence[int]], config: lade.LookaheadConfig) -> list[list[int]]:
+def static_texts(
+    run: Run, prompts: Sequence[Sequence[int]], config: lade.LookaheadConfig, kernel: Any = None
+) -> list[list[int]]:
     """The new tokens of prompts that are decoded side by side in static steps."""
-    longest = max(map(len, prompts)) + run.new_tokens
-    target = StaticTarget(run.model, len(prompts), longest, Clock(), inverse_temperature=GREEDY_INVERSE_TEMPERATURE)
+    longest, inverse = max(map(len, prompts)) + run.new_tokens, GREEDY_INVERSE_TEMPERATURE
+    target = StaticTarget(run.model, len(prompts), longest, Clock(), inverse_temperature=inverse, kernel=kernel)
     settings = config.settled()
     limit = budget_of(run.model, settings)
     costs = SharedCost(StepCost(policy=policy_for(run.model)), lambda logs: None)  # not those of other forwards
@@ -203,9 +207,16 @@ WAYS: dict[str, Callable[..., list[list[int]]]] = {
 }
 
 
+ON_CUDA: dict[str, Callable[..., list[list[int]]]] = {
+    "static step, one token, kernel": lambda run, prompts: static_texts(run, prompts, PLAIN, attend),
+    "static step, auto, kernel": lambda run, prompts: static_texts(run, prompts, TREES, attend),
+}
+
+
 def rates(run: Run, rows: int) -> dict[str, Any]:
     """Tokens per second of each way, and how many tokens are those of plain decoding before the first other one."""
     ways = {name: way for name, way in WAYS.items() if rows == 1 or name != "prompt_lookup"}
+    ways |= ON_CUDA if run.device.type == "cuda" else {}
     found: dict[str, Any] = {name: {"tokens_per_second": [], "alike": [], "error": None} for name in ways}
     for number, prompts in enumerate(batches(run.prompts, rows)):
         texts: dict[str, list[list[int]]] = {}
@@ -264,6 +275,8 @@ def prompts_of(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
 def measure(run: Run, small: bool) -> dict[str, Any]:
     run.part("speeds", lambda: speeds(run, small))
     run.part("steps", lambda: steps(run, run.contexts))
+    if run.device.type == "cuda":
+        run.part("steps with the kernel", lambda: steps(run, run.contexts, kernel=attend))
     run.part("synchronisations", lambda: synchronisations(run))
     run.part("rates", lambda: rates(run, 1))
     run.part(f"rates of {run.batch} rows", lambda: rates(run, run.batch))
