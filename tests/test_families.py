@@ -108,7 +108,7 @@ def test_other_windows(name: str, config: lade.LookaheadConfig, identity: Identi
 def test_past_several_windows(name: str, lengths: tuple[int, ...], chunk: int | None, identity: Identity) -> None:
     family = BY_NAME[name]
     model = tiny_model(family, family.attention[-1])
-    kwargs = words(*lengths, seed=1) | {"max_new_tokens": 4 * WINDOW, "prefill_chunk_size": chunk}
+    kwargs = words(*lengths, seed=1) | {"max_new_tokens": 3 * WINDOW, "prefill_chunk_size": chunk}
     ours = lade.generate(model, **kwargs, config=SETTINGS[0], do_sample=False)
     identity.check(ours, plain_text(model, **kwargs))
     assert_looked_ahead()
