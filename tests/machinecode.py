@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 # What the user asks for, before `isolation` sets it for the programs that tests start, the workers of xdist among them.
 ASKED = os.environ.setdefault("TESTS_COMPILED", os.environ.get("LADE_COMPILED", ""))
@@ -40,11 +39,8 @@ def _load(compile_it: bool) -> None:
     if not (folder / compiling.DONE).exists():
         if not compile_it:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / compiling.LOCK):  # of the workers of a run, one compiles
-            if not (folder / compiling.DONE).exists():
-                compiling._compile_apart()
-                _remove_others(folder)
+        compiling.provide()  # of the workers of a run, one compiles
+        _remove_others(folder)
     compiling.load()
 
 

@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from lade.base.compiled import Linker, called_by, trial
 from lade.base.environment import lenient_switch
@@ -41,7 +42,7 @@ ENTRIES = (
 )
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
-LINE = "from lade.drafters.compiling import load; load()"
+LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
 
 _lock = fork_safe_lock()
 _worker: threading.Thread | None = None
@@ -87,6 +88,29 @@ def load() -> None:
         entry.machine = machine
 
 
+def provide() -> bool:
+    """Compile what is missing in a process of its own; where another one compiles already, wait until it has.
+
+    Returns:
+        Whether the machine code lies there.
+    """
+    folder = machine_folder()
+    if not (folder / DONE).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _compile_apart()
+        with FileLock(folder / LOCK):
+            pass
+    return (folder / DONE).exists()
+
+
+def compile_alone() -> None:
+    """What the process that compiles does, which may outlive the one that started it: nothing, if there is another."""
+    folder = machine_folder()
+    with suppress(Timeout), FileLock(folder / LOCK, timeout=0):
+        if not (folder / DONE).exists():
+            load()
+
+
 def machine_folder() -> Path:
     """The cache folder's part for this version of the functions, of Python and of numba."""
     digest = hashlib.blake2b(f"{sys.version} {version('numba')}".encode(), digest_size=8)
@@ -108,13 +132,8 @@ def _possible() -> bool:
 
 def _load_or_compile() -> None:
     try:
-        folder = machine_folder()
-        if not (folder / DONE).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder / LOCK):  # of many processes that begin together, one compiles
-                if not (folder / DONE).exists():
-                    _compile_apart()
-        load()
+        if provide():
+            load()
     except Exception:  # noqa: BLE001 - whatever fails, the functions run as Python
         return
 

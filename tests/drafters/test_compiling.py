@@ -37,12 +37,18 @@ def asked(monkeypatch: pytest.MonkeyPatch, table_folder: Path) -> Iterator[list[
     compiling.wait()
 
 
-def test_it_is_compiled_once_and_loaded_from_then_on(asked: list[str]) -> None:
+def test_it_is_compiled_once_and_loaded_from_then_on(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = compiling.machine_folder()
+
+    def compile_it() -> None:
+        asked.append("compile")
+        (folder / compiling.DONE).touch()
+
+    monkeypatch.setattr(compiling, "_compile_apart", compile_it)
     compiling.begin()
     compiling.begin()
     compiling.wait()
     assert asked == ["compile", "load"]
-    (compiling.machine_folder() / compiling.DONE).touch()
     compiling._worker = None
     compiling.begin()
     compiling.wait()
@@ -50,8 +56,14 @@ def test_it_is_compiled_once_and_loaded_from_then_on(asked: list[str]) -> None:
 
 
 def test_of_many_processes_one_compiles(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others wait for it."""
+    """A second one that is to compile ends at once, and who waits for the machine code waits for the first."""
     folder = compiling.machine_folder()
+    folder.mkdir(parents=True)
+    with FileLock(folder / compiling.LOCK):
+        compiling.compile_alone()
+    assert asked == []
+    compiling.compile_alone()
+    assert asked == ["load"]
 
     class Held(FileLock):
         """A lock that another process holds until it has compiled."""
@@ -63,7 +75,13 @@ def test_of_many_processes_one_compiles(asked: list[str], monkeypatch: pytest.Mo
     monkeypatch.setattr(compiling, "FileLock", Held)
     compiling.begin()
     compiling.wait()
-    assert asked == ["load"]
+    assert asked == ["load", "compile", "load"]
+
+
+def test_what_could_not_be_compiled_is_not_loaded(asked: list[str]) -> None:
+    compiling.begin()
+    compiling.wait()
+    assert asked == ["compile"]
 
 
 def test_the_environment_switches_it_off(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
