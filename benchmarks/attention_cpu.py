@@ -84,7 +84,8 @@ class Forward:
 
     def lade(self) -> torch.Tensor:
         kind = self._kind()
-        return [attend(choice_for(USUAL, call), call)[0] for call in (Call(kind, *layer) for layer in self.layers)][-1]
+        calls = (Call(kind, *layer) for layer in self.layers)
+        return [attend(kind.choice(USUAL, call), call)[0] for call in calls][-1]
 
     def way(self) -> str:
         """The name of the way that lade chooses."""

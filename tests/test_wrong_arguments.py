@@ -19,7 +19,7 @@ from transformers import BatchEncoding, GenerationMixin, PreTrainedModel
 
 import lade
 from lade import models
-from lade.config.default import PRESET, UNAVAILABLE, default_config
+from lade.config.default import PRESET, default_config
 from lade.config.settings import FIELDS
 from lade.memory.pools import shared_pool
 
@@ -68,6 +68,7 @@ CONFIG = SIZES | {
     "sources": "none",
     "pool_from_prompt": "none",
     "always_forward_one": "",
+    "flash": "",
     "seed": "number huge",
     "workers": "number none",
     "timeout": "number none",
@@ -102,9 +103,7 @@ TABLE: dict[str, Allowed] = {
         "streamer": "none",
     },
     "LookaheadConfig": CONFIG,
-    "config_lade": {name: CONFIG[field] + " none" for name, field in FIELDS.items()}
-    | dict.fromkeys(UNAVAILABLE, "none")
-    | {PRESET: "none text"},
+    "config_lade": {name: CONFIG[field] + " none" for name, field in FIELDS.items()} | {PRESET: "none text"},
     "Contrast": {
         "amateur": "model",
         "weight": "number",
@@ -233,7 +232,7 @@ def test_every_public_function_and_argument_is_tried() -> None:
     for function in TABLE:
         parameters = inspect.signature(found(function)).parameters.values()
         named = {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
-        more = {"generate": {"stop_strings"}, "config_lade": {*FIELDS, PRESET, *UNAVAILABLE}}.get(function, set())
+        more = {"generate": {"stop_strings"}, "config_lade": {*FIELDS, PRESET}}.get(function, set())
         assert set(TABLE[function]) == named | more, function
 
 
