@@ -325,6 +325,9 @@ class Fixed(Pace):
     def verified(self) -> None:
         pass
 
+    def ended(self) -> None:
+        pass
+
     def choose(self, rows: Sequence[Row]) -> list[int]:
         self.rows.append([list(row.masses) for row in rows])
         size = self.sizes.pop(0)
