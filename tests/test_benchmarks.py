@@ -2,6 +2,7 @@
 
 import json
 
+import attention
 import attention_cpu
 import memory
 import packed
@@ -57,3 +58,16 @@ def test_attention_of_a_tree_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(CliRunner().invoke(attention_cpu.main, arguments, catch_exceptions=False).stdout)["timings"]
     assert [timing["way"] in ways for timing, ways in zip(found, (("masked",), ("masked", "split")), strict=True)]
     assert all(timing["dense_ratio"] > 0 and timing["difference"] < 1e-5 for timing in found)
+
+
+def test_attention_of_a_tree_by_the_kernel() -> None:
+    """A dry run of what a CUDA device is for: shapes and errors, no times."""
+    interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
+    if not interpreted.chosen():
+        pytest.skip("needs Triton's interpreter: no CUDA device")
+    interpreted.hasten()
+    arguments = ["--heads", "2/1 x 16", "--context", "20", "--nodes", "8", "--dtype", "float32", "--json"]
+    result = CliRunner().invoke(attention.main, [*arguments, "--device", "cpu", "--rounds", "1"])
+    (found,) = json.loads(result.stdout)["contexts"]
+    assert all(error < 2e-6 for error in found["errors"].values())
+    assert set(found["microseconds"]) == {"one", "tree", "dense", "one_sdpa"}

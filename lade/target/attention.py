@@ -19,6 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from lade.base.locks import fork_safe_lock
+from lade.target import own
 from lade.target.rowattention import PackedForward, RootForward
 
 NAME = "sdpa"
@@ -32,6 +33,7 @@ STOCK: dict[str, Function] = {
     "flash_attention_3": flash_attention_forward,
     "flash_attention_4": flash_attention_forward,
     "flex_attention": flex_attention_forward,
+    own.NAME: own.attention,
 }
 
 _lock = fork_safe_lock()
@@ -71,6 +73,8 @@ def packed_rows() -> int:
 def install(name: str = NAME) -> None:
     """Register the dispatcher, or one more user of it. If another function was put on top, go on top of that."""
     with _lock:
+        if name == own.NAME:
+            own.install()
         registered = AttentionInterface._global_mapping[name]
         if registered not in _before:
             AttentionInterface.register(name, _dispatcher(registered))

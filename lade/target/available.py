@@ -6,8 +6,11 @@ import logging
 
 import torch
 
+from lade.kernels import available as kernels
+from lade.target import own
 from lade.target.choice import Ways
 from lade.target.flashattn import installed
+from lade.target.launches import Kernel
 from lade.target.partial import EfficientKernels, FlashKernels, HostKernels, Kernels
 from lade.target.ways import SHORTEST_PREFIX, Masked, Split, Together
 
@@ -34,7 +37,9 @@ def ways_of(implementation: str, device: torch.device, flash: bool = False) -> W
     package = installed(str(device), int(implementation.removeprefix(FLASH)) if loaded else None)
     if not loaded and not flash:
         given = () if package is None else (Split(package, SHORTEST_PREFIX),)
-        return Ways((*_rules, *given, *_usual))
+        if implementation == own.NAME and kernels.runs(device):
+            return Ways((Kernel(), *_rules), timed=False)
+        return Ways((Kernel(), *_rules, *given, *_usual))
     if package is None:
         _notice(device)
         return Ways((*_rules, *_flash)) if device.type == "cpu" else Ways((*_flash, *_rules), timed=False)

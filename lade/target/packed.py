@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lade.kernels import available
 from lade.target.attention import packed
-from lade.target.masks import Mask, MaskKind, RowMask, Sight
+from lade.target.masks import Mask, MaskKind, RowMask, TreeMasks
 from lade.target.pieces import Piece
 from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
 from lade.target.store import LayerGroup
-from lade.target.transfer import transfer
+from lade.target.transfer import Transferred, transfer
 from lade.target.uniform import RowKeys, Uniform, uniform
 from lade.target.upload import Upload
 
@@ -99,16 +100,20 @@ class PackedRows:
         target.cache.prepare(slots, [piece.columns for piece in pieces], [piece.first for piece in pieces])
         indexed = self._indexed(slots, pieces) if target.follows_index else []
         roots = [target.positions[slot] for slot in slots]
-        sent = transfer(target.cache, slots, roots, pieces, asked, indexed, target.device)
+        sent = transfer(target.cache, slots, roots, pieces, asked, indexed, target.device, self._launched())
         target.cache.indexed = sent.indexed
         kinds = target.masks.each_kind
-        forward = PackedForward(spans, self._attended(kinds, sent.sights), target.ways)
+        forward = PackedForward(spans, self._attended(kinds, sent), target.ways)
         with packed(forward, target.implementation):
             logits = target.logits(
                 sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), self._stand_ins(nodes), sent.asked
             )
         target.clock.attended(forward.used)
         return logits[0, :count], [piece.queries for piece in pieces]
+
+    def _launched(self) -> TreeMasks | None:
+        """The masks, where the kernels run."""
+        return self.target.masks if available.runs(self.target.device) else None
 
     def _indexed(self, slots: Sequence[int], pieces: Sequence[Piece]) -> list[int]:
         lengths = self.target.cache.lengths
@@ -117,9 +122,10 @@ class PackedRows:
         ]
         return [index - node for node, index in enumerate(indices)]
 
-    def _attended(self, kinds: Sequence[MaskKind], sights: Sequence[Sight]) -> list[PackedKind]:
+    def _attended(self, kinds: Sequence[MaskKind], sent: Transferred) -> list[PackedKind]:
         """What layers of each kind attend to. Kinds that see alike share a row's mask."""
-        masks, nodes = self.target.masks, [len(sight.visible) for sight in sights]
+        masks, sights = self.target.masks, sent.sights
+        nodes = [len(sight.visible) for sight in sights]
         found: list[tuple[LayerGroup, list[RowKeys], Uniform | None]] = []
         shared: dict[tuple[object, ...], RowMask] = {}
         for kind in kinds:
@@ -139,9 +145,14 @@ class PackedRows:
             found.append((group, rows, together))
         return [  # once all kinds of a group have said how far they reach
             PackedKind(
-                group.kv_length, [(row.begin, row.end) for row in rows], [row.mask for row in rows], nodes, together
+                group.kv_length,
+                [(row.begin, row.end) for row in rows],
+                [row.mask for row in rows],
+                nodes,
+                together,
+                sent.launches.get(kind),
             )
-            for group, rows, together in found
+            for kind, (group, rows, together) in zip(kinds, found, strict=True)
         ]
 
 

@@ -17,12 +17,14 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from lade.target.choice import Choice, Ways, attend, choice_for
 from lade.target.folding import fold, unfold
+from lade.target.launches import Launch
 from lade.target.masks import RowMask
 from lade.target.uniform import Uniform
 from lade.target.ways import Call
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 OTHER_SHAPE, OTHER_SCORES = "the model changes the shape of its queries or keys", "the model changes its scores"
+CHANGED = ("position_bias", "softcap", "s_aux")  # arguments that change scores
 SHORTEST = 2  # keys of the first kind's stand-in mask, so that none fits every number of keys by broadcasting
 
 
@@ -36,6 +38,7 @@ class PackedKind:
         masks: per row.
         nodes: per row, t.
         uniform: all rows as one call, where that is possible.
+        launch: all rows as one launch of the kernel, where that runs.
     """
 
     kv_length: int
@@ -43,6 +46,7 @@ class PackedKind:
     masks: Sequence[RowMask]
     nodes: Sequence[int]
     uniform: Uniform | None = None
+    launch: Launch | None = None
     _cuts: Cuts | None = field(default=None, init=False)
     _chosen: tuple[tuple[object, ...], Choice] | None = field(default=None, init=False)
 
@@ -143,7 +147,7 @@ class PackedForward:
         rows, _, tokens, _ = query.shape
         if rows != 1 or tokens != self.spans[-1][1] or key.shape[2] != kind.kv_length:
             raise NotImplementedError(OTHER_SHAPE)
-        if others.get("position_bias") is not None or others.get("softcap") is not None:
+        if any(others.get(name) is not None for name in CHANGED):
             raise NotImplementedError(OTHER_SCORES)
         call = Call(kind, query, key, value, dropout, scaling)
         found, way = attend(kind.choice(self.ways, call), call)
@@ -180,6 +184,7 @@ class RootForward:
         scaling: float | None = None,
         position_bias: object = None,
         softcap: object = None,
+        s_aux: object = None,
         **others: Any,
     ) -> tuple[torch.Tensor, None]:
         """As `PackedForward.attend`, with T = 1."""
@@ -187,7 +192,7 @@ class RootForward:
         rows, heads, nodes, _ = query.shape
         if rows != 1 or nodes != 1 or key.shape[2] != end:
             raise NotImplementedError(OTHER_SHAPE)
-        if position_bias is not None or softcap is not None:
+        if position_bias is not None or softcap is not None or s_aux is not None:
             raise NotImplementedError(OTHER_SCORES)
         keys, values, group = _part(key, begin, end), _part(value, begin, end), heads // key.shape[1]
         if query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # as in plain decoding

@@ -5,15 +5,16 @@ n rows, T nodes of a row to compute, C nodes of its tree up to the last of them,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import torch
 
 from lade.target.cache import TreeCache
-from lade.target.masks import Sight
+from lade.target.launches import Launch, launches
+from lade.target.masks import MaskKind, Sight, TreeMasks
 from lade.target.pieces import Piece, ancestors, visibility
 from lade.target.upload import Part, Upload
 
@@ -27,6 +28,7 @@ class Transferred:
         asked: [M], as it was given; `None` if it was empty.
         indexed: as it was given; `None` if it was empty.
         sights: per row.
+        launches: by mask kind, if the kernels were asked for.
     """
 
     ids: torch.Tensor
@@ -34,6 +36,7 @@ class Transferred:
     asked: torch.Tensor | None
     indexed: torch.Tensor | None
     sights: list[Sight]
+    launches: Mapping[MaskKind, Launch] = field(default_factory=dict)
 
 
 def transfer(
@@ -44,6 +47,7 @@ def transfer(
     asked: Sequence[int],
     indexed: Sequence[int],
     device: torch.device,
+    launched: TreeMasks | None = None,
 ) -> Transferred:
     """Send the pieces of a forward to the device, and do there what is queued in the prepared cache.
 
@@ -51,6 +55,7 @@ def transfer(
         roots: position of each row's root.
         asked: nodes whose logits are wanted, as the model is asked for them.
         indexed: `TreeCache.indexed`, if the model needs it.
+        launched: what the rows see, where the kernels attend to them.
     """
     upload = Upload()
     ids = upload.add([token for piece in pieces for token in piece.tokens])
@@ -61,13 +66,14 @@ def transfer(
     words = ancestors(trees) if trees else np.zeros((0, 1), np.int64)
     here = device.type == "cpu"
     sent = upload.add(() if here else words.ravel().tolist())
+    rows = {} if launched is None else launches(upload, launched, slots, pieces)
     cache.send(upload)
     upload.send(device)
     cache.settle()
     seen = visibility(torch.from_numpy(words) if here else sent.there.view(words.shape))
     sights = _sights(slots, pieces, depths, seen, device)
     return Transferred(
-        ids.there, places.there, chosen.there if asked else None, behind.there if indexed else None, sights
+        ids.there, places.there, chosen.there if asked else None, behind.there if indexed else None, sights, rows
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lade.kernels import available
+from lade.kernels.blocks import DTYPES
 from lade.target.attention import can_pack
 
 
@@ -23,10 +25,11 @@ class Verdict:
 
 
 # Rows up to which packed forwards are used. With 3,000 rows of a tiny model on a CPU they take 1.7 times as long as
-# padded ones. On an accelerator a call is a launch: nothing has shown yet that several of them pay.
+# padded ones. On an accelerator a call is a launch: nothing has shown yet that several of them pay. Where kernels of
+# `lade.kernels` run, all rows are one launch.
 HOST_ROWS, ACCELERATOR_ROWS = 32, 1
 
-PADDED = ("eager", "sdpa")  # implementations of attention that take any mask, as padded trees need one
+PADDED = ("eager", "sdpa", "lade")  # implementations of attention that take any mask, as padded trees need one
 
 _last: WeakKeyDictionary[Any, Verdict] = WeakKeyDictionary()
 
@@ -45,7 +48,7 @@ def packs(model: Any, rows: int = 1) -> bool:
     verdict = _last.get(model)
     if verdict is None or verdict.unpacked is not None or not can_pack(implementation_of(model)):
         return False
-    if implementation_of(model) not in PADDED:
+    if implementation_of(model) not in PADDED or (available.runs(model.device) and model.dtype in DTYPES):
         return True
     return rows <= (HOST_ROWS if model.device.type == "cpu" else ACCELERATOR_ROWS)
 

@@ -1,0 +1,37 @@
+"""Packed forwards by the kernel, in Triton's interpreter: the self-probe finds the logits of each path alone."""
+
+import pytest
+from families import BRANCHABLE
+from tiny import tiny_model
+
+from lade.kernels import available
+from lade.target import model as target
+from lade.target import probe
+from lade.target.choice import Ways
+from lade.target.launches import Kernel
+from lade.target.masks import layer_kinds
+
+interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
+if not interpreted.chosen():
+    pytest.skip("needs Triton's interpreter: no CUDA device", allow_module_level=True)
+
+CHOSEN = [family for family in BRANCHABLE if family.name in {"llama", "gemma3", "llama4"}]
+
+
+@pytest.mark.parametrize("family", CHOSEN, ids=lambda family: family.name)
+def test_trees_of_unequal_rows(family, monkeypatch):
+    """Full, sliding and chunked layers, padded prompts, and trees after a path that was moved together."""
+    interpreted.hasten()
+    used = []
+
+    class Counted(Kernel):
+        def attend(self, call):
+            used.append(call)
+            return super().attend(call)
+
+    monkeypatch.setattr(available, "runs", lambda device: True)
+    monkeypatch.setattr(target, "ways_of", lambda *given: Ways((Counted(),)))
+    model = tiny_model(family, "sdpa")
+    kinds = layer_kinds(model.config.get_text_config(decoder=True))
+    assert probe._probe(model, kinds, None, packed=True) is None
+    assert used
