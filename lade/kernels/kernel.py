@@ -103,8 +103,9 @@ def _joined(best, total, sums, scores, values, WIDEN: tl.constexpr):
     shift = tl.where(highest == NOTHING, 0.0, highest)
     share = tl.exp2(scores - shift[:, None])
     shrink = tl.exp2(best - shift)
-    total = total * shrink + tl.sum(share, 1)
-    sums = sums * shrink[:, None] + _dot(share.to(values.dtype), values, WIDEN)
+    share = share.to(values.dtype)
+    total = total * shrink + tl.sum(share.to(tl.float32), 1)  # of what is multiplied, so that rounding cancels
+    sums = sums * shrink[:, None] + _dot(share, values, WIDEN)
     return highest, total, sums
 
 
@@ -171,7 +172,7 @@ def attend(
     for span in tl.static_range(0 if LIMIT != 0 else 1, 3):
         low = begin_block if span == 0 else tl.maximum(begin_block, whole_begin if span == 1 else whole_end)
         high = end_block if span == 2 else tl.minimum(end_block, whole_begin if span == 0 else whole_end)
-        for block in tl.range(low, high, num_stages=STAGES if span == 1 else 1):
+        for block in tl.range(low, high, num_stages=STAGES if span == 1 or query.dtype.element_ty == tl.float32 else 1):
             start = tl.where(block < prefix_blocks, lowest + block * BK, base + (block - prefix_blocks) * BK)
             bound = FAR if span == 1 else tl.where(block < prefix_blocks, base, end)
             k = start + offset

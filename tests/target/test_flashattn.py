@@ -118,7 +118,8 @@ def test_one_sentence_says_that_the_package_is_missing(caplog: pytest.LogCapture
 def test_what_is_installed_is_timed_beside_the_other_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     flashes.install(monkeypatch, 4)
     ways = available.ways_of("sdpa", torch.device("cpu"))
-    assert [way.name for way in ways.each] == ["together", "masked", "flash-attn 4", "split", "flash", "efficient"]
+    names = [way.name for way in ways.each]
+    assert names == ["kernel", "together", "masked", "flash-attn 4", "split", "flash", "efficient"]
     assert ways.timed
 
 
