@@ -7,16 +7,17 @@ measures and sends its times with every exchange, so that all ranks decide alike
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Generic, NamedTuple, TypeVar
 
 from lade.pace.pace import Moments
 
-SMOOTHING = 0.8  # weight of the past in a mean time
+LAST = 5  # steps whose median counts
 FIRST = 3  # steps in which each option is tried
 AGAIN = 64  # steps after which one is tried again
-OUTLIER = 4.0  # times the mean: another process ran
 
 Option = TypeVar("Option")
 
@@ -34,39 +35,38 @@ class Way(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Tried(Generic[Option]):
-    """Mean seconds and count of steps by what was chosen for them."""
+class Tried(Generic[Option]):
+    """The last seconds of steps by what was chosen for them; their median counts, since other processes run, too."""
 
-    seconds: dict[Option, float] = field(default_factory=dict)
-    counts: dict[Option, int] = field(default_factory=dict)
+    seconds: dict[Option, deque[float]] = field(default_factory=dict)
     choices: int = 0
 
     def observe(self, option: Option, seconds: float) -> None:
-        count = self.counts.get(option, 0)
-        self.counts[option] = count + 1
-        if count < FIRST:  # the first are slow: the least counts
-            self.seconds[option] = min(seconds, self.seconds.get(option, seconds))
-        else:
-            mean = self.seconds[option]
-            self.seconds[option] = SMOOTHING * mean + (1 - SMOOTHING) * min(seconds, OUTLIER * mean)
+        own = self.seconds.setdefault(option, deque(maxlen=LAST))
+        others = [median(other) for each, other in self.seconds.items() if each != option]
+        if len(own) >= FIRST and others and seconds < min(others) < median(own):
+            own.clear()  # it has become the fastest, perhaps: it is tried anew
+        own.append(seconds)
 
     def choose(self, options: Sequence[Option]) -> Option:
         """The fastest; at times one that has not been tried for long."""
         self.choices += 1
-        untried = next((option for option in options if self.counts.get(option, 0) < FIRST), None)
+        untried = next((option for option in options if len(self.seconds.get(option, ())) < FIRST), None)
         if untried is not None:
             return untried
-        if self.choices % AGAIN == 0:
-            return options[self.choices // AGAIN % len(options)]
-        return min(options, key=self.seconds.__getitem__)
+        best = min(options, key=lambda option: median(self.seconds[option]))
+        others = [option for option in options if option != best]
+        if others and self.choices % AGAIN == 0:
+            return others[self.choices // AGAIN % len(others)]
+        return best
 
 
 @dataclass(slots=True)
 class Kind:
     """Steps of about the same number of tokens and rows."""
 
-    ranks: _Tried[int] = field(default_factory=_Tried)
-    ways: _Tried[Way] = field(default_factory=_Tried)  # where a rank lacks keys and values
+    ranks: Tried[int] = field(default_factory=Tried)
+    ways: Tried[Way] = field(default_factory=Tried)  # where a rank lacks keys and values
 
     def observe(self, way: Way, lacked: bool, seconds: float) -> None:
         self.ranks.observe(way.ranks, seconds)

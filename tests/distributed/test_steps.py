@@ -2,7 +2,7 @@
 
 import pytest
 
-from lade.distributed.steps import AGAIN, FIRST, Kinds, StepTimes, Way
+from lade.distributed.steps import AGAIN, FIRST, Kinds, StepTimes, Tried, Way
 
 
 class Clock:
@@ -63,6 +63,25 @@ def test_what_ranks_lack(sending: float) -> None:
     assert lacked.count(Way(2, sends=sending < 0)) >= len(lacked) - FIRST - 1
     assert not any(way.sends for way in chosen[::2])
     assert not any(way.sends for way in decode({1: 1.0, 2: 1.1, 4: 1.5}, 200, sending=sending)[20 : AGAIN - 1])
+
+
+def test_steps_that_other_processes_slowed_down() -> None:
+    """Two of five steps are no reason to leave what is the fastest."""
+    tried = Tried[int]()
+    for step in range(AGAIN - 1):
+        option = tried.choose([1, 2])
+        slow = 10.0 if step % 5 in (3, 4) else 1.0
+        tried.observe(option, slow if option == 1 and step > 10 else float(option))
+        assert option == 1 or step <= 2 * FIRST
+
+
+def test_what_becomes_faster() -> None:
+    tried, chosen = Tried[int](), []
+    for step in range(5 * AGAIN):
+        chosen.append(tried.choose([1, 2]))
+        tried.observe(chosen[-1], {1: 1.0, 2: 2.0 if step < AGAIN else 0.5}[chosen[-1]])
+    assert set(chosen[10 : AGAIN - 1]) == {1}
+    assert chosen[2 * AGAIN :].count(2) > 2.5 * AGAIN
 
 
 def test_the_next_call_knows() -> None:
