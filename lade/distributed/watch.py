@@ -139,6 +139,9 @@ class Watch:
         return f"{where} has not answered for {self.timeout:g} s"
 
     def _stalled(self) -> str | None:
+        """None as long as a rank may have died: then the others wait for it, and it is named soon."""
+        if self._silent():
+            return None
         late = []
         for rank, peer in self._peers.items():
             _, arrived, phase = peer.beat.decode().split()
@@ -161,14 +164,16 @@ class Watch:
 
     def _lost(self, error: RuntimeError) -> None:
         """The store is gone: with its process, which may have ended because of a rank that had died before."""
-        now = time.monotonic()
-        silent = {
-            rank: now - peer.since for rank, peer in self._peers.items() if now - peer.since > SILENT * self.interval
-        }
+        silent = self._silent()
         if silent:
             self._failure = self._failure or _dead(max(silent, key=silent.__getitem__), max(silent.values()))
         where = "the store of the process group is gone" if self.host is None else f"rank {self.host} has died"
         self._failure = self._failure or f"{where}: {str(error).splitlines()[0]}"
+
+    def _silent(self) -> dict[int, float]:
+        """Seconds without a heartbeat of the ranks that miss several."""
+        now, most = time.monotonic(), SILENT * self.interval
+        return {rank: now - peer.since for rank, peer in self._peers.items() if now - peer.since > most}
 
     def _beat(self, count: int) -> None:
         self.store.set(self._key(self.rank), f"{count} {self._arrived} {self._phase}")

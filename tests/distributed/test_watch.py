@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import lade
-from lade.distributed.watch import WORKING, Watch
+from lade.distributed.watch import WORKING, Watch, _Peer
 
 TIMEOUT = 0.2  # seconds
 
@@ -86,6 +86,17 @@ def test_a_rank_that_stalls(watches: list[Watch]) -> None:
     watches[2].work()
     seen(watches[0], 2, 2, WORKING)
     watches[0].check(2 * TIMEOUT)
+
+
+def test_a_rank_that_may_have_died() -> None:
+    """Rank 2 is late because it waits for rank 1, whose heartbeats are missing."""
+    watch, now = Watch(Store(), 0, 3, 60.0, "test"), time.monotonic()
+    watch.arrive()
+    watch._peers = {1: _Peer(b"5 1 stepping", now - 30.0), 2: _Peer(b"9 0 stepping", now)}
+    watch.check(61.0)
+    watch._peers[1].since = now
+    with pytest.raises(lade.RankError, match="rank 2 stalled"):
+        watch.check(61.0)
 
 
 def test_a_rank_that_never_comes() -> None:
