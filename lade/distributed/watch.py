@@ -130,6 +130,8 @@ class Watch:
             except RankError as found:
                 return found
             time.sleep(self.interval / 4)
+        if silent := self._silent():
+            return RankError(_longest(silent))
         return RankError(f"the exchange with the other ranks failed: {error}")
 
     def _unreachable(self) -> str | None:
@@ -166,7 +168,7 @@ class Watch:
         """The store is gone: with its process, which may have ended because of a rank that had died before."""
         silent = self._silent()
         if silent:
-            self._failure = self._failure or _dead(max(silent, key=silent.__getitem__), max(silent.values()))
+            self._failure = self._failure or _longest(silent)
         where = "the store of the process group is gone" if self.host is None else f"rank {self.host} has died"
         self._failure = self._failure or f"{where}: {str(error).splitlines()[0]}"
 
@@ -197,6 +199,12 @@ class Watch:
 
 def _dead(rank: int, seconds: float) -> str:
     return f"rank {rank} has died or stopped: no heartbeat for {seconds:.1f} s"
+
+
+def _longest(silent: dict[int, float]) -> str:
+    """What is said of the rank without a heartbeat for the longest."""
+    rank = max(silent, key=silent.__getitem__)
+    return _dead(rank, silent[rank])
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -99,6 +99,14 @@ def test_a_rank_that_may_have_died() -> None:
         watch.check(61.0)
 
 
+def test_an_exchange_that_failed() -> None:
+    """The rank without heartbeats is named, even if it is not silent for the whole timeout yet."""
+    watch, now = Watch(Store(), 0, 3, 0.01, "test"), time.monotonic()
+    watch._looked = now + 60.0
+    watch._peers = {1: _Peer(b"5 1 stepping", now - 3.0), 2: _Peer(b"9 0 stepping", now + 60.0)}
+    assert str(watch.blame(RuntimeError("reset"))).startswith("rank 1 has died or stopped")
+
+
 def test_a_rank_that_never_comes() -> None:
     watch = Watch(Store(), 0, 3, TIMEOUT, "test")
     with pytest.raises(lade.RankError, match=r"ranks 1, 2 must make the same call as rank 0"):
