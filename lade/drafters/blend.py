@@ -78,6 +78,8 @@ class BlendDrafter:
         warm_table: which table `warm` reads, for the statistics.
     """
 
+    reads_likeliest = True  # after every step that drafts
+
     def __init__(
         self,
         settings: Settings,

@@ -194,6 +194,7 @@ class DecodeLoop:
     def _computed(self, requests: Sequence[Request], slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         outputs = self.target.forward(slots, drafts)
         outputs.inverse_temperatures = [request.inverse_temperature for request in requests]
+        outputs.one_pass = getattr(self.drafter, "reads_likeliest", False)
         begin(requests, drafts, outputs)  # before the host reads anything, so that it reads once
         return outputs
 

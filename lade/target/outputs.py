@@ -38,12 +38,14 @@ class Outputs:
         lines: per row of the forward: node -> its line in the logits.
         inverse_temperatures: per row, of the probabilities that `likeliest` returns; `None` for 1.
         vocabulary: `likeliest` returns ids below this one; `None` for all.
+        one_pass: whether `likeliest` is asked for where drafts are, so that one pass over the logits reads everything.
     """
 
     logits: torch.Tensor
     lines: Sequence[Mapping[int, int]]
     inverse_temperatures: Sequence[float] | None = None
     vocabulary: int | None = None
+    one_pass: bool = False
     _floats: torch.Tensor | None = field(default=None, init=False, repr=False)
     _read: _Read = field(default_factory=_Read, init=False, repr=False)
     _chosen: list[tuple[Sequence[int], torch.Tensor]] = field(default_factory=list, init=False, repr=False)
@@ -72,7 +74,7 @@ class Outputs:
 
     def greedy(self, row: int, node: int) -> int:
         """The most likely token after one node."""
-        if self._read.greedy is None and not self._is_small:
+        if self._read.greedy is None and not self._choice_is_cheap:
             self._fetch()
         if self._read.greedy is None:  # numpy takes a tenth of torch's time; the same first maximum
             self._read.greedy = self._float32().numpy().argmax(-1).tolist()
@@ -81,7 +83,7 @@ class Outputs:
     def nan_rows(self, rows: Sequence[int]) -> list[int]:
         """Those of the rows whose logits after the root contain NaN."""
         lines = [self.lines[row][0] for row in rows]
-        if self._read.nan is None and not self._is_small:
+        if self._read.nan is None and not self._choice_is_cheap:
             self._fetch()
         if self._read.nan is None:  # the largest is NaN where one is; numpy takes a tenth of torch's time
             found = np.isnan(self._float32().numpy()[lines].max(-1)).tolist()
@@ -108,9 +110,10 @@ class Outputs:
         return self.logits.device.type == "cpu"
 
     @property
-    def _is_small(self) -> bool:
-        """Whether numpy reads the largest logits in next to no time, so that a drafter without top-k loses none."""
-        return self._on_host and self.logits.dtype == torch.float32 and self.logits.numel() <= SMALL
+    def _choice_is_cheap(self) -> bool:
+        """Whether numpy reads choices and NaN in next to no time, and nobody is expected to ask for more."""
+        top_k = self.one_pass and len(self.logits) > len(self.lines)
+        return self._on_host and not top_k and self.logits.dtype == torch.float32 and self.logits.numel() <= SMALL
 
     def _float32(self) -> torch.Tensor:
         """[M, V]"""

@@ -17,6 +17,8 @@ from lade.core import topk
 from lade.core.readout import READ_ROWS, Readout, read_out
 from lade.core.topk import likeliest
 
+pytestmark = pytest.mark.usefixtures("as_python")
+
 PRECISIONS = (torch.float32, torch.bfloat16)
 
 

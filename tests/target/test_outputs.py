@@ -6,10 +6,15 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import pytest
 import torch
+from families import BY_NAME
+from tiny import tiny_model, words
 
+import lade
 from lade.base.compiled import trial, viewed
 from lade.core.readout import READ_ROWS
 from lade.target.outputs import Outputs
+
+pytestmark = pytest.mark.usefixtures("as_python")
 
 LINES = [{0: 0, 2: 1}, {0: 2}, {0: 3, 1: 4, 5: 5}]
 
@@ -71,3 +76,15 @@ def test_a_few_float32_logits_are_read_for_a_top_k_alone() -> None:
         assert passes == []
         read.likeliest()
     assert passes == [6]
+
+
+def test_a_step_with_drafts_reads_its_logits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_torch: list[int] = []
+    read = Outputs._float32
+    monkeypatch.setattr(Outputs, "_float32", lambda self: by_torch.append(len(self.logits)) or read(self))
+    model, config = tiny_model(BY_NAME["llama"], "sdpa"), lade.LookaheadConfig(budget=12, adapt=False)
+    with counted() as passes:
+        lade.generate(model, **words(9), config=config, do_sample=False, max_new_tokens=9)
+    assert len(passes) == lade.last_stats().steps  # type: ignore[union-attr]
+    assert max(passes) > 1
+    assert set(by_torch) <= {1}  # without drafts
