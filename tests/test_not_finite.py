@@ -119,9 +119,9 @@ def test_a_drafted_token_that_is_not_finite(
     drafter = made(token, (0,), 3)
     assert_plain(model, (9,))
     widths = [nodes for _, nodes in drafter.drafted]
-    assert 1 <= widths.count(5) <= 3
-    assert widths == sorted(widths, reverse=True)  # after a draft with that token nothing is drafted
-    assert lade.last_stats().steps == len(drafter.drafted) + 1
+    assert 1 <= len(widths) <= 3
+    assert set(widths) == {5}
+    assert lade.last_stats().steps > len(widths) + 1  # after a draft with that token the drafter is not asked
     drafter = made(token, (1,), 5)
     assert_plain(model, (9, 4, 6))
     wide = Counter(row for row, nodes in drafter.drafted if nodes > 1)
