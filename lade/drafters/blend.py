@@ -40,6 +40,7 @@ class TreePolicy:
         least: path probability below which no token is drafted, however large the budget.
         window_share: a window starts with at most one part in this many of the budget.
         decay: weight of the past in the moving averages.
+        chain_growth: nodes that are grown per node of a chain. No record says what data it was chosen on.
     """
 
     child_prior: float = 0.6
@@ -48,6 +49,7 @@ class TreePolicy:
     least: float = 1e-300
     window_share: int = 4
     decay: float = 0.95
+    chain_growth: int = 4
 
 
 TREE = TreePolicy()
@@ -76,6 +78,11 @@ class BlendDrafter:
         pace: chooses how much of the budget every step takes (`lade.pace.pace.Pace`); `None`: all of it.
         policy: how trees grow.
         warm_table: which table `warm` reads, for the statistics.
+        chains: whether drafts are chains, for engines that verify no trees: of every tree the path of most expected
+            accepted tokens. There must be no window.
+
+    Attributes:
+        looks: whether the current step drafts and learns.
     """
 
     reads_likeliest = True  # after every step that drafts
@@ -89,14 +96,16 @@ class BlendDrafter:
         pace: WholeBudget | None = None,
         policy: TreePolicy = TREE,
         warm_table: str | None = None,
+        chains: bool = False,
     ) -> None:
         self.settings, self.budget, self.warm, self.pool = settings, budget, warm, pool
-        self.warm_table = warm_table
+        self.warm_table, self.chains = warm_table, chains
         self.pace, self.policy = pace or WholeBudget(budget), policy
         windows = "window" in settings.sources
         self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
         self._work = Workspace()
-        self._drafts_now = True  # whether the current step drafts and learns
+        self._growth = policy.chain_growth if chains else 1
+        self.looks = True
 
     def start(self, request: Request) -> None:
         settings, tokens, pool = self.settings, request.tokens, self.pool(request.tenant)
@@ -112,8 +121,8 @@ class BlendDrafter:
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         contexts = [len(request.tokens) for request in requests]
         room = self.pace.begin(contexts, [request.state.belief for request in requests])
-        self._drafts_now = room > len(requests)
-        drafts = self._drafts(requests, depths, room) if self._drafts_now else roots(requests)
+        self.looks = room > len(requests)
+        drafts = self._drafts(requests, depths, room) if self.looks else roots(requests)
         drafts = [with_forced(*each) for each in zip(requests, drafts, depths, strict=True)]
         self.pace.carry([len(draft) for draft in drafts])
         return drafts
@@ -124,8 +133,8 @@ class BlendDrafter:
         new = [state.memory.unread(request.tokens) for state, request in zip(states, requests, strict=True)]
         plans = [self._plan(request, depth) for request, depth in zip(requests, depths, strict=True)]
         groups = self.pace.sharing.groups(plans, room)
-        prior, together = self.policy.child_prior, len(groups) == 1
-        trees = self._work.grow(memories, new, plans, groups[0][1], together, prior)
+        nodes, together = groups[0][1] * self._growth, len(groups) == 1
+        trees = self._work.grow(memories, new, plans, nodes, together, self.policy.child_prior, self.chains)
         sizes = self._sizes(states, trees)
         parts = zip(requests, trees, sizes, depths, strict=True)
         return [self._windowed(request, self._cut(request, tree, size), depth) for request, tree, size, depth in parts]
@@ -136,7 +145,9 @@ class BlendDrafter:
         budget = min(self.budget, request.max_nodes)
         window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
         floor = max(policy.least, policy.stage_floor * state.cut * state.full)
-        return TreePlan(deepest, budget - window, floor, floor * policy.token_floor, state.belief.holds)
+        return TreePlan(
+            deepest, (budget - window) * self._growth, floor, floor * policy.token_floor, state.belief.holds
+        )
 
     def _sizes(self, states: Sequence[_State], trees: Sequence[Grown]) -> list[int]:
         """The nodes of each tree that are worth their cost."""
@@ -183,7 +194,7 @@ class BlendDrafter:
         predictions: Predictions,
     ) -> None:
         self.pace.verified()
-        if self._drafts_now:  # else the step must take no longer than one of plain decoding
+        if self.looks:  # else the step must take no longer than one of plain decoding
             self._learn(requests, drafts, verdicts, predictions)
         self.pace.ended()
 

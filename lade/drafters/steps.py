@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lade.base.compiled import Compiled, compiled, compiled_with_lists
+from lade.drafters.chains import keep_chain
 from lade.drafters.growth import Forest, grow
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
@@ -27,7 +28,14 @@ from lade.memory.stages import RECYCLED_1
 
 @compiled_with_lists
 def draft_rows(
-    rows: Sequence[Row], new: Array, ends: Array, forest: Forest, nodes: int, together: bool, prior: float
+    rows: Sequence[Row],
+    new: Array,
+    ends: Array,
+    forest: Forest,
+    nodes: int,
+    together: bool,
+    prior: float,
+    chains: bool,
 ) -> None:
     """Take in the text that was emitted since the last draft, and grow the trees.
 
@@ -37,6 +45,7 @@ def draft_rows(
         nodes: of all trees together, or of each.
         together: whether all trees share the nodes.
         prior: as of `grow`.
+        chains: whether one path is kept of each tree.
     """
     begin = 0
     for place in range(len(ends)):
@@ -49,6 +58,9 @@ def draft_rows(
     else:
         for place in range(len(ends)):
             grow(rows, place, place + 1, forest, nodes, prior)
+    if chains:
+        for place in range(len(ends)):
+            keep_chain(rows[place], place, forest)
 
 
 @compiled_with_lists

@@ -91,6 +91,7 @@ class Workspace:
         nodes: int,
         together: bool,
         prior: float,
+        chains: bool = False,
     ) -> list[Grown]:
         """Take in the text that was emitted, and grow a tree per row (`lade.drafters.growth.grow`).
 
@@ -98,6 +99,7 @@ class Workspace:
             new: tokens of each row since the last call.
             nodes: of all trees together, or of each.
             together: whether all trees share the nodes.
+            chains: whether one path is kept of each tree, that of most expected accepted tokens.
         """
         number = len(memories)
         forest = self._forest_for(number, nodes)
@@ -110,7 +112,7 @@ class Workspace:
         ends = np.cumsum([len(some) for some in new])
         with _locked([memory.pool for memory in memories]):
             self._rows.set([memory.row() for memory in memories])
-            DRAFT(self._rows, tokens, ends, forest, nodes, together, prior)
+            DRAFT(self._rows, tokens, ends, forest, nodes, together, prior, chains)
         ints, floats = forest.ints.tolist(), forest.floats.tolist()
         return [
             Grown(

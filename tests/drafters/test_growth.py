@@ -85,10 +85,17 @@ class Tree:
         return cls(nodes, paths, grown.masses, grown.limited, grown.cut)
 
 
-def grown(seed: int, limits: Sequence[Limits], nodes: int, child_prior: float = 1.0, floor: float = 0.0) -> list[Tree]:
+def grown(
+    seed: int,
+    limits: Sequence[Limits],
+    nodes: int,
+    child_prior: float = 1.0,
+    floor: float = 0.0,
+    chains: bool = False,
+) -> list[Tree]:
     memories = [memory_of(seed + row) for row in range(len(limits))]
     plans = [TreePlan(each.deepest, each.most, floor, floor, each.weight) for each in limits]
-    trees = Workspace().grow(memories, [[]] * len(limits), plans, nodes, True, child_prior)
+    trees = Workspace().grow(memories, [[]] * len(limits), plans, nodes, True, child_prior, chains)
     return [Tree.of(*each) for each in zip(memories, trees, strict=True)]
 
 
@@ -169,3 +176,20 @@ def test_tokens_below_the_floor_are_skipped() -> None:
     for tree, other in zip(grown(3, limits, 99, floor=0.1), grown(3, limits, 99), strict=True):
         assert min(other.masses) < 0.1
         assert tree.masses == [mass for mass in other.masses if mass >= 0.1]
+
+
+@given(**CASES)
+def test_a_chain_is_the_path_with_the_most_expected_accepted_tokens(seed: int, limits: list[Limits], room: int) -> None:
+    nodes = len(limits) + room
+    pairs = zip(grown(seed, limits, nodes), grown(seed, limits, nodes, chains=True), strict=True)
+    for tree, chain in pairs:
+        masses = dict(zip(tree.paths, tree.masses, strict=True))
+        worth = {path: sum(masses[path[:end]] for end in range(1, len(path) + 1)) for path in masses}
+        path = chain.paths[-1]
+        assert worth[path] == pytest.approx(max(worth.values()))
+        beginnings = [path[:length] for length in range(len(path) + 1)]
+        assert (chain.paths, chain.masses) == (beginnings, [masses[beginning] for beginning in beginnings])
+        expected = tree.nodes[[tree.paths.index(beginning) for beginning in beginnings]]
+        expected[:, PARENT] = range(-1, len(path))
+        assert np.array_equal(chain.nodes, expected)
+        assert (chain.limited, chain.cut) == (tree.limited, tree.cut)
