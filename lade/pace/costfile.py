@@ -49,7 +49,7 @@ def describe(model: Any, processes: int = 1) -> dict[str, str]:
         "kind": KIND,
         "format": FORMAT,
         "model": configuration_key(model),
-        "device": _device_name(model.device),
+        "device": device_name(model.device),
         "dtype": str(model.dtype),
         "attention": str(getattr(model.config, "_attn_implementation", None)),
         "threads": str(torch.get_num_threads()),
@@ -64,8 +64,11 @@ def cost_file(model: Any) -> Path:
 
 def load(model: Any, processes: int = 1) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
-    description = describe(model, processes)
-    policy = policy_for(model)
+    return read_costs(describe(model, processes), policy_for(model))
+
+
+def read_costs(description: dict[str, str], policy: CostPolicy = COST) -> StepCost:
+    """The same for steps that are described as in `describe`."""
     try:
         path = _path(description)
         found = StepCost(_parsed(*read(path, LARGEST_FILE), description), policy)
@@ -85,7 +88,12 @@ def policy_for(model: Any) -> CostPolicy:
 
 def keeper(model: Any, processes: int = 1) -> Callable[[Costs], None]:
     """A function that stores costs for later processes; the last write wins. It holds no reference to the model."""
-    return partial(_store, describe(model, processes))
+    return keeper_of(describe(model, processes))
+
+
+def keeper_of(description: dict[str, str]) -> Callable[[Costs], None]:
+    """The same for steps that are described as in `describe`."""
+    return partial(_store, description)
 
 
 def _store(description: dict[str, str], costs: Costs) -> None:
@@ -101,7 +109,7 @@ def _path(description: dict[str, str]) -> Path:
     return cache_folder() / f"{KIND}{FORMAT}-{name}.safetensors"
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return device.type if device.type != "cpu" else f"{_cpu()} {torch.backends.cpu.get_cpu_capability()}"

@@ -60,7 +60,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costfile, "_device_name", lambda _: "another device")
+    monkeypatch.setattr(costfile, "device_name", lambda _: "another device")
 
 
 def attention(monkeypatch: pytest.MonkeyPatch) -> None:

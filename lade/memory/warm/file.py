@@ -19,7 +19,7 @@ from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.vocabulary import readable
 from lade.files.cachecontent import mark_used, trim
 from lade.files.cachefolder import CacheWarning, cache_folder
-from lade.files.regularfile import MEBIBYTE
+from lade.files.regularfile import MEBIBYTE, naming
 from lade.files.safefile import read, write
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.contexts import WarmContexts
@@ -102,9 +102,26 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
     """ValueError if this is not the model's table."""
     if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint(model):
         raise ValueError("it is not this model's table")
+    return _table(tensors, metadata, readable(model)), metadata.get("tokenizer", "")
+
+
+def load_named(path: Path, vocabulary: int) -> WarmTable:
+    """The table of a file that the user names, for any model of this vocabulary.
+
+    Raises:
+        ValueError: names the file if it is no such table, or cannot be read.
+    """
+    with naming(str(path)):
+        tensors, metadata = read(path, MOST)
+        if metadata.get("format") != FORMAT:
+            raise ValueError(f"it must be a warm table of format {FORMAT}")
+        return _table(tensors, metadata, vocabulary)
+
+
+def _table(tensors: dict[str, torch.Tensor], metadata: dict[str, str], size: int) -> WarmTable:
+    """ValueError if this is no table of a vocabulary of this size."""
     if set(tensors) != NAMES:
         raise ValueError(f"its tensors must be {sorted(NAMES)}, got {shown(sorted(tensors))}")
-    size = readable(model)
     entries = tensors["tokens"], tensors["probabilities"]
     contexts = WarmContexts(*(tensors[f"contexts.{part}"] for part in PARTS))
     kept = entries[0].shape[-1] if entries[0].dim() else 0
@@ -119,7 +136,7 @@ def _parsed(tensors: dict[str, torch.Tensor], metadata: dict[str, str], model: A
     if not math.isfinite(seconds):
         raise ValueError("its seconds must be a finite number")
     complete, prompts = metadata.get("complete") == str(True), metadata.get("prompts", "")
-    return WarmTable(*entries, contexts, seconds, complete, prompts), metadata.get("tokenizer", "")
+    return WarmTable(*entries, contexts, seconds, complete, prompts)
 
 
 def _check(tokens: torch.Tensor, probabilities: torch.Tensor, shape: tuple[int, ...], vocabulary: int) -> None:
