@@ -561,6 +561,7 @@ def test_the_readers_are_all_here() -> None:
         "applications/search/measurements.py",
         "applications/bench/continuation.py", "applications/bench/suites/sources.py",
         "lade/pace/costfile.py",  # /proc/cpuinfo
+        "lade/vllm/table.py",  # the weights that vLLM has read
         "applications/bench/machine.py",  # /proc
         "applications/bench/memory.py", "applications/bench/scoring/jail.py", "applications/bench/scoring/sandbox.py",
         "applications/bench/runfile.py",  # what this process made

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     *(
         "applications",
+        "vllm",
         "models.pretrained",
         "entry",
         "measure",

@@ -1,0 +1,102 @@
+"""What the model predicts at the positions that a step of vLLM computes: top-k of its logits, read as they are made.
+
+vLLM's sampler may change logits in place, so they are read before it sees them. M lines of a step, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from lade.core.topk import likeliest
+from lade.engine.decoding import GREEDY_INVERSE_TEMPERATURE
+from lade.memory.predictions import TOP
+
+LINES = 128  # of logits that are read at once, to keep copies of them small
+SHARPNESS = GREEDY_INVERSE_TEMPERATURE  # the temperatures of requests are not told
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The logits of a step.
+
+    Attributes:
+        lines: M; 0 where it is not sure which logits were those of the step.
+        top: [M, 2 TOP] int32, tokens and then the bits of their float32 probabilities; `None` where nobody asked.
+    """
+
+    lines: int = 0
+    top: torch.Tensor | None = None
+
+
+class Logits:
+    """Reads the logits of every step.
+
+    Attributes:
+        wanted: whether the top-k of the next step will be learned.
+        calls: how often the model has computed logits since `take`.
+    """
+
+    def __init__(self) -> None:
+        self.wanted, self.calls = True, 0
+        self._outputs = Outputs()
+
+    def wrap(self, compute_logits: Callable[..., torch.Tensor | None]) -> Callable[..., torch.Tensor | None]:
+        """A model's `compute_logits` that is read."""
+
+        def compute(*arguments: Any, **options: Any) -> torch.Tensor | None:
+            logits = compute_logits(*arguments, **options)
+            if logits is not None:
+                self._read(logits)
+            return logits
+
+        return compute
+
+    def _read(self, logits: torch.Tensor) -> None:
+        self.calls += 1
+        if self.calls > 1:  # log probabilities of a prompt, or a step without a call of the proposer
+            self._outputs = Outputs()
+            return
+        top = None
+        if self.wanted:
+            top = torch.cat([_top(part) for part in logits.split(LINES)])
+        self._outputs = Outputs(len(logits), top)
+
+    def take(self) -> Outputs:
+        """Those since the last call."""
+        outputs, self._outputs, self.calls = self._outputs, Outputs(), 0
+        return outputs
+
+
+def _top(logits: torch.Tensor) -> torch.Tensor:
+    """As in `Outputs`."""
+    tokens, probabilities = likeliest(logits, TOP, SHARPNESS)
+    return torch.cat([tokens.to(torch.int32), probabilities.float().view(torch.int32)], dim=1)
+
+
+class Lines:
+    """What a drafter reads of the logits of some requests (`lade.core.drafter.Predictions`).
+
+    Args:
+        top: as in `Outputs`; none for no requests.
+        spans: the lines of each request.
+    """
+
+    def __init__(self, top: torch.Tensor | None, spans: Sequence[range]) -> None:
+        host = np.zeros((0, 2 * TOP), np.int32) if top is None else top.cpu().numpy()
+        self._top = host[:, :TOP].copy(), host[:, TOP:].copy().view(np.float32)
+        self._spans = spans
+
+    def greedy(self, slot: int, node: int) -> int:
+        return int(self._top[0][self._spans[slot][node], 0])
+
+    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._top
+
+    def lines_of(self, slot: int, nodes: Sequence[int]) -> list[int]:
+        span = self._spans[slot]
+        return [span[node] for node in nodes]
