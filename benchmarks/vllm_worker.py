@@ -70,7 +70,7 @@ def decode(llm: Any, prompts: list[list[int]], tokens: int, cancels: bool) -> tu
 
 def main() -> None:
     job = json.load(sys.stdin)
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(ENVIRONMENT | dict(os.environ))
     from vllm import LLM
 
     options = {"enforce_eager": True, "disable_log_stats": False, "enable_prefix_caching": False}
