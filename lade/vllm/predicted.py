@@ -63,7 +63,7 @@ class Logits:
             return
         top = None
         if self.wanted:
-            top = torch.cat([_top(part) for part in logits.split(LINES)])
+            top = torch.cat([_top(part) for part in torch.split(logits, LINES)])
         self._outputs = Outputs(len(logits), top)
 
     def take(self) -> Outputs:
