@@ -53,6 +53,8 @@ def test_attention_of_a_tree_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "2",
         "--rounds",
         "2",
+        "--threads",
+        "1",
         "--json",
     ]
     found = json.loads(CliRunner().invoke(attention_cpu.main, arguments, catch_exceptions=False).stdout)["timings"]

@@ -33,7 +33,7 @@ def test_folders_are_the_tests_own() -> None:
 
 
 def test_nothing_lies_where_a_test_begins() -> None:
-    assert not any(Path.cwd().iterdir())
+    assert [*Path.cwd().iterdir()] == []
     assert [path.name for path in Path("..").iterdir()] == [Path.cwd().name]
 
 

@@ -55,6 +55,7 @@ class Waits(torch.Tensor):
         return self.as_subclass(torch.Tensor).clone()
 
 
+@pytest.mark.usefixtures("as_python")  # machine code copies no logits
 @pytest.mark.parametrize("read", [lambda outputs: outputs.greedy(0, 0), lambda outputs: outputs.likeliest()[0][0, 0]])
 def test_no_call_waits_for_another_ones_argmax(read: Callable[[Outputs], int]) -> None:
     """`functools.cached_property` of Python 3.11 has one lock for all objects of a class."""
