@@ -131,9 +131,10 @@ def command(
     with usage(None, *ERRORS):
         check_models(options, wanted, reference_model, loading)
         sources = [] if memory else _sources(suite, prompts, ids, limit, offset, execute)
-        make_folder("--out", out)
     with usage("MODEL"):
         model_source(model)
+    with usage(None, *ERRORS):
+        make_folder("--out", out)
     torch.set_num_threads(threads)
     grid = Grid(temperature, batch, context or (None,))
     left_out = unready(specs, options)

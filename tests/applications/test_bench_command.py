@@ -204,7 +204,7 @@ def test_bad_options_are_refused_before_the_model_is_loaded(
 
 
 def test_folders_that_cannot_take_results_are_refused(prompts: Path) -> None:
-    result = bench("--prompts", prompts, "--out", prompts / "below", model="no/such/model")
+    result = bench("--prompts", prompts, "--out", prompts / "below", model="stories260K")
     assert result.exit_code == 2
     assert "--out must be a folder that can be made, got" in result.stderr
 

@@ -77,3 +77,4 @@ def test_every_command_says_that_a_model_is_not_pulled(command: list[str]) -> No
     result = CliRunner().invoke(cli.main, command)
     assert result.exit_code == 2
     assert f"`lade pull {REAL}` fetches it (93 MB), got '{REAL}'" in " ".join(result.stderr.split())
+    assert [*Path.cwd().iterdir()] == [], "a folder for the results is made"
