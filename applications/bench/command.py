@@ -75,7 +75,9 @@ USUAL = ", ".join(method.name for method in METHODS.values() if method.default)
 @click.option("--execute", is_flag=True, help="Run generated code in a sandbox to score answers.")
 @click.option("--reference-model", help="Model for the log-likelihood of every text.  [default: MODEL]")
 @model_options
-@click.option("--attn-implementation", type=click.Choice(ATTENTION))
+@click.option(
+    "--attn-implementation", type=click.Choice(ATTENTION), metavar="NAME", help=f"One of {', '.join(ATTENTION)}."
+)
 @click.option("--memory", is_flag=True, help="Measure peak memory instead of speed, each method in its own process.")
 @click.option(
     "--workers",

@@ -124,8 +124,8 @@ def _plain(session: Session, rest: str) -> None:
 
 
 def _compare(session: Session, rest: str) -> None:
-    session.say("The last message is answered twice, plain and with lookahead.")
     with session.interrupt:
+        session.say("The last message is answered twice, plain and with lookahead.")
         found = session.bot.compare(lambda: session.interrupt.asked)
     if found is None:
         session.say("There is no message.")
