@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -87,7 +86,7 @@ class Group:
 
     def _wait(self, work: Any) -> None:
         """Wait for a collective, and look after every interval whether a rank has failed."""
-        began, interval = time.monotonic(), timedelta(seconds=self.watch.interval)
+        interval = timedelta(seconds=self.watch.interval)
         while True:
             completed = work.is_completed()  # else the error may be the interval's end, even if it completes meanwhile
             try:
@@ -95,7 +94,7 @@ class Group:
             except RuntimeError as error:
                 if completed:
                     raise self.watch.blame(error) from error
-                self.watch.check(time.monotonic() - began)
+                self.watch.check()
             else:
                 return
 

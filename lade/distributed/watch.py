@@ -1,7 +1,8 @@
 """Heartbeats of the ranks in the store of the process group: which rank has died, stalled or ended with an error.
 
 A thread writes a rank's heartbeat and reads those of the others, so that long work, such as a prefill, counts as being
-alive. Knows keys and values, no tensors.
+alive. Time in which this process itself did not run, on a machine that does too much, does not count against others.
+Knows keys and values, no tensors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -30,15 +31,33 @@ class Store(Protocol):
 
     def check(self, keys: list[str]) -> bool: ...
 
-    def get(self, key: str) -> bytes: ...
+
+class OwnTime:
+    """Seconds in which one thread ran or waited as it meant to: between two readings at most `most` seconds count."""
+
+    def __init__(self, most: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._now = most, now
+        self._read, self.seconds = now(), 0.0
+
+    def __call__(self) -> float:
+        now = self._now()
+        self.seconds += min(now - self._read, self._most)
+        self._read = now
+        return self.seconds
 
 
 @dataclass(slots=True)
 class _Peer:
-    """The latest heartbeat of a rank, and when it was first seen."""
+    """The latest heartbeat of a rank; when it came, and when the rank's exchanges and steps went on, as seen here."""
 
     beat: bytes
     since: float
+    moved: float
+
+    @property
+    def at(self) -> list[bytes]:
+        """Exchanges that it has begun, its phase, and steps without an exchange."""
+        return self.beat.split()[1:]
 
 
 class Watch:
@@ -51,14 +70,25 @@ class Watch:
         prefix: of the keys, the same on all ranks.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float, prefix: str, host: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: float,
+        prefix: str,
+        host: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.store, self.rank, self.timeout, self.host = store, rank, timeout, host
         self.interval = min(LONGEST, timeout / BEATS)
         self._others = [other for other in range(size) if other != rank]
-        self._prefix = prefix
+        self._prefix, self._failed = prefix, f"{prefix}/failure"
         self._peers: dict[int, _Peer] = {}
-        self._arrived, self._phase = 0, STEPPING
-        self._looked = time.monotonic()
+        self._arrived, self._phase, self._steps = 0, STEPPING, 0
+        self._begun = 0.0  # the last exchange
+        self._looks, self._looking = 0, OwnTime(2 * self.interval, now)  # of the thread that reads heartbeats
+        self._answered, self._waiting = (0, 0.0), OwnTime(2 * self.interval, now)  # looks, when an exchange saw them
         self._failure: str | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lade-heartbeat", daemon=True)
@@ -69,19 +99,25 @@ class Watch:
         Raises:
             RankError: some have not after `patience` seconds.
         """
+        if self.rank == 0:
+            self.store.set(self._failed, "")
         self._beat(0)
         began = time.monotonic()
         while missing := [rank for rank in self._others if not self.store.check([self._key(rank)])]:
             if time.monotonic() - began > patience:
                 raise RankError(f"{_named(missing)} must make the same call as rank {self.rank}, got no call in time")
             time.sleep(0.01)
-        self._looked = time.monotonic()
         self._thread.start()
 
     def arrive(self, phase: str = STEPPING) -> None:
         """This rank begins an exchange; what follows is long work or steps."""
         self._arrived += 1
-        self._phase = phase
+        self._phase, self._begun = phase, self._looking.seconds
+
+    def step(self) -> None:
+        """This rank begins a step without an exchange."""
+        self._steps += 1
+        self._phase = STEPPING
 
     def work(self) -> None:
         """This rank begins work that may take longer than the timeout."""
@@ -109,15 +145,11 @@ class Watch:
 
     def _post(self, message: str) -> None:
         with contextlib.suppress(RuntimeError):  # the store may be gone with its process
-            self.store.set(f"{self._prefix}/failure", message)
+            self.store.set(self._failed, message)
 
-    def check(self, waited: float) -> None:
-        """RankError if a rank has failed, or keeps this one waiting in an exchange for longer than the timeout.
-
-        Args:
-            waited: seconds.
-        """
-        message = self._failure or self._unreachable() or (self._stalled() if waited > self.timeout else None)
+    def check(self, exchanging: bool = True) -> None:
+        """RankError if a rank has failed, or keeps this one waiting in an exchange for longer than the timeout."""
+        message = self._failure or self._unreachable() or (self._stalled() if exchanging else None)
         if message is not None:
             raise RankError(message)
 
@@ -126,7 +158,7 @@ class Watch:
         began = time.monotonic()
         while time.monotonic() - began < self.timeout + 2 * self.interval:
             try:
-                self.check(0.0)
+                self.check(exchanging=False)
             except RankError as found:
                 return found
             time.sleep(self.interval / 4)
@@ -135,7 +167,10 @@ class Watch:
         return RankError(f"the exchange with the other ranks failed: {error}")
 
     def _unreachable(self) -> str | None:
-        if time.monotonic() - self._looked <= self.timeout:
+        now = self._waiting()
+        if self._looks != self._answered[0]:
+            self._answered = self._looks, now
+        if now - self._answered[1] <= self.timeout or self.rank == self.host:
             return None
         where = "the store of the process group" if self.host is None else f"rank {self.host}"
         return f"{where} has not answered for {self.timeout:g} s"
@@ -144,14 +179,16 @@ class Watch:
         """None as long as a rank may have died: then the others wait for it, and it is named soon."""
         if self._silent():
             return None
-        late = []
-        for rank, peer in self._peers.items():
-            _, arrived, phase = peer.beat.decode().split()
-            if int(arrived) < self._arrived and phase == STEPPING:
-                late.append(rank)
+        late = [rank for rank, peer in self._peers.items() if self._waits_for(peer)]
         if not late:
             return None
         return f"{_named(late)} stalled: no exchange for {self.timeout:g} s"
+
+    def _waits_for(self, peer: _Peer) -> bool:
+        """Whether a rank has not begun this rank's exchange, nor a step, for longer than the timeout."""
+        arrived, phase, _ = peer.at
+        behind = int(arrived) < self._arrived and phase.decode() == STEPPING
+        return behind and self._looking.seconds - max(peer.moved, self._begun) > self.timeout
 
     def _run(self) -> None:
         count = 0
@@ -174,24 +211,27 @@ class Watch:
 
     def _silent(self) -> dict[int, float]:
         """Seconds without a heartbeat of the ranks that miss several."""
-        now, most = time.monotonic(), SILENT * self.interval
+        now, most = self._looking.seconds, SILENT * self.interval
         return {rank: now - peer.since for rank, peer in self._peers.items() if now - peer.since > most}
 
     def _beat(self, count: int) -> None:
-        self.store.set(self._key(self.rank), f"{count} {self._arrived} {self._phase}")
+        self.store.set(self._key(self.rank), f"{count} {self._arrived} {self._phase} {self._steps}")
 
     def _look(self) -> None:
-        beats = self.store.multi_get([self._key(rank) for rank in self._others])
-        now = self._looked = time.monotonic()
+        *beats, failure = self.store.multi_get([*map(self._key, self._others), self._failed])
+        now = self._looking()
         for rank, beat in zip(self._others, beats, strict=True):
             peer = self._peers.get(rank)
             if peer is None or peer.beat != beat:
-                self._peers[rank] = _Peer(beat, now)
+                seen = _Peer(beat, now, now)
+                if peer is not None and peer.at == seen.at:
+                    seen.moved = peer.moved
+                self._peers[rank] = seen
             elif now - peer.since > self.timeout:
                 self._failure = self._failure or _dead(rank, now - peer.since)
                 self._post(self._failure)
-        if self._failure is None and self.store.check([f"{self._prefix}/failure"]):
-            self._failure = self.store.get(f"{self._prefix}/failure").decode()
+        self._failure = self._failure or failure.decode() or None
+        self._looks += 1
 
     def _key(self, rank: int) -> str:
         return f"{self._prefix}/beat/{rank}"

@@ -1,6 +1,6 @@
 """Waiting for a collective: on and on, and an error only if it has failed; an interval may end as it completes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -34,10 +34,10 @@ class Calm:
     """A watch that finds nothing wrong."""
 
     interval: float = 0.1
-    checks: list[float] = field(default_factory=list)
+    checks: int = 0
 
-    def check(self, waited: float) -> None:
-        self.checks.append(waited)
+    def check(self) -> None:
+        self.checks += 1
 
     def blame(self, error: BaseException) -> lade.RankError:
         return lade.RankError(str(error))
@@ -53,7 +53,7 @@ def group() -> Any:
 def test_slow_collectives(intervals: int) -> None:
     waiting = group()
     waiting._wait(Work(intervals))
-    assert len(waiting.watch.checks) == intervals
+    assert waiting.watch.checks == intervals
 
 
 @pytest.mark.parametrize("intervals", [0, 2])
