@@ -32,7 +32,8 @@ from tiny import tiny_model, words  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
 import lade  # noqa: E402
-from lade.distributed.steps import StepTimes, Way  # noqa: E402
+from lade.distributed.steps import StepTimes  # noqa: E402
+from lade.distributed.tried import Way  # noqa: E402
 
 STORY = "stories260K"
 FAMILIES = ("llama", "mistral-sliding", "qwen2", "olmo2", "granite")

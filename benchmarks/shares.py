@@ -25,7 +25,8 @@ from stories import PROMPTS  # noqa: E402
 
 import lade  # noqa: E402
 from lade.distributed import target  # noqa: E402
-from lade.distributed.steps import StepTimes, Way  # noqa: E402
+from lade.distributed.steps import StepTimes  # noqa: E402
+from lade.distributed.tried import Way  # noqa: E402
 
 PATIENCE = 3600.0  # seconds
 

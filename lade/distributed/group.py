@@ -33,7 +33,7 @@ class Group:
         exchanges: collectives so far.
         sent: bytes that this rank has sent in them.
         costs: of steps, by model.
-        kinds: of steps, by model: how many ranks share them.
+        memories: of how steps were shared, by model.
     """
 
     def __init__(self, timeout: float, generation: int) -> None:
@@ -43,7 +43,7 @@ class Group:
         self.watch = Watch(store, self.rank, self.size, timeout, f"lade/{generation}", 0 if hosted else None)
         self.exchanges = self.sent = 0
         self.costs: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        self.kinds: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self.memories: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         self.watch.join(CREATION)
         self._group: Any = dist.new_group(backend="gloo", timeout=UNBOUNDED)
 

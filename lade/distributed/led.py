@@ -6,74 +6,21 @@ nothing else; drafts that a model makes are made on every rank, and compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from lade.core.drafter import Drafter, Predictions
-from lade.core.request import Request, Verdict
+from lade.core.drafter import Drafter
+from lade.core.request import Request
 from lade.core.tree import Draft
 from lade.distributed import packing
 from lade.distributed.checksum import TextChecksum, of_drafts
 from lade.distributed.errors import RankError
 from lade.distributed.group import Group
+from lade.distributed.wrapped import Wrapped
 
 
-class Nothing:
-    """Drafts nothing; the drafter of a rank that takes drafts."""
-
-    def start(self, request: Request) -> None: ...
-
-    def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
-        return []
-
-    def observe(
-        self,
-        requests: Sequence[Request],
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        predictions: Predictions,
-    ) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def stop(self, request: Request) -> None: ...
-
-    def end(self) -> Mapping[str, int]:
-        return {}
-
-
-class _Wrapped:
-    """A drafter whose drafts are exchanged; all else is that of another one."""
-
-    def __init__(self, group: Group, inner: Drafter) -> None:
-        self.group, self.inner = group, inner
-        self.warm_table = getattr(inner, "warm_table", None)
-        self._texts = TextChecksum()
-
-    def start(self, request: Request) -> None:
-        self.inner.start(request)
-
-    def observe(
-        self,
-        requests: Sequence[Request],
-        drafts: Sequence[Draft],
-        verdicts: Sequence[Verdict],
-        predictions: Predictions,
-    ) -> None:
-        self.inner.observe(requests, drafts, verdicts, predictions)
-
-    def pause(self) -> None:
-        self.inner.pause()
-
-    def stop(self, request: Request) -> None:
-        self.inner.stop(request)
-
-    def end(self) -> Mapping[str, int]:
-        return self.inner.end()
-
-
-class LedDrafter(_Wrapped):
+class LedDrafter(Wrapped):
     """Takes the drafts of rank 0.
 
     Args:
@@ -83,8 +30,8 @@ class LedDrafter(_Wrapped):
     """
 
     def __init__(self, group: Group, inner: Drafter, rows: int, nodes: int) -> None:
-        super().__init__(group, inner)
-        self._size = packing.size(rows, nodes)
+        super().__init__(inner)
+        self.group, self._size, self._texts = group, packing.size(rows, nodes), TextChecksum()
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         own, checksum = self.inner.draft(requests, depths), self._texts.of(requests)
@@ -94,8 +41,12 @@ class LedDrafter(_Wrapped):
         return own or found
 
 
-class ComparedDrafter(_Wrapped):
+class ComparedDrafter(Wrapped):
     """Makes the drafts on every rank, as where the target drafts for itself, and compares them."""
+
+    def __init__(self, group: Group, inner: Drafter) -> None:
+        super().__init__(inner)
+        self.group, self._texts = group, TextChecksum()
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:
         drafts = self.inner.draft(requests, depths)

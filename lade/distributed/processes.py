@@ -6,7 +6,7 @@ What differs is which drafter and which target a call gets. Errors end the call 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -18,16 +18,20 @@ from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.config.settings import Settings
 from lade.core.drafter import Drafter
+from lade.core.request import Request
 from lade.distributed.agreement import agree
+from lade.distributed.alone import FollowingDrafter, LeadingDrafter, Texts, exchanged
 from lade.distributed.checksum import of_integers
 from lade.distributed.costs import costs_of
 from lade.distributed.errors import RankError
 from lade.distributed.group import Group, drop, group_of, join
-from lade.distributed.led import ComparedDrafter, LedDrafter, Nothing
+from lade.distributed.led import ComparedDrafter, LedDrafter
+from lade.distributed.memory import Memory
 from lade.distributed.record import Layout
-from lade.distributed.steps import StepTimes
+from lade.distributed.steps import StepTimes, numbers
 from lade.distributed.target import SharedTarget
 from lade.distributed.watch import WORKING
+from lade.distributed.wrapped import Nothing
 from lade.drafters.factory import budget_of, most_nodes
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.sharding import tensor_parallel, undivided_heads
@@ -69,6 +73,9 @@ class OneProcess:
         """
         return make(None)
 
+    def ended(self, requests: Sequence[Request]) -> None:
+        """All texts of the call are decoded."""
+
 
 class TensorParallel(OneProcess):
     """A call of processes that hold a part of the weights each: rank 0 drafts, all compute and verify."""
@@ -96,15 +103,18 @@ class LookaheadParallel(OneProcess):
     """A call of processes that hold the whole model each, and compute a part of every tree.
 
     All draft alike: from equal texts, from predictions that came with an exchange, and by times that rank 0 has sent.
+    Where sharing costs more than it saves, rank 0 decodes alone. It does not for a tenant, whose pools must stay equal.
     """
-
-    splits = True
 
     def __init__(self, group: Group, call: Call, settings: Settings) -> None:
         self.group, self.call = group, call
-        self.settings = self._own = _with_common_table(group, call.model, settings)
-        kinds = group.kinds.setdefault(unwrapped(call.model), {})
-        self._steps = StepTimes(group.size, settings.adapt, kinds)
+        memory = group.memories.setdefault(unwrapped(call.model), Memory(numbers(group.size)))
+        leaves = settings.adapt and settings.tenant is None
+        alone = leaves and bool(group.broadcast(torch.tensor([memory.alone])))
+        memory.begin(alone)
+        self._steps = StepTimes(group.size, settings.adapt, leaves, memory, alone=alone)
+        self.settings = self._own = settings if alone else _with_common_table(group, call.model, settings)
+        self.splits = not alone or group.rank > 0
 
     def target(self, target: HFTarget) -> SharedTarget:
         nodes, sampling = most_nodes(target.model, self._own), bool(self.call.generation_config.do_sample)
@@ -112,10 +122,21 @@ class LookaheadParallel(OneProcess):
         vocabulary = max(target.vocabulary, writable(target.model))
         apart = sampling or bool(self.call.processors)
         layout = Layout.of(self.call.input_ids.shape[0], nodes, vocabulary, min(top, vocabulary), apart)
-        return SharedTarget(target, self.group, layout, self._steps)
+        self._target = SharedTarget(target, self.group, layout, self._steps)
+        return self._target
 
     def drafter(self, make: Make, with_model: bool) -> Drafter:
-        return make(self._pace() if self._own.mode == "auto" else None)
+        if self._steps.alone:
+            return FollowingDrafter(Nothing(), self._texts) if self.group.rank else make(None)
+        own = make(self._pace() if self._own.mode == "auto" else None)
+        return FollowingDrafter(own, self._texts) if self.group.rank else LeadingDrafter(own, lambda: self._steps.alone)
+
+    def _texts(self) -> Texts | None:
+        return self._target.texts() if self._steps.alone else None
+
+    def ended(self, requests: Sequence[Request]) -> None:
+        if self._steps.alone and self.group.rank == 0:
+            exchanged(self.group, [request.tokens[request.prompt_length :] for request in requests])
 
     def _pace(self) -> WholeBudget:
         model, budget = self.call.model, budget_of(self.call.model, self._own)

@@ -7,74 +7,11 @@ measures and sends its times with every exchange, so that all ranks decide alike
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Generic, NamedTuple, TypeVar
 
+from lade.distributed.memory import Memory
+from lade.distributed.tried import Kind, Way
 from lade.pace.pace import Moments
-
-LAST = 5  # steps whose median counts
-FIRST = 3  # steps in which each option is tried
-AGAIN = 64  # steps after which one is tried again
-
-Option = TypeVar("Option")
-
-
-class Way(NamedTuple):
-    """How a step is shared.
-
-    Attributes:
-        ranks: that share it.
-        sends: whether keys and values that one of them lacks are sent, and not computed again.
-    """
-
-    ranks: int
-    sends: bool = False
-
-
-@dataclass(slots=True)
-class Tried(Generic[Option]):
-    """The last seconds of steps by what was chosen for them; their median counts, since other processes run, too."""
-
-    seconds: dict[Option, deque[float]] = field(default_factory=dict)
-    choices: int = 0
-
-    def observe(self, option: Option, seconds: float) -> None:
-        own = self.seconds.setdefault(option, deque(maxlen=LAST))
-        others = [median(other) for each, other in self.seconds.items() if each != option]
-        if len(own) >= FIRST and others and seconds < min(others) < median(own):
-            own.clear()  # it has become the fastest, perhaps: it is tried anew
-        own.append(seconds)
-
-    def choose(self, options: Sequence[Option]) -> Option:
-        """The fastest; at times one that has not been tried for long."""
-        self.choices += 1
-        untried = next((option for option in options if len(self.seconds.get(option, ())) < FIRST), None)
-        if untried is not None:
-            return untried
-        best = min(options, key=lambda option: median(self.seconds[option]))
-        others = [option for option in options if option != best]
-        if others and self.choices % AGAIN == 0:
-            return others[self.choices // AGAIN % len(others)]
-        return best
-
-
-@dataclass(slots=True)
-class Kind:
-    """Steps of about the same number of tokens and rows."""
-
-    ranks: Tried[int] = field(default_factory=Tried)
-    ways: Tried[Way] = field(default_factory=Tried)  # where a rank lacks keys and values
-
-    def observe(self, way: Way, lacked: bool, seconds: float) -> None:
-        self.ranks.observe(way.ranks, seconds)
-        if lacked:
-            self.ways.observe(way, seconds)
-
-
-Kinds = dict[tuple[int, int], Kind]  # by bits of the number of tokens, and rows
 
 
 class StepTimes(Moments):
@@ -83,24 +20,35 @@ class StepTimes(Moments):
     Args:
         ranks: of the group.
         adapts: whether fewer ranks may share a step; otherwise all share every step, and nothing is sent.
-        kinds: what earlier calls on the same model have learned; changed.
+        leaves: whether rank 0 may go on alone.
+        memory: what earlier calls on the same model have learned; changed.
+        alone: whether rank 0 decodes the call alone from its beginning.
 
     Attributes:
+        alone: whether rank 0 decodes alone, to the end of the call.
         virtual: seconds of all steps on rank 0, as all ranks know them.
         overhead: seconds of drafting and learning in the last step.
     """
 
     def __init__(
-        self, ranks: int, adapts: bool, kinds: Kinds | None = None, now: Callable[[], float] = time.perf_counter
+        self,
+        ranks: int,
+        adapts: bool,
+        leaves: bool = True,
+        memory: Memory | None = None,
+        now: Callable[[], float] = time.perf_counter,
+        alone: bool = False,
     ) -> None:
         super().__init__(now)
-        self._numbers, self._adapts = _numbers(ranks) if adapts else (ranks,), adapts
-        self._kinds = {} if kinds is None else kinds
+        self._ranks, self._adapts, self.alone = ranks, adapts, alone
+        self._leaves = adapts and leaves
+        self._memory = memory or Memory(numbers(ranks))
         self._step: tuple[Kind, Way, bool] | None = None
         self.virtual = self.overhead = 0.0
         self._sent: float | None = None  # when the last exchange began
         self._drafted: float | None = None
         self._verified: float | None = None
+        self._began = 0.0
 
     def begin(self, tokens: int, rows: int, lacks: Callable[[int], bool]) -> Way:
         """A forward of so many tokens begins.
@@ -111,29 +59,44 @@ class StepTimes(Moments):
         if tokens == rows:
             self._step = None
             return Way(1)
-        kind = self._kinds.setdefault((tokens.bit_length(), rows), Kind())
-        way = Way(kind.ranks.choose(self._numbers))
+        if not self._adapts:
+            return Way(self._ranks)
+        kind = self._memory.kind(tokens, rows)
+        way = Way(kind.ranks.choose(self._memory.numbers))
         lacked = way.ranks > 1 and lacks(way.ranks)
-        if lacked and self._adapts:
+        if lacked:
             way = kind.ways.choose([way, Way(way.ranks, sends=True)])
         self._step = kind, way, lacked
         return way
 
     def times(self) -> list[float]:
-        """Seconds since the last exchange, and those of drafting and learning in it."""
+        """Seconds since the last exchange, those of drafting and learning in it, and 1 if rank 0 goes on alone."""
         now, sent = self._now(), self._sent
         self._sent = now
         drafted, verified = self._drafted, self._verified
         overhead = 0.0 if drafted is None or verified is None else drafted - verified
-        return [0.0 if sent is None else now - sent, max(0.0, overhead)]
+        alone = self._leaves and sent is not None and not self.alone and self._memory.leaves()
+        return [0.0 if sent is None else now - sent, max(0.0, overhead), float(alone)]
 
     def take(self, times: Sequence[float]) -> None:
-        seconds, self.overhead = times[0], times[1]
+        seconds, self.overhead, alone = times
+        if alone:
+            self.alone = True
+            self._memory.left()
         self.virtual += seconds
         if self._step is not None and seconds > 0:
             kind, way, lacked = self._step
             kind.observe(way, lacked, max(0.0, seconds - self.overhead))
         self._step = None
+
+    def begin_alone(self) -> None:
+        """A forward of rank 0 alone begins."""
+        self._began = self._now()
+
+    def end_alone(self, tokens: int, rows: int) -> None:
+        """It is verified."""
+        self._memory.step_alone(tokens, rows, self._now() - self._began)
+        self.take(self.times())
 
     def begun(self) -> float:
         return self.virtual
@@ -147,6 +110,6 @@ class StepTimes(Moments):
         return self.virtual - self.overhead
 
 
-def _numbers(ranks: int) -> tuple[int, ...]:
+def numbers(ranks: int) -> tuple[int, ...]:
     """Numbers of ranks that may share a step: 1, 2, 4, ... and all."""
     return (*(1 << power for power in range(ranks.bit_length()) if 1 << power < ranks), ranks)

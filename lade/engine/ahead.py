@@ -26,8 +26,13 @@ class ChosenAhead(OnText):
         super().begin(rows, outputs)
         self._vocabulary = self._vocabulary or outputs.logits.shape[-1]
         nodes = [(row, node) for row in rows for node in outputs.lines[row]]
-        if nodes and (self.noise is not None or any(self.processors)):
+        if nodes and self._chooses:
             outputs.choose_ahead([outputs.lines[row][node] for row, node in nodes], self._choices(nodes))
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether choices may be others than the likeliest tokens."""
+        return self.noise is not None or any(self.processors)
 
     def _choices(self, nodes: Sequence[tuple[int, int]]) -> torch.Tensor:
         """[M] tokens chosen after nodes of rows."""
@@ -59,7 +64,7 @@ class ChosenAhead(OnText):
             self.noise.draw_up_to(max(request.emitted for request in self.all), self._vocabulary)
 
     def choose(self, row: int, node: int) -> int:
-        return checked(self.outputs.choice(row, node))
+        return checked(self.outputs.choice(row, node) if self._chooses else self.outputs.greedy(row, node))
 
 
 def _path(draft: Draft, node: int) -> list[int]:

@@ -69,7 +69,7 @@ class Decoding:
         method: Method | None = None,
         processes: OneProcess = ONE,
     ) -> None:
-        self.call, self.streamer, self.settings = call, streamer, settings
+        self.call, self.streamer, self.settings, self.processes = call, streamer, settings, processes
         self.clock = Clock()
         inverse_temperature = inverse_temperature_of(call)
         expert = _target(call, self.clock, settings.flash)
@@ -126,6 +126,7 @@ class Decoding:
         for request in self.requests:
             if request.error is not None:
                 raise request.error
+        self.processes.ended(self.requests)
 
     def _pad(self) -> None:
         """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""

@@ -11,9 +11,12 @@ from forks import needs_fork
 from tiny import own_llama, tiny_model, words
 
 import lade
+from lade.distributed import memory
 from lade.distributed.group import group_of
-from lade.distributed.steps import StepTimes, Way
+from lade.distributed.steps import StepTimes
 from lade.distributed.target import SharedTarget
+from lade.distributed.tried import Way
+from lade.target.model import HFTarget
 
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24}
 SAMPLED: dict[str, Any] = {"do_sample": True, "max_new_tokens": 24, "top_k": 0, "repetition_penalty": 1.2}
@@ -101,3 +104,64 @@ def test_texts(tmp_path: Path, number: int) -> None:
     for each in found:
         for name, value in each.items():
             assert value == plain, name
+
+
+class Puts(list[int]):
+    """A streamer."""
+
+    def put(self, tokens: torch.Tensor) -> None:
+        self.extend(tokens.tolist())
+
+    def end(self) -> None:
+        self.append(-1)
+
+
+@pytest.mark.real
+@needs_fork
+@pytest.mark.parametrize("mode", ["auto", "lookahead"])
+@pytest.mark.parametrize("begins", [True, False])
+def test_rank_0_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool, mode: str) -> None:
+    """From its beginning, or from its fourth step on: texts, streams and caches of all ranks, and where generators are
+    left, are those of plain decoding; the others compute nothing before they need their cache."""
+    if begins:
+        monkeypatch.setattr(memory.Memory, "alone", True)
+    else:
+        monkeypatch.setattr(memory, "ENOUGH", 4)
+        monkeypatch.setattr(memory.Memory, "_worth", lambda self: False)
+    model = own_llama()
+    computed: list[int] = []
+    prefill, compute = HFTarget.prefill, HFTarget.compute
+    monkeypatch.setattr(HFTarget, "prefill", lambda *given: (computed.append(1), prefill(*given))[1])
+    monkeypatch.setattr(HFTarget, "compute", lambda *given: (computed.append(1), compute(*given))[1])
+
+    def streamed(settings: lade.LookaheadConfig | None) -> Any:
+        streamer = Puts()
+        arguments = words(9) | GREEDY | {"streamer": streamer}
+        model.generate(**arguments) if settings is None else lade.generate(model, **arguments, config=settings)
+        return streamer
+
+    def cached(settings: lade.LookaheadConfig | None) -> Any:
+        arguments = words(4, 11) | GREEDY | {"return_dict_in_generate": True}
+        found = model.generate(**arguments) if settings is None else lade.generate(model, **arguments, config=settings)
+        layer = found.past_key_values.layers[-1]
+        return found.sequences.tolist(), layer.keys[1, 0, -9:, 0].tolist(), layer.values.shape
+
+    lade.generate(model, **words(4, 11), **GREEDY)  # the self-probe computes, too
+
+    def work(rank: int) -> Any:
+        settings = config(mode, 2)
+        computed.clear()
+        found = texts(model, settings), streamed(settings)
+        steps = len(computed)
+        return *found, cached(settings), steps, lade.last_stats().fallback
+
+    ran = ranks.run(tmp_path, 2, work)
+    plain, stream, (sequences, keys, shape) = texts(model, None), streamed(None), cached(None)
+    for found, puts, (rows, ends, size), _, fallback in ran:
+        assert fallback is None
+        assert found == plain
+        assert puts == stream
+        assert rows == sequences
+        assert ends == pytest.approx(keys, abs=1e-5)
+        assert size == list(shape)
+    assert ran[1][3] < (1 if begins else ran[0][3])

@@ -2,7 +2,9 @@
 
 import pytest
 
-from lade.distributed.steps import AGAIN, FIRST, Kinds, StepTimes, Tried, Way
+from lade.distributed.memory import Memory
+from lade.distributed.steps import StepTimes, numbers
+from lade.distributed.tried import AGAIN, FIRST, Tried, Way
 
 
 class Clock:
@@ -13,7 +15,7 @@ class Clock:
 
 
 def decode(
-    costs: dict[int, float], steps: int, tokens: int = 32, sending: float = 0.0, kinds: Kinds | None = None
+    costs: dict[int, float], steps: int, tokens: int = 32, sending: float = 0.0, memory: Memory | None = None
 ) -> list[Way]:
     """Two ranks; rank 1's own clock stands still. Every second step a rank lacks tokens. Returns the choices.
 
@@ -21,7 +23,7 @@ def decode(
         sending: seconds that a step takes longer where tokens are sent.
     """
     clock = Clock()
-    first, second = StepTimes(4, True, kinds, clock), StepTimes(4, True, None, Clock())
+    first, second = StepTimes(4, True, False, memory, clock), StepTimes(4, True, False, None, Clock())
     times = first.times()
     for rank in (first, second):
         rank.take(times)
@@ -34,7 +36,7 @@ def decode(
             rank.drafted()
         lacks = (lambda ranks: True) if step % 2 else (lambda ranks: False)
         way = first.begin(tokens, 1, lacks)
-        assert kinds or second.begin(tokens, 1, lacks) == way
+        assert memory or second.begin(tokens, 1, lacks) == way
         chosen.append(way)
         clock.now += costs[way.ranks] + sending * way.sends
         times = first.times()
@@ -85,9 +87,9 @@ def test_what_becomes_faster() -> None:
 
 
 def test_the_next_call_knows() -> None:
-    kinds: Kinds = {}
-    decode({1: 1.0, 2: 1.1, 4: 1.5}, 20, kinds=kinds)
-    assert decode({1: 1.0, 2: 1.1, 4: 1.5}, 20, kinds=kinds) == [Way(1)] * 20
+    memory = Memory(numbers(4))
+    decode({1: 1.0, 2: 1.1, 4: 1.5}, 20, memory=memory)
+    assert decode({1: 1.0, 2: 1.1, 4: 1.5}, 20, memory=memory) == [Way(1)] * 20
 
 
 def test_roots_are_not_shared() -> None:
@@ -99,7 +101,7 @@ def test_roots_are_not_shared() -> None:
 def test_the_moments_of_a_step() -> None:
     """A step lasts from one exchange to the next; drafting and learning are told apart."""
     clock = Clock()
-    steps = StepTimes(2, False, None, clock)
+    steps = StepTimes(2, False, now=clock)
     steps.take(steps.times())
     steps.verified()
     clock.now += 2.0  # learning
