@@ -49,6 +49,7 @@ class Controller:
         self._timing = policy.timing
         self._size, self._rest = Size(limit, sharing, policy.size), Rest(policy.rest)
         self._steps = 0
+        self._asked = 0  # steps of one token in which its cost was not known, since it was
         self._overhead = 0.0
 
     def room(self, context: int, beliefs: Sequence[Belief], overhead: float) -> int:
@@ -119,7 +120,11 @@ class Controller:
     def _baseline_due(self, context: int, rows: int) -> bool:
         """Whether this step carries one token per row to be timed; then the last choice stands."""
         timing = self._timing
-        if self._size.last == 1:
+        if self._size.last == 1 or self._steps <= timing.warm_up:
             return False
-        first = timing.warm_up < self._steps <= timing.warm_up + timing.first_baselines
-        return (first and not self.cost.known(rows, context, rows)) or self._steps % timing.baseline_every == 0
+        if self.cost.known(rows, context, rows):
+            self._asked = 0
+        elif self._asked < timing.baselines:
+            self._asked += 1
+            return True
+        return self._steps % timing.baseline_every == 0

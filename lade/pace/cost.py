@@ -89,9 +89,13 @@ class StepCost:
         if change is Change.SHAPE:
             for steps in entry.timed:
                 steps.clear()
+        elif change is Change.LEVEL:
+            entry.timed[0].clear()  # wider steps cannot tell a slower machine from a steeper curve
         if counted:
             entry.changed = True
             entry.timed[nearest(width)].append(self._steps)
+        else:
+            entry.timed[nearest(width)].clear()
 
     def table(self, limit: int, context: int, rows: int) -> list[float]:
         """Costs of 0 (1.0 too) to `limit` nodes per row over the cost of one: never below 1, never falling.

@@ -109,7 +109,7 @@ class Curve:
         cross, innovation, scale = self._predict(width, value)
         change = self._changes.observe(width, innovation / scale)
         if change is not Change.NONE:
-            self._inflate(1.0 if change is Change.SHAPE else 0.0, policy.level)
+            self._forget(change, width)
             cross, innovation, scale = self._predict(width, value)
         return self._update(cross, innovation, scale), change
 
@@ -144,3 +144,13 @@ class Curve:
         if share:
             self.covariance += share * self._policy.prior.covariance()
         self.covariance[0, 0] += level**2
+
+    def _forget(self, change: Change, width: float) -> None:
+        """The level, or the shape, is another one: steps of this width say so."""
+        moved = np.zeros(len(self.state))
+        moved[0] = self._policy.level
+        if change is Change.SHAPE:
+            self._inflate(1.0, 0.0)
+            if width <= 1:  # only its own cost moved, to which those of the curve are relative
+                moved[1:] = -self._policy.level
+        self.covariance += np.outer(moved, moved)

@@ -235,7 +235,7 @@ def baselines(controller: Alone, steps: int) -> list[int]:
 
 def test_one_token_is_timed_when_a_model_is_new_and_now_and_then() -> None:
     assert baselines(Alone(Table(measured=False)), 300) == [
-        *range(TIMING.warm_up + 1, TIMING.warm_up + TIMING.first_baselines + 1),
+        *range(TIMING.warm_up + 1, TIMING.warm_up + TIMING.baselines + 1),
         TIMING.baseline_every,
         2 * TIMING.baseline_every,
     ]
