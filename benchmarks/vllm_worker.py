@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -89,6 +90,9 @@ def main() -> None:
     if drafter is not None:
         drafter.propose = watch.around(drafter.propose, counts=True)
     if job["method"] == "lade":
+        for thread in threading.enumerate():
+            if thread.name == "lade-compiling":  # until it ends, the loops that draft run as Python
+                thread.join()
         logits = drafter._logits
         logits._read = watch.around(logits._read)
     before, begun, processor = counters(llm), time.perf_counter(), time.process_time()
