@@ -34,8 +34,8 @@ RULES = {
     "chunk": Rules(1.0, chunk=9),
     "all": Rules(1.0, window=9, cap=1.0, sinks=torch.zeros(1)),
 }
-POINTERS = ("query", "key", "value", "out", "lse", "sinks", "table", "trees")
-FLOATS = ("scale", "cap")
+POINTERS = ("query", "key", "value", "out", "weights", "sinks", "table", "trees")
+FLOATS = ("inner", "factor")
 ALIGNED = (*POINTERS, *(f"{states}_{axis}" for states in POINTERS[:3] for axis in ("head", "token")))
 
 
@@ -80,7 +80,7 @@ def compiled(
 def _type(name: str, dtype: torch.dtype, partial: bool) -> str:
     if name in ("table", "trees"):
         return "*i64"
-    if name == "lse" or (name == "out" and partial):
+    if name == "weights" or (name == "out" and partial):
         return "*fp32"
     if name in POINTERS:
         return f"*{TYPES[dtype]}"

@@ -30,7 +30,12 @@ class Case:
 
     def error(self, found: torch.Tensor) -> float:
         """The largest difference from float64."""
-        return (found.double() - self.exact()).abs().max().item()
+        return self.errors(found)[0]
+
+    def errors(self, *results: torch.Tensor) -> list[float]:
+        """Of several results."""
+        exact = self.exact()
+        return [(found.double() - exact).abs().max().item() for found in results]
 
     def masked(self) -> torch.Tensor:
         """The same by PyTorch's attention with dense masks and repeated keys, one call per row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -44,19 +45,20 @@ def attend(
     kernels = _kernels()
     out = query.new_empty(tokens, heads, value_size)
     into = out if parts == 1 else query.new_empty(parts, *out.shape, dtype=torch.float32)
-    lse = into if parts == 1 else query.new_empty(parts, tokens, heads, dtype=torch.float32)
+    weights = into if parts == 1 else query.new_empty(parts, tokens, heads, 2, dtype=torch.float32)
+    inner, factor = factors(rules)
     kernels.attend[*grid, parts](
-        *(query, key, value, into, lse, query if rules.sinks is None else rules.sinks, rows.table, rows.integers),
+        *(query, key, value, into, weights, query if rules.sinks is None else rules.sinks, rows.table, rows.integers),
         *(tokens, heads, group, per_row, parts),
         *(stride for states in (query, key, value) for stride in states.stride()[:2]),
-        *(rules.scale, rules.cap or 0.0, rules.window or rules.chunk or 0),
+        *(inner, factor, rules.window or rules.chunk or 0),
         **constants(size, value_size, block, rules, parts, kernels.interpreted),
         num_warps=block.warps,
     )
     if parts > 1:
         lines, power, wide = tokens * heads, 1 << (parts - 1).bit_length(), padded(value_size)
         together = merged_lines(lines, power * wide, _processors(query.device))
-        kernels.merge[-(-lines // together),](into, lse, out, lines, parts, value_size, wide, power, together)
+        kernels.merge[-(-lines // together),](into, weights, out, lines, parts, value_size, wide, power, together)
     return out
 
 
@@ -80,6 +82,13 @@ def constants(
         "PACKED": PACKED,
         "STAGES": block.stages,
     }
+
+
+def factors(rules: Rules) -> tuple[float, float]:
+    """What products are multiplied with in a hyperbolic tangent, if there is one, and after it, in units of log2."""
+    if rules.cap is None:
+        return 1.0, rules.scale / math.log(2)
+    return rules.scale / rules.cap, rules.cap / math.log(2)
 
 
 def _dense(states: torch.Tensor) -> torch.Tensor:
