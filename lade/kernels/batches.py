@@ -1,4 +1,4 @@
-"""Attention of padded batches as models call it: causal ones by the kernel, any other in plain torch.
+"""Causal attention of padded batches, as models call it, in one launch of the kernel.
 
 B rows, T queries and K keys of each, H heads of keys and values, each for G query heads, D and E head sizes.
 """
@@ -57,26 +57,3 @@ def _flat(states: torch.Tensor) -> torch.Tensor:
 def _chains(batch: int, tokens: int, keys: int, apart: int, device: torch.device) -> Rows:
     rows = [Row(row * tokens, tokens, row * apart, keys - tokens, 0, tokens) for row in range(batch)]
     return Rows.of(rows, [0], device)
-
-
-def dense(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, rules: Rules
-) -> torch.Tensor:
-    """[B, T, G * H, E] by the definition, with a mask that broadcasts to [B, G * H, T, K]; weights are float32.
-
-    Args:
-        mask: bool, True where a query sees a key, or added to the scores; `None` hides nothing.
-        rules: without window and chunk, which the mask tells.
-    """
-    group = query.shape[1] // key.shape[1]
-    scores = query @ key.repeat_interleave(group, 1).transpose(2, 3) * rules.scale
-    if rules.cap is not None:
-        scores = torch.tanh(scores / rules.cap) * rules.cap
-    if mask is not None:
-        lowest = torch.finfo(scores.dtype).min  # not infinite, since padding sees nothing
-        scores = scores.masked_fill(~mask, lowest) if mask.dtype == torch.bool else scores + mask
-    if rules.sinks is not None:
-        sinks = rules.sinks.to(scores)[:, None, None].expand(*scores.shape[:3], 1)
-        scores = torch.cat([scores, sinks], 3)
-    weights = scores.softmax(3, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
-    return (weights[..., : key.shape[2]] @ value.repeat_interleave(group, 1)).transpose(1, 2)

@@ -12,7 +12,7 @@ from lade.target.choice import Ways
 from lade.target.flashattn import installed
 from lade.target.launches import Kernel
 from lade.target.partial import EfficientKernels, FlashKernels, HostKernels, Kernels
-from lade.target.ways import SHORTEST_PREFIX, Masked, Split, Together
+from lade.target.ways import SHORTEST_PREFIX, Defined, Masked, Split, Together
 
 FLASH = "flash_attention_"  # begins the names of implementations that are flash-attn, followed by its version
 OTHERS = "lade: {} USE_FLASH takes PyTorch's own flash attention."
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 # Not cuDNN's: it makes a plan for every number of keys, and a prefix grows with every step.
 _own: tuple[Kernels, ...] = (HostKernels(), FlashKernels(), EfficientKernels())
 _usual, _flash = ([Split(each, shortest) for each in _own] for shortest in (SHORTEST_PREFIX, 1))
-_rules = (Together(), Masked())
+_rules = (Kernel(), Together(), Masked(), Defined())
 _noticed: set[str] = set()
 
 
@@ -38,8 +38,8 @@ def ways_of(implementation: str, device: torch.device, flash: bool = False) -> W
     if not loaded and not flash:
         given = () if package is None else (Split(package, SHORTEST_PREFIX),)
         if implementation == own.NAME and kernels.runs(device):
-            return Ways((Kernel(), *_rules), timed=False)
-        return Ways((Kernel(), *_rules, *given, *_usual))
+            return Ways(_rules, timed=False)
+        return Ways((*_rules, *given, *_usual))
     if package is None:
         _notice(device)
         return Ways((*_rules, *_flash)) if device.type == "cpu" else Ways((*_flash, *_rules), timed=False)

@@ -120,8 +120,14 @@ def _timed_there(choice: Choice, way: Way, call: Call) -> torch.Tensor:
 
 
 def choice_for(ways: Ways, call: Call) -> Choice:
-    """The choice for a layer, shared by all layers of about this shape of all models."""
+    """The choice for a layer, shared by all layers of about this shape of all models.
+
+    Raises:
+        NotImplementedError: no way fits.
+    """
     fit = tuple(way for way in ways.each if way.fits(call))
+    if not fit:
+        raise NotImplementedError("no way of attention knows the model's scores")
     if len(fit) == 1 or not ways.timed:
         return Choice(fit[:1])
     kind, query, key = call.kind, call.query, call.key

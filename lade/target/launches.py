@@ -10,7 +10,7 @@ import torch
 
 from lade.kernels.blocks import takes
 from lade.kernels.launch import attend
-from lade.kernels.rows import CHAIN, FIELDS, Row, Rows, Rules
+from lade.kernels.rows import CHAIN, FIELDS, Row, Rows
 from lade.target.masks import MaskKind, TreeMasks
 from lade.target.pieces import Piece, ancestors
 from lade.target.upload import Part, Upload
@@ -93,6 +93,5 @@ class Kernel:
     def attend(self, call: Call) -> torch.Tensor:
         launch = call.kind.launch
         assert launch is not None
-        scale = call.query.shape[3] ** -0.5 if call.scaling is None else call.scaling
-        rules = Rules(scale, launch.kind.window, launch.kind.chunk)
+        rules = call.rules(launch.kind.window, launch.kind.chunk)
         return attend(call.query[0], call.key[0], call.value[0], launch.rows(), rules)[None]

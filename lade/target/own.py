@@ -15,8 +15,9 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
 from lade.kernels import available
-from lade.kernels.batches import causal, dense, fits
+from lade.kernels.batches import causal, fits
 from lade.kernels.rows import Rules
+from lade.target.definition import dense
 
 NAME = "lade"
 
@@ -61,7 +62,7 @@ def attention(
         others |= {"dropout": dropout, "scaling": scaling, "is_causal": is_causal}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
     if attention_mask is None and is_causal and tokens > 1:
-        attention_mask = torch.ones(tokens, keys, dtype=torch.bool, device=query.device).tril(keys - tokens)
+        attention_mask = torch.ones(1, 1, tokens, keys, dtype=torch.bool, device=query.device).tril(keys - tokens)
     return dense(query, key, value, attention_mask, rules), None
 
 

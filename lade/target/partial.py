@@ -117,6 +117,18 @@ def aligned(mask: torch.Tensor) -> torch.Tensor:
     return pad(mask, (0, -keys % MASK_STEP)).narrow(3, 0, keys)
 
 
+def with_sinks(part: Part, sinks: torch.Tensor) -> Part:
+    """The part with one more key of each head, which has a score and no value.
+
+    Args:
+        sinks: [1, H, Q], or what broadcasts to it.
+    """
+    found, sums = part
+    sinks = sinks.to(sums)
+    kept = torch.sigmoid(sums - sinks).unsqueeze(-1)
+    return (found.to(kept) * kept).to(found.dtype), torch.logaddexp(sums, sinks)
+
+
 def merged(one: Part, other: Part) -> torch.Tensor:
     """[1, H, Q, D]: attention to the keys of both parts."""
     (first, first_sum), (second, second_sum) = one, other

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from lade.kernels.rows import Rules
 from lade.target.choice import Choice, Ways, attend, choice_for
+from lade.target.definition import dense
 from lade.target.folding import fold, unfold
 from lade.target.launches import Launch
 from lade.target.masks import RowMask
@@ -24,7 +26,6 @@ from lade.target.ways import Call
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 OTHER_SHAPE, OTHER_SCORES = "the model changes the shape of its queries or keys", "the model changes its scores"
-CHANGED = ("position_bias", "softcap", "s_aux")  # arguments that change scores
 SHORTEST = 2  # keys of the first kind's stand-in mask, so that none fits every number of keys by broadcasting
 
 
@@ -57,7 +58,7 @@ class PackedKind:
 
     def choice(self, ways: Ways, call: Call) -> Choice:
         """Of the ways for such a layer."""
-        shapes = call.query.shape, call.key.shape
+        shapes = call.query.shape, call.key.shape, call.cap is None, call.sinks is None
         if self._chosen is None or self._chosen[0] != shapes:
             self._chosen = shapes, choice_for(ways, call)
         return self._chosen[1]
@@ -130,9 +131,12 @@ class PackedForward:
         mask: torch.Tensor | None,
         dropout: float = 0.0,
         scaling: float | None = None,
+        softcap: float | None = None,
+        s_aux: torch.Tensor | None = None,
+        position_bias: object = None,
         **others: Any,
     ) -> tuple[torch.Tensor, None]:
-        """What `sdpa_attention_forward` returns for one layer: [1, T, G * H, D].
+        """What transformers' attention functions return for one layer: [1, T, G * H, D].
 
         Args:
             query: [1, G * H, T, D]
@@ -147,9 +151,9 @@ class PackedForward:
         rows, _, tokens, _ = query.shape
         if rows != 1 or tokens != self.spans[-1][1] or key.shape[2] != kind.kv_length:
             raise NotImplementedError(OTHER_SHAPE)
-        if any(others.get(name) is not None for name in CHANGED):
+        if position_bias is not None:
             raise NotImplementedError(OTHER_SCORES)
-        call = Call(kind, query, key, value, dropout, scaling)
+        call = Call(kind, query, key, value, dropout, scaling, softcap, s_aux)
         found, way = attend(kind.choice(self.ways, call), call)
         self.used.add(way)
         return found, None
@@ -182,9 +186,9 @@ class RootForward:
         mask: torch.Tensor | None,
         dropout: float = 0.0,
         scaling: float | None = None,
+        softcap: float | None = None,
+        s_aux: torch.Tensor | None = None,
         position_bias: object = None,
-        softcap: object = None,
-        s_aux: object = None,
         **others: Any,
     ) -> tuple[torch.Tensor, None]:
         """As `PackedForward.attend`, with T = 1."""
@@ -192,9 +196,12 @@ class RootForward:
         rows, heads, nodes, _ = query.shape
         if rows != 1 or nodes != 1 or key.shape[2] != end:
             raise NotImplementedError(OTHER_SHAPE)
-        if position_bias is not None or softcap is not None or s_aux is not None:
+        if position_bias is not None:
             raise NotImplementedError(OTHER_SCORES)
         keys, values, group = _part(key, begin, end), _part(value, begin, end), heads // key.shape[1]
+        if softcap is not None or s_aux is not None:
+            rules = Rules(query.shape[3] ** -0.5 if scaling is None else scaling, cap=softcap, sinks=s_aux)
+            return dense(query, keys, values, None, rules), None
         if query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # as in plain decoding
             output = scaled_dot_product_attention(
                 query, keys, values, None, dropout, scale=scaling, enable_gqa=group > 1

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.target.folding import fold, unfold
+from lade.kernels.rows import Rules
+from lade.target.definition import attend
+from lade.target.folding import fold, fold_heads, unfold
 from lade.target.masks import RowMask
-from lade.target.partial import Kernels, merged
+from lade.target.partial import Kernels, merged, with_sinks
 
 if TYPE_CHECKING:
     from lade.target.rowattention import PackedKind
@@ -33,6 +35,8 @@ class Call:
         key, value: [1, H, kv_length, D]
         dropout: probability; 0 outside of training.
         scaling: of the scores; `None` for D ** -0.5.
+        cap: of the scores; `None` for none.
+        sinks: [G * H] scores of keys without a value; `None` for none.
     """
 
     kind: PackedKind
@@ -41,6 +45,18 @@ class Call:
     value: torch.Tensor
     dropout: float = 0.0
     scaling: float | None = None
+    cap: float | None = None
+    sinks: torch.Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether PyTorch's attention knows its scores."""
+        return self.cap is None and self.sinks is None
+
+    def rules(self, window: int | None = None, chunk: int | None = None) -> Rules:
+        """As the kernels take them; where masks tell windows and chunks, without these."""
+        scale = self.query.shape[3] ** -0.5 if self.scaling is None else self.scaling
+        return Rules(scale, window, chunk, self.cap, self.sinks)
 
     @property
     def group(self) -> int:
@@ -79,7 +95,7 @@ class Masked:
     name = "masked"
 
     def fits(self, call: Call) -> bool:
-        return call.kind.uniform is None
+        return call.plain and call.kind.uniform is None
 
     def attend(self, call: Call) -> torch.Tensor:
         kind, group = call.kind, call.group
@@ -92,13 +108,28 @@ class Masked:
         )
 
 
+class Defined:
+    """Attention by its definition, once per row, with soft caps and sinks."""
+
+    name = "defined"
+
+    def fits(self, call: Call) -> bool:
+        return not call.plain and not call.dropout
+
+    def attend(self, call: Call) -> torch.Tensor:
+        kind, group, rules = call.kind, call.group, call.rules()
+        masks = [mask.folded(group, call.query) for mask in kind.masks]
+        rows = zip(call.queries(), kind.rows_of(call.key), kind.rows_of(call.value), masks, strict=True)
+        return call.joined([attend(*row, rules, group) for row in rows])
+
+
 class Together:
     """PyTorch's attention, once for all rows."""
 
     name = "together"
 
     def fits(self, call: Call) -> bool:
-        return call.kind.uniform is not None
+        return call.plain and call.kind.uniform is not None
 
     def attend(self, call: Call) -> torch.Tensor:
         assert call.kind.uniform is not None
@@ -121,7 +152,7 @@ class Split:
         return self.kernels.name
 
     def fits(self, call: Call) -> bool:
-        if call.dropout or call.kind.shortest_prefix < self.shortest:
+        if call.dropout or call.cap is not None or call.kind.shortest_prefix < self.shortest:
             return False
         return self.kernels.takes(call.query, call.value)
 
@@ -140,10 +171,13 @@ class Split:
         first, seen = begin + mask.seen, mask.prefix - mask.seen
         keys, values = (_outside(states, begin, first, seen, end) for states in (key, value))
         hidden = mask.folded(call.group, query, rest=True)
-        return merged(
-            self.kernels.partial(query, key.narrow(2, first, seen), value.narrow(2, first, seen), None, call.scaling),
-            self.kernels.partial(query, keys, values, hidden, call.scaling),
+        rest = self.kernels.partial(query, keys, values, hidden, call.scaling)
+        if call.sinks is not None:
+            rest = with_sinks(rest, fold_heads(call.sinks, call.group, query.shape[2]))
+        whole = self.kernels.partial(
+            query, key.narrow(2, first, seen), value.narrow(2, first, seen), None, call.scaling
         )
+        return merged(whole, rest)
 
 
 def _outside(states: torch.Tensor, begin: int, first: int, seen: int, end: int) -> torch.Tensor:

@@ -275,7 +275,7 @@ CHANGES = pytest.mark.parametrize(
         ({"mask": None}, "masks"),
         ({"mask": torch.zeros(1, 1, 4, 3)}, "masks"),
         ({"mask": torch.zeros(1, 1, 2, 2)}, "masks"),
-        ({"softcap": 30.0}, "scores"),
+        ({"position_bias": torch.zeros(1, 4, 3, 5)}, "scores"),
         ({"key": torch.zeros(1, 2, 6, 4)}, "shape"),
         ({"query": torch.zeros(2, 4, 3, 4)}, "shape"),
     ],

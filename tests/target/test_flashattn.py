@@ -42,6 +42,7 @@ def loaded(family: str, implementation: str) -> PreTrainedModel:
 
 
 OWN = {"masked", "split"}
+RULES = ("kernel", "together", "masked", "defined")  # soft caps and sinks are for the first and the last
 
 
 def assert_plain(model: PreTrainedModel, ways: set[str], flash: bool = False, lengths: tuple[int, ...] = (14,)) -> None:
@@ -111,7 +112,7 @@ def test_one_sentence_says_that_the_package_is_missing(caplog: pytest.LogCapture
     caplog.clear()
     ways = available.ways_of("sdpa", torch.device("cuda"), flash=True)
     assert caplog.messages == ["lade: flash-attn is not installed. USE_FLASH takes PyTorch's own flash attention."]
-    assert [way.name for way in ways.each] == ["split", "flash", "efficient", "together", "masked"]
+    assert [way.name for way in ways.each] == ["split", "flash", "efficient", *RULES]
     assert not ways.timed
 
 
@@ -119,7 +120,7 @@ def test_what_is_installed_is_timed_beside_the_other_ways(monkeypatch: pytest.Mo
     flashes.install(monkeypatch, 4)
     ways = available.ways_of("sdpa", torch.device("cpu"))
     names = [way.name for way in ways.each]
-    assert names == ["kernel", "together", "masked", "flash-attn 4", "split", "flash", "efficient"]
+    assert names == [*RULES, "flash-attn 4", "split", "flash", "efficient"]
     assert ways.timed
 
 

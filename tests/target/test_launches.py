@@ -1,12 +1,14 @@
 """Packed forwards by the kernel, in Triton's interpreter: the self-probe finds the logits of each path alone."""
 
+import copy
+
 import pytest
 from families import BRANCHABLE
 from tiny import tiny_model
 
 from lade.kernels import available
 from lade.target import model as target
-from lade.target import probe
+from lade.target import own, probe
 from lade.target.choice import Ways
 from lade.target.launches import Kernel
 from lade.target.masks import layer_kinds
@@ -15,12 +17,12 @@ interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type
 if not interpreted.chosen():
     pytest.skip("needs Triton's interpreter: no CUDA device", allow_module_level=True)
 
-CHOSEN = [family for family in BRANCHABLE if family.name in {"llama", "gemma3", "llama4"}]
+CHOSEN = [family for family in BRANCHABLE if family.name in {"llama4", "gemma2", "gpt_oss"}]
 
 
 @pytest.mark.parametrize("family", CHOSEN, ids=lambda family: family.name)
 def test_trees_of_unequal_rows(family, monkeypatch):
-    """Full, sliding and chunked layers, padded prompts, and trees after a path that was moved together."""
+    """Full, sliding and chunked layers, soft caps, sinks, padded prompts, and trees after a path was moved together."""
     interpreted.hasten()
     used = []
 
@@ -31,7 +33,10 @@ def test_trees_of_unequal_rows(family, monkeypatch):
 
     monkeypatch.setattr(available, "runs", lambda device: True)
     monkeypatch.setattr(target, "ways_of", lambda *given: Ways((Counted(),)))
-    model = tiny_model(family, "sdpa")
+    own.install()
+    model = copy.deepcopy(tiny_model(family))
+    model.set_attn_implementation(own.NAME)
     kinds = layer_kinds(model.config.get_text_config(decoder=True))
     assert probe._probe(model, kinds, None, packed=True) is None
     assert used
+    own.remove()

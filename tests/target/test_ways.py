@@ -1,5 +1,6 @@
 """Ways of attention: each against the formula over all keys; and which of them is chosen."""
 
+import copy
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
@@ -14,12 +15,13 @@ from tiny import tiny_model, words
 from torch.nn.functional import scaled_dot_product_attention
 
 import lade
-from lade.target import choice, model
+from lade.target import choice, model, own
 from lade.target.choice import Choice, Ways, choice_for
+from lade.target.definition import dense
 from lade.target.masks import RowMask
 from lade.target.partial import HostKernels
 from lade.target.rowattention import PackedKind
-from lade.target.ways import Call, Masked, Split, Way
+from lade.target.ways import Call, Defined, Masked, Split, Together, Way
 
 LOWEST = torch.finfo(torch.float64).min
 SPLIT = Split(HostKernels(), 1)
@@ -92,6 +94,78 @@ def test_every_way_is_attention_to_all_keys(
     for way in (SPLIT, Masked()):
         assert way.fits(call)
         assert torch.allclose(way.attend(call), expected, atol=1e-12, rtol=0)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(1, 20)), min_size=1, max_size=3),
+    st.sampled_from([(1, 1), (2, 3)]),
+    st.sampled_from([None, 0.7]),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_ways_with_soft_caps_and_sinks(
+    sizes: list[tuple[int, int, int]], heads: tuple[int, int], cap: float | None, sunk: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows = [Row(*size, generator) for size in sizes]
+    call = call_of(rows, *heads, generator)
+    call.cap, call.sinks = cap, torch.randn(heads[0] * heads[1], generator=generator) if sunk else None
+    spans = pairwise([0, *accumulate(row.nodes for row in rows)])
+    states = [(call.query[:, :, first:last], *kv_of(call, row)) for row, (first, last) in enumerate(spans)]
+    alone = [dense(*each, row.mask[None, None], call.rules()) for each, row in zip(states, rows, strict=True)]
+    fitting = [way for way in (SPLIT, Masked(), Together(), Defined()) if way.fits(call)]
+    assert [way.name for way in fitting] == EXPECTED[cap is not None, sunk]
+    for way in fitting:
+        assert torch.allclose(way.attend(call), torch.cat(alone, 1), atol=1e-7, rtol=0)  # weights pass through float32
+
+
+EXPECTED = {
+    (False, False): ["split", "masked"],
+    (False, True): ["split", "defined"],
+    (True, False): ["defined"],
+    (True, True): ["defined"],
+}
+
+
+def kv_of(call: Call, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+    begin, end = call.kind.spans[row]
+    return call.key[:, :, begin:end], call.value[:, :, begin:end]
+
+
+def test_scores_that_no_way_knows_are_an_error() -> None:
+    generator = torch.Generator().manual_seed(0)
+    call = call_of([Row(1, 5, 3, generator)], 2, 2, generator)
+    call.cap = 1.0
+    with pytest.raises(NotImplementedError, match="scores"):
+        choice_for(Ways((Masked(),)), call)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("family", "way"), [("gemma2", "defined"), ("gpt_oss", "split")])
+def test_texts_of_models_with_soft_caps_or_sinks(
+    family: str, way: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loaded with "lade", they are packed; the texts are those of eager attention too."""
+    monkeypatch.setattr(model, "ways_of", lambda *args: Ways((SPLIT, Defined()), timed=False))
+    network, given = (
+        copy.deepcopy(tiny_model(BY_NAME[family], "eager", dtype)),
+        {"do_sample": False, "max_new_tokens": 20},
+    )
+    config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
+    own.install()
+    eager = network.generate(**words(14), **given)
+    network.set_attn_implementation(own.NAME)
+    assert torch.equal(network.generate(**words(14), **given), eager)
+    for lengths in ((14,), (9, 4)):
+        expected = network.generate(**words(*lengths), **given)
+        assert torch.equal(lade.generate(network, **words(*lengths), **given, config=config), expected)
+        stats = lade.last_stats()
+        assert stats is not None
+        assert stats.fallback is None
+        assert stats.attention[way] > 0
+        assert stats.attention.keys() <= {"split", "defined", "single"}
+    own.remove()
 
 
 def test_a_prefix_is_split_off_where_every_row_has_one() -> None:
