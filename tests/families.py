@@ -141,3 +141,18 @@ BRANCHABLE = (
 )
 
 BY_NAME = {family.name: family for family in BRANCHABLE}
+
+# Names of families with attention of many kinds, for tests of every way of attention.
+PACKED = (
+    "llama",
+    "mistral-sliding",
+    "qwen2",
+    "qwen3_moe",
+    "gemma3",
+    "phi3-sliding",
+    "gpt2",
+    "opt",
+    "olmo3",
+    "starcoder2",
+    "glm4",
+)

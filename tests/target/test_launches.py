@@ -3,9 +3,11 @@
 import copy
 
 import pytest
-from families import BRANCHABLE
-from tiny import tiny_model
+import torch
+from families import BRANCHABLE, BY_NAME, PACKED
+from tiny import tiny_model, words
 
+import lade
 from lade.kernels import available
 from lade.target import model as target
 from lade.target import own, probe
@@ -40,3 +42,15 @@ def test_trees_of_unequal_rows(family, monkeypatch):
     assert probe._probe(model, kinds, None, packed=True) is None
     assert used
     own.remove()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("family", PACKED)
+def test_texts_by_the_kernel_are_those_of_plain_decoding(family, monkeypatch):
+    interpreted.hasten()
+    monkeypatch.setattr(available, "runs", lambda device: True)
+    monkeypatch.setattr(target, "ways_of", lambda *given: Ways((Kernel(),)))
+    model, given = tiny_model(BY_NAME[family], "sdpa"), words(14) | {"do_sample": False, "max_new_tokens": 12}
+    config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
+    assert torch.equal(lade.generate(model, **given, config=config), model.generate(**given))
+    assert lade.last_stats().attention["kernel"] > 0

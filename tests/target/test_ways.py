@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import BY_NAME
+from families import BY_NAME, PACKED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_model, words
@@ -25,19 +25,6 @@ from lade.target.ways import Call, Defined, Masked, Split, Together, Way
 
 LOWEST = torch.finfo(torch.float64).min
 SPLIT = Split(HostKernels(), 1)
-FAMILIES = (
-    "llama",
-    "mistral-sliding",
-    "qwen2",
-    "qwen3_moe",
-    "gemma3",
-    "phi3-sliding",
-    "gpt2",
-    "opt",
-    "olmo3",
-    "starcoder2",
-    "glm4",
-)
 BATCHES = ("llama", "mistral-sliding")
 
 
@@ -177,7 +164,7 @@ def test_a_prefix_is_split_off_where_every_row_has_one() -> None:
     assert not SPLIT.fits(Call(call.kind, call.query, call.key, call.value[..., :4]))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", PACKED)
 def test_texts_of_a_split_prefix_are_those_of_plain_decoding(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "ways_of", lambda *args: Ways((SPLIT, Masked()), timed=False))
     network, given = tiny_model(BY_NAME[family], "sdpa"), {"do_sample": False, "max_new_tokens": 20}
