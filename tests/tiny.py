@@ -40,6 +40,14 @@ def own_llama(kind: type[LlamaForCausalLM] = LlamaForCausalLM) -> LlamaForCausal
     return model
 
 
+def with_low_caps(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with soft caps of attention that its small scores come near to, where it has any."""
+    for module in model.modules():
+        if getattr(module, "attn_logit_softcapping", None) is not None:
+            module.attn_logit_softcapping = 0.5
+    return model
+
+
 def words(*lengths: int, seed: int = 0) -> dict[str, Tensor]:
     """A left-padded batch of random prompts of these lengths, as keyword arguments of `generate`."""
     generator = torch.Generator().manual_seed(seed)

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from families import BRANCHABLE, BY_NAME, PACKED
-from tiny import tiny_model, words
+from tiny import tiny_model, with_low_caps, words
 
 import lade
 from lade.kernels import available
@@ -36,7 +36,7 @@ def test_trees_of_unequal_rows(family, monkeypatch):
     monkeypatch.setattr(available, "runs", lambda device: True)
     monkeypatch.setattr(target, "ways_of", lambda *given: Ways((Counted(),)))
     own.install()
-    model = copy.deepcopy(tiny_model(family))
+    model = with_low_caps(copy.deepcopy(tiny_model(family)))
     model.set_attn_implementation(own.NAME)
     kinds = layer_kinds(model.config.get_text_config(decoder=True))
     assert probe._probe(model, kinds, None, packed=True) is None

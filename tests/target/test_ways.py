@@ -11,7 +11,7 @@ import torch
 from families import BY_NAME, PACKED
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny_model, words
+from tiny import tiny_model, with_low_caps, words
 from torch.nn.functional import scaled_dot_product_attention
 
 import lade
@@ -136,7 +136,7 @@ def test_texts_of_models_with_soft_caps_or_sinks(
     """Loaded with "lade", they are packed; the texts are those of eager attention too."""
     monkeypatch.setattr(model, "ways_of", lambda *args: Ways((SPLIT, Defined()), timed=False))
     network, given = (
-        copy.deepcopy(tiny_model(BY_NAME[family], "eager", dtype)),
+        with_low_caps(copy.deepcopy(tiny_model(BY_NAME[family], "eager", dtype))),
         {"do_sample": False, "max_new_tokens": 20},
     )
     config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
