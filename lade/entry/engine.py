@@ -37,6 +37,7 @@ from lade.target.verdicts import packs
 
 SLOTS, MOST_SLOTS = 8, 4096
 PREFIX_BYTES = 1 << 28
+LEVEL = 512  # tokens; slots without a bound of bytes get multiples of it, so that attention takes their rows together
 
 
 class Engine:
@@ -111,6 +112,8 @@ class Engine:
             if self._method is None
             else self._method.drafter(greedy(call), target)
         )
+        if kv_bytes is None:
+            target.cache.level(LEVEL)
         self._target = target
         self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)

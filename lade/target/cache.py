@@ -67,6 +67,11 @@ class TreeCache(Cache):
         """Tokens of each slot, padding included."""
         return next(iter(self.groups.values())).lengths
 
+    def level(self, tokens: int) -> None:
+        """Give slots that open from now on multiples of so many tokens (`LayerGroup.level`)."""
+        for group in self.groups.values():
+            group.level = tokens
+
     def pack(self, packed: bool) -> None:
         """Whether forwards take the nodes of their rows behind one another; said before any slot."""
         kind = PackedGroup if packed else PaddedGroup

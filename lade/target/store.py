@@ -37,12 +37,14 @@ class LayerGroup(ABC):
         lengths: tokens of each slot, padding included.
         starts: first token of each slot that is still stored; the key at index k of a slab is that of token start + k.
         margin: tokens that sliding layers store beyond their window, at least.
+        level: new slots get multiples of so many tokens, so that rows of unlike texts have equal slabs, which one call
+            of attention takes together (`lade.target.uniform`).
         kv_length: keys that the step's forward attends to.
     """
 
     def __init__(self, layers: Sequence[TreeLayer]) -> None:
         self.layers, self.window = layers, layers[0].window
-        self.margin = 0
+        self.margin, self.level = 0, 1
         self.slabs = Slabs()
         self.lengths: dict[int, int] = {}
         self.starts: dict[int, int] = {}
@@ -69,12 +71,16 @@ class LayerGroup(ABC):
 
     def open(self, slots: Sequence[int], tokens: int, most: int | None = None) -> None:
         """Give new slots memory for `tokens` and some more; `most` bounds what they grow to."""
-        bound = inf if most is None else most + sizes.SLACK
+        bound = inf if most is None else self._levelled(most + sizes.SLACK)
         for slot in slots:
             self.lengths[slot] = self.starts[slot] = 0
             self._most[slot] = bound
-        capacity = max(tokens, 1, int(min(tokens + SPARE, bound)))
+        capacity = max(tokens, 1, int(min(self._levelled(tokens + SPARE), bound)))
         self._provide(dict.fromkeys(slots, self._within_window(capacity, 0)))
+
+    def _levelled(self, tokens: int) -> int:
+        """Rounded up to a multiple of `level`."""
+        return -(-tokens // self.level) * self.level
 
     def close(self, slot: int) -> None:
         self.slabs.remove(slot)

@@ -1,12 +1,16 @@
 """One call of attention for several rows: what each row alone would attend to."""
 
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
+from families import BY_NAME
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import tiny_model
 from torch.nn.functional import scaled_dot_product_attention
 
+import lade
 from lade.target.masks import RowMask
 from lade.target.uniform import RowKeys, uniform
 
@@ -72,3 +76,16 @@ def test_rows_that_no_stride_reaches_or_that_need_much_padding_are_left_alone() 
     assert uniform(rows * 2, [1, 1, 1, 4], LOWEST) is None
     assert uniform([rows[0], RowKeys(8, 9, 8, 16, SEES_ALL)], [1, 1], LOWEST) is None
     assert uniform([rows[0], RowKeys(9, 8, 9, 17, SEES_ALL)], [1, 1], LOWEST) is None
+
+
+def test_rows_of_an_engine_whose_prompts_are_unlike_are_taken_together() -> None:
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+    with lade.Engine(model, slots=3) as engine:
+        for length in (3, 20, 41):
+            ids = torch.arange(length)[None] % 20 + 3
+            kwargs: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "do_sample": False, "eos_token_id": None}
+            engine.submit(ids, drafts=False, max_new_tokens=4 + length, **kwargs)
+        engine.step()
+        engine._target.clock.attention.clear()
+        engine.step()
+        assert engine._target.clock.attention == {"together": 1}
