@@ -33,6 +33,8 @@ from lade.engine.emission import AtOnce
 from lade.engine.loop import DecodeLoop
 from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
+from lade.facts.positions import position_limit
+from lade.facts.vocabulary import readable
 from lade.kernels.launch import attend
 from lade.models import load
 from lade.models.widen import widen
@@ -43,8 +45,16 @@ from lade.pace.pace import Pace
 from lade.pace.roofline import measured, roofline_of
 from lade.pace.shared import SharedCost
 from lade.static.buckets import NODES as NODES_OF_STEPS
+from lade.static.buckets import rows_bucket
 from lade.static.graphs import Graphs
+from lade.static.inputs import StepRow
+from lade.static.shelf import shapes_of
+from lade.static.slots import StaticSlots
+from lade.static.step import StaticStep
 from lade.static.target import StaticTarget
+from lade.target.masks import layer_kinds
+from lade.target.model import HFTarget
+from lade.target.probe import empty_cache
 
 NODES = (1, 64)  # of the steps that are timed
 ROUNDS = 20  # steps of each
@@ -107,36 +117,40 @@ def steps(run: Run, contexts: Sequence[int], fused: bool = False, kernel: Any = 
     """
     found = []
     for context in contexts:
-        target = StaticTarget(run.model, 1, context + max(NODES), Clock(), kernel=kernel)
-        target.runner.graphs = Graphs(target.step, fused)
+        graphs = graphs_for(run.model, 1, context + max(NODES), kernel, fused)
         for nodes in NODES:
-            target.runner.launch([0], [tree(nodes)])  # captures
-            draft = tree(nodes)
-            device, host, whole = zip(*(timed_step(run, target, draft, context) for _ in range(ROUNDS)), strict=True)
+            row = StepRow(0, tree(nodes), context)
+            graphs.run([row])  # captures
+            device, host, whole = zip(*(timed_step(run, graphs, row) for _ in range(ROUNDS)), strict=True)
             found.append(
                 {
-                    "context": context, "nodes": nodes, "captured": target.runner.graphs.captures,
+                    "context": context, "nodes": nodes, "captured": graphs.captures,
                     "device_ms": median(device), "host_ms": median(host), "whole_ms": median(whole),
                 }
             )  # fmt: skip
     return found
 
 
-def timed_step(run: Run, target: StaticTarget, draft: Draft, context: int) -> tuple[float, float, float]:
+def timed_step(run: Run, graphs: Graphs, row: StepRow) -> tuple[float, float, float]:
     """Milliseconds of the device from its first kernel to its last, of the host until the step is launched, and of
     both until the host has read the output."""
-    target.slots.lengths[0] = context
     began, events = run.wait(), []
     if run.device.type == "cuda":
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         events[0].record()
-    output, _ = target.runner.launch([0], [draft])
+    output, _ = graphs.run([row])
     launched = time.perf_counter()
     if events:
         events[1].record()
     output.cpu()
     whole = 1e3 * (run.wait() - began)
     return (events[0].elapsed_time(events[1]) if events else whole), 1e3 * (launched - began), whole
+
+
+def graphs_for(model: Any, rows: int, tokens: int, kernel: Any = None, fused: bool = False) -> Graphs:
+    """Of steps in slots for so many tokens, those of the step included."""
+    slots = StaticSlots(shapes_of(model), rows_bucket(rows), tokens, model.device)
+    return Graphs(StaticStep(model, slots, readable(model), kernel), fused)
 
 
 def tree(nodes: int) -> Draft:
@@ -150,24 +164,27 @@ def tree(nodes: int) -> Draft:
 def synchronisations(run: Run) -> dict[str, bool]:
     """Whether a captured step is launched without a wait of the host, which CUDA's debug mode would turn into an
     error."""
-    target = StaticTarget(run.model, 1, 256, Clock())
-    target.runner.launch([0], [tree(8)])
+    graphs = graphs_for(run.model, 1, 256)
+    graphs.run([StepRow(0, tree(8), 16)])
     if run.device.type == "cuda":
         torch.cuda.set_sync_debug_mode("error")
     try:
-        target.runner.launch([0], [tree(8)])
+        graphs.run([StepRow(0, tree(8), 16)])
     finally:
         if run.device.type == "cuda":
             torch.cuda.set_sync_debug_mode("default")
     return {"none": True}
 
 
+@torch.no_grad()
 def static_texts(
     run: Run, prompts: Sequence[Sequence[int]], config: lade.LookaheadConfig, kernel: Any = None
 ) -> list[list[int]]:
     """The new tokens of prompts that are decoded side by side in static steps."""
-    longest, inverse = max(map(len, prompts)) + run.new_tokens, GREEDY_INVERSE_TEMPERATURE
-    target = StaticTarget(run.model, len(prompts), longest, Clock(), inverse_temperature=inverse, kernel=kernel)
+    longest = max(map(len, prompts)) + run.new_tokens + NODES_OF_STEPS[-1]
+    whole = run.model.config.get_text_config(decoder=True)
+    eager = HFTarget(run.model, empty_cache(run.model), layer_kinds(whole), position_limit(whole), Clock())
+    target = StaticTarget(eager, graphs_for(run.model, len(prompts), longest, kernel))
     settings = config.settled()
     limit = budget_of(run.model, settings)
     costs = SharedCost(StepCost(policy=policy_for(run.model)), lambda logs: None)  # not those of other forwards
@@ -176,6 +193,7 @@ def static_texts(
     requests = [Request(0, list(prompt), len(prompt), run.new_tokens) for prompt in prompts]
     for request in requests:
         request.emission = AtOnce([request], Stream(None, [request], 0), None, HostRule(frozenset()), None)
+        request.inverse_temperature = GREEDY_INVERSE_TEMPERATURE
         loop.submit(request)
     while loop.step():
         pass

@@ -26,11 +26,10 @@ from torch.utils.flop_counter import flop_registry
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from lade.applications.widen import SHAPES
-from lade.static.buckets import nodes_bucket
 from lade.static.choices import Greedy
-from lade.static.inputs import StepInputs, packed_inputs
+from lade.static.inputs import StepInputs, StepRow, packed_inputs, size_of
 from lade.static.slots import StaticSlots
-from lade.static.step import StaticStep, taken
+from lade.static.walking import WalkingStep, taken
 
 META = torch.device("meta")
 ROUNDS = 50  # of the host's measured work
@@ -159,8 +158,9 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
     model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
     slots = StaticSlots(cache.layers, 1, context + nodes, META)
     slots.capacity = context + nodes  # a kernel reads what is there; masks hide the rest of a slot
-    step = StaticStep(model, slots, Greedy())
-    inputs = StepInputs.empty(nodes_bucket(nodes), 1, 1, META)
+    step = WalkingStep(model, slots, Greedy())
+    size = size_of([StepRow(0, accelerator.tree(nodes))])
+    inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=META), size)
     with ExitStack() as scopes:
         scopes.enter_context(patch("torch.nn.functional.scaled_dot_product_attention", kernels.attention))
         scopes.enter_context(kernels)
@@ -182,7 +182,8 @@ def host_seconds(nodes: int, output: tuple[int, ...]) -> float:
     found = []
     for _ in range(ROUNDS):
         began = time.process_time()
-        packed_inputs([0], [draft], nodes_bucket(nodes), 1, 1)
+        rows = [StepRow(0, draft)]
+        packed_inputs(rows, size_of(rows), 1, 4096)
         taken(back, [draft])
         found.append(time.process_time() - began)
     return median(found)

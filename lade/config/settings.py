@@ -74,6 +74,8 @@ class LookaheadConfig:
             `lade.RankError`. Default 60.
         flash: whether flash attention computes trees wherever it can: that of the package flash-attn, or PyTorch's
             own where it is not installed. Otherwise the fastest way of attention that was measured.
+        static: whether steps are static where the model's can be: of fixed shapes, on a CUDA device captured as graphs,
+            which launch all kernels of a step at once. Default: on a CUDA device. Elsewhere they gain nothing.
         debug: 1 prints a summary after every call.
 
     Raises:
@@ -99,6 +101,7 @@ class LookaheadConfig:
     workers: int | None = setting("DIST_WORKERS", within(0, MOST_WORKERS), settled=1)
     timeout: float | None = setting("DIST_TIMEOUT", _check_timeout, settled=60.0)
     flash: bool = setting("USE_FLASH", check_switch, False)
+    static: bool | None = setting("STATIC", check_switch)
     debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
     def __post_init__(self) -> None:

@@ -36,8 +36,9 @@ class GenerationStats:
         by_row: the same counts per row of a batch; empty for one row.
         widths: nodes per row in a forward, padding included -> number of forwards.
         attention: way of attention (`lade.target.ways`) -> forwards that used it; "single" is one node without a mask,
-            "padded" are models whose trees are padded.
+            "static" are static steps, "padded" are models whose trees are padded.
         decisions: reason for the size of a tree -> how often (`lade.pace.controller`); empty where sizes are fixed.
+        not_static: why steps were not static, where they would have been; `None` where they were, or nobody wanted it.
         warm_table: a digest of the warm table that was a source of drafts (`lade.warm_up`); `None`: there was none.
         prefill_seconds: the prompt's forward.
         model_seconds: forwards after the prefill. On an accelerator this is the time to launch them.
@@ -60,6 +61,7 @@ class GenerationStats:
     widths: dict[int, int] = field(default_factory=dict)
     attention: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, int] = field(default_factory=dict)
+    not_static: str | None = None
     warm_table: str | None = None
     prefill_seconds: float = 0.0
     model_seconds: float = 0.0
@@ -128,6 +130,7 @@ class Clock:
         self.prefill_seconds = self.model_seconds = self.draft_seconds = 0.0
         self.widths: Counter[int] = Counter()
         self.attention: Counter[str] = Counter()
+        self.not_static: str | None = None
         self._begin = time.perf_counter()
 
     @contextlib.contextmanager
@@ -191,6 +194,7 @@ class Clock:
             widths=dict(sorted(self.widths.items())),
             attention=dict(sorted(self.attention.items())),
             decisions=dict(decisions),
+            not_static=self.not_static,
             warm_table=warm_table,
             prefill_seconds=self.prefill_seconds,
             model_seconds=self.model_seconds,

@@ -60,8 +60,8 @@ class OneProcess:
     splits = False
     settings: Settings | None = None
 
-    def target(self, target: HFTarget) -> Any:
-        """The target of a call."""
+    def target(self, target: Any) -> Any:
+        """The target of a call; an `HFTarget` where processes share it."""
         return target
 
     def drafter(self, make: Make, with_model: bool) -> Drafter:

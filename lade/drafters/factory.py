@@ -14,9 +14,11 @@ from lade.drafters.jacobi import JacobiDrafter
 from lade.memory.backoff import backoff
 from lade.memory.pools import Pool, fresh_pool, shared_pool
 from lade.memory.warm import warming as warm
+from lade.pace.bucketed import Bucketed
 from lade.pace.pace import Pace, WholeBudget
 from lade.pace.shared import shared_cost
 from lade.pace.sharing import PACKED, PADDED
+from lade.static.buckets import NODES
 
 HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # most nodes of a tree if no budget is given
 
@@ -32,6 +34,14 @@ def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool
     if not settings.adapt or budget == 1:
         return WholeBudget(budget)
     return Pace(shared_cost(model, companion), budget, sharing=PACKED if packed else PADDED)
+
+
+def static_pace(model: Any, settings: Settings) -> WholeBudget:
+    """The same where forwards of drafts are static steps, which come in few sizes."""
+    budget = budget_of(model, settings)
+    if not settings.adapt or budget == 1:
+        return WholeBudget(budget)
+    return Pace(shared_cost(model, static=True), budget, sharing=Bucketed(NODES, budget))
 
 
 def most_nodes(model: Any, settings: Settings) -> int:

@@ -16,7 +16,7 @@ from lade.core.noise import Noise
 from lade.core.request import Emission, Request
 from lade.core.stats import Clock, CompanionClock, record
 from lade.distributed.processes import ONE, OneProcess
-from lade.drafters.factory import drafter_for
+from lade.drafters.factory import drafter_for, static_pace
 from lade.engine.ahead import ChosenAhead
 from lade.engine.emission import TokenByToken
 from lade.engine.emission_factory import ahead_for, emission_for
@@ -26,16 +26,15 @@ from lade.engine.padding import pad_ended_rows
 from lade.engine.result import result_of, returns_cache
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
-from lade.facts.positions import position_limit
+from lade.engine.target import eager_target, target_of
 from lade.pace.pace import WholeBudget
-from lade.target.cache import TreeCache
+from lade.static.shelf import give_back
+from lade.static.target import StaticTarget
 from lade.target.call import Call, generated_length
 from lade.target.contrast import Contrast
 from lade.target.contrastive import ContrastiveTarget
-from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
-from lade.target.verdicts import packs
 
 UNLIMITED = 1 << 30
 GREEDY_INVERSE_TEMPERATURE = 1.3  # greedy decoding has no temperature; this one ranks its drafts best
@@ -72,13 +71,16 @@ class Decoding:
         self.call, self.streamer, self.settings, self.processes = call, streamer, settings, processes
         self.clock = Clock()
         inverse_temperature = inverse_temperature_of(call)
-        expert = _target(call, self.clock, settings.flash)
-        self.target = processes.target(expert) if amateur is None else _contrastive(expert, amateur, self.clock)
+        expert = eager_target(call, self.clock, settings.flash)
+        target = target_of(call, settings, expert, _other_kind(amateur, method, processes))
+        self.target = processes.target(target) if amateur is None else _contrastive(expert, amateur, self.clock)
         companion = None if amateur is None else amateur.call.model
 
         def own_drafter(pace: WholeBudget | None) -> Drafter:
             if method is not None:
                 return method.drafter(call, expert)
+            if isinstance(self.target, StaticTarget):
+                pace = static_pace(call.model, settings)
             return drafter_for(call.model, processes.settings or settings, companion, self.target.packed, pace)
 
         self.drafter = processes.drafter(own_drafter, with_model=method is not None)
@@ -116,6 +118,8 @@ class Decoding:
         result = result_of(self.call, self.requests, self.record)
         if returns_cache(self.call):
             self.target.export(self.call.cache)
+        if isinstance(self.target, StaticTarget):
+            give_back(self.target)
         return result
 
     def _decode(self, first: Outputs) -> None:
@@ -142,6 +146,15 @@ class Decoding:
         record(stats, self.settings.debug)
 
 
+def _other_kind(amateur: Amateur | None, method: Method | None, processes: OneProcess) -> str | None:
+    """Why forwards are of a kind that has no static steps, or `None`."""
+    if amateur is not None:
+        return "decoding is contrastive"
+    if method is not None:
+        return "a method drafts with a model"
+    return None if processes is ONE else "several processes share the model"
+
+
 def inverse_temperature_of(call: Call) -> float:
     """The inverse temperature at which tokens are chosen, for the ranking of drafts."""
     if not call.generation_config.do_sample:
@@ -150,15 +163,8 @@ def inverse_temperature_of(call: Call) -> float:
     return 1.0 / float(warpers[-1].temperature) if warpers else 1.0
 
 
-def _target(call: Call, clock: Clock, flash: bool) -> HFTarget:
-    config = call.text_config
-    cache = TreeCache(call.cache, config)
-    packed = packs(call.model, call.input_ids.shape[0])
-    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, packed, flash)
-
-
 def _contrastive(expert: HFTarget, amateur: Amateur, clock: Clock) -> ContrastiveTarget:
-    second = _target(amateur.call, CompanionClock(clock), False)
+    second = eager_target(amateur.call, CompanionClock(clock), False)
     return ContrastiveTarget(expert, second, amateur.call, amateur.contrast)
 
 

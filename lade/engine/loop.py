@@ -137,8 +137,8 @@ class DecodeLoop:
             self.drafter.observe(decoding[:drafting], drafts[:drafting], verdicts[:drafting], outputs)
         if reading:
             self._read(reading, outputs, first=len(decoding))
-        if reading or drafting < len(decoding):  # the cost of its drafts is not known from its time
-            self.drafter.pause()
+        if reading or drafting < len(decoding) or getattr(self.target, "untimed", False):
+            self.drafter.pause()  # the cost of its drafts is not known from its time
 
     def _advance_alone(self, request: Request) -> None:
         """A forward without a draft, which may raise; that ends this request alone."""

@@ -37,15 +37,17 @@ LARGEST_LOG = 20.0  # of a cost: no step costs e**20 times another
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe(model: Any, processes: int = 1) -> dict[str, str]:
+def describe(model: Any, processes: int = 1, static: bool = False) -> dict[str, str]:
     """What the costs are valid for: the file's metadata.
 
     Args:
         processes: that share the draft trees.
+        static: whether steps are of fixed shapes.
     """
     model = unwrapped(model)
     size = max(tensor_parallel(model), processes)
-    return ({"processes": str(size)} if size > 1 else {}) | {
+    rare = ({"processes": str(size)} if size > 1 else {}) | ({"steps": "static"} if static else {})
+    return rare | {
         "kind": KIND,
         "format": FORMAT,
         "model": configuration_key(model),
@@ -62,9 +64,9 @@ def cost_file(model: Any) -> Path:
     return _path(describe(model))
 
 
-def load(model: Any, processes: int = 1) -> StepCost:
+def load(model: Any, processes: int = 1, static: bool = False) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
-    return read_costs(describe(model, processes), policy_for(model))
+    return read_costs(describe(model, processes, static), policy_for(model))
 
 
 def read_costs(description: dict[str, str], policy: CostPolicy = COST) -> StepCost:
@@ -86,9 +88,9 @@ def policy_for(model: Any) -> CostPolicy:
     return replace(COST, kalman=replace(COST.kalman, prior=prior_for(unwrapped(model))))
 
 
-def keeper(model: Any, processes: int = 1) -> Callable[[Costs], None]:
+def keeper(model: Any, processes: int = 1, static: bool = False) -> Callable[[Costs], None]:
     """A function that stores costs for later processes; the last write wins. It holds no reference to the model."""
-    return keeper_of(describe(model, processes))
+    return keeper_of(describe(model, processes, static))
 
 
 def keeper_of(description: dict[str, str]) -> Callable[[Costs], None]:

@@ -59,15 +59,16 @@ _shared: WeakKeyDictionary[Any, dict[tuple[str, ...], SharedCost]] = WeakKeyDict
 _locks = ModelLocks()
 
 
-def shared_cost(model: Any, companion: Any = None) -> SharedCost:
+def shared_cost(model: Any, companion: Any = None, static: bool = False) -> SharedCost:
     """The costs of this model as it is run now: on its device, with its dtype, attention and number of torch threads.
 
     Args:
+        static: whether steps are of fixed shapes (`lade.static`).
         companion: a second model that every step runs too. The costs of both together start from those of the model
             alone and are not stored.
     """
     model = unwrapped(model)
-    way = (*_way(model), torch.get_num_threads())
+    way = (*_way(model), torch.get_num_threads(), static)
     if companion is not None:
         companion = unwrapped(companion)
         way = (*way, *_way(companion), configuration_key(companion))
@@ -75,8 +76,8 @@ def shared_cost(model: Any, companion: Any = None) -> SharedCost:
         ways = _shared.setdefault(model, {})
         key = tuple(map(str, way))
         if key not in ways:
-            keep = costfile.keeper(model) if companion is None else _forget
-            ways[key] = SharedCost(costfile.load(model), keep)
+            keep = costfile.keeper(model, static=static) if companion is None else _forget
+            ways[key] = SharedCost(costfile.load(model, static=static), keep)
         return ways[key]
 
 

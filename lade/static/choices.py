@@ -10,6 +10,7 @@ import torch
 from lade.core.noise import Noise
 from lade.static.inputs import StepInputs
 from lade.static.slots import StaticSlots
+from lade.static.step import likeliest_token
 
 
 class Chooser(Protocol):
@@ -24,7 +25,7 @@ class Greedy:
     """The most likely token; ties are broken in float32, as in plain decoding."""
 
     def __call__(self, logits: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
-        return logits.float().argmax(-1)
+        return likeliest_token(logits)
 
 
 class Sampled:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from lade.base.locks import fork_safe_lock
-from lade.kernels.rows import CHAIN
-from lade.static.inputs import NEVER, UNASKED, StepInputs
+from lade.static.inputs import Size, StepInputs, StepRow, packed_inputs, size_of
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
-Size = tuple[int, int, int]  # buckets of nodes and of rows, words of ancestors
 WARM_UPS = 2  # runs before a capture, in which libraries allocate their workspaces
 _capturing = fork_safe_lock()  # one capture at a time: a second stream's calls would end it
 
@@ -34,7 +31,7 @@ class Sized:
 
 
 class Graphs:
-    """The sizes of one step that were used.
+    """The sizes of one step that were used. After a capture has failed, further sizes run as they are.
 
     Args:
         step: with slots of one capacity.
@@ -49,44 +46,61 @@ class Graphs:
         if fused and step.slots.count > 1:
             raise ValueError(f"step must have one slot to be fused, got {step.slots.count}")
         self.step, self.device = step, step.slots.lengths.device
-        self._step = torch.compile(step, fullgraph=True, dynamic=False) if fused else step
+        self.fused: Any = torch.compile(step, fullgraph=True, dynamic=False) if fused else None
         self.captures = self.device.type == "cuda"
+        self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
         self._pool: Any = None  # of memory, shared by all graphs, of which one runs at a time
 
+    def run(self, rows: Sequence[StepRow]) -> Output:
+        """The step's output for these rows. The next step of its size overwrites it."""
+        return self.replay(size_of(rows), rows)
+
     @torch.no_grad()
-    def replay(self, size: Size, numbers: torch.Tensor) -> Output:
-        """The step's output for these inputs, from the host. The next step of its size overwrites it."""
+    def replay(self, size: Size, rows: Sequence[StepRow]) -> Output:
+        """The same in a step of this size."""
         if size not in self.sizes:
             self.sizes[size] = self._made(size)
         sized = self.sizes[size]
-        if self.captures:
-            numbers = numbers.pin_memory()
-        sized.inputs.numbers.copy_(numbers, non_blocking=True)
+        sized.inputs.numbers.copy_(self._numbers(size, rows), non_blocking=True)
         return sized.run()
 
+    def larger(self, tokens: int) -> Graphs:
+        """Of the same step with larger slots, which hold what these hold; no size is made yet."""
+        step = self.step.larger(tokens)
+        return Graphs(step, fused=self.fused is not None)
+
+    def _numbers(self, size: Size, rows: Sequence[StepRow]) -> torch.Tensor:
+        """On the host."""
+        slots = self.step.slots
+        numbers = torch.from_numpy(packed_inputs(rows, size, slots.spare, slots.capacity))
+        return numbers.pin_memory() if self.device.type == "cuda" else numbers
+
+    def _compute(self, inputs: StepInputs) -> Output:
+        found: Output = (self.fused or self.step)(inputs)
+        return found
+
     def _made(self, size: Size) -> Sized:
-        inputs = StepInputs.empty(*size, self.device)
+        inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=self.device), size)
         if self.captures:
             try:
-                return Sized(inputs, self._captured(inputs))
+                return Sized(inputs, self._captured(inputs, size))
             except (RuntimeError, NotImplementedError) as error:
-                self.captures = False
-                warnings.warn(f"the model's step is not captured as a CUDA graph: {error}", stacklevel=2)
-        return Sized(inputs, lambda: self._step(inputs))
+                self.captures, self.failure = False, f"{type(error).__name__}: {error}"
+        return Sized(inputs, lambda: self._compute(inputs))
 
-    def _captured(self, inputs: StepInputs) -> Callable[[], Output]:
+    def _captured(self, inputs: StepInputs, size: Size) -> Callable[[], Output]:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""
-        _pad(inputs, self.step.slots.spare)
+        inputs.numbers.copy_(self._numbers(size, []))
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         with _capturing:
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
-                    self._step(inputs)
+                    self._compute(inputs)
             torch.cuda.current_stream(self.device).wait_stream(stream)
             with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-                output = self._step(inputs)
+                output = self._compute(inputs)
         self._pool = self._pool or graph.pool()
 
         def run() -> Output:
@@ -94,16 +108,3 @@ class Graphs:
             return output
 
         return run
-
-
-def _pad(inputs: StepInputs, spare: int) -> None:
-    """Make every node and row padding."""
-    inputs.numbers.zero_()
-    inputs.slots.fill_(spare)
-    inputs.rows.fill_(spare)
-    inputs.trees.fill_(CHAIN)
-    count = torch.arange(len(inputs.ids), device=inputs.ids.device)
-    inputs.indices.copy_(count)
-    inputs.parents.copy_(count)
-    inputs.claims.fill_(NEVER)
-    inputs.orders.fill_(UNASKED)

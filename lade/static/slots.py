@@ -44,6 +44,7 @@ class StaticSlots:
         self.offsets = places * self.capacity
         self.lengths, self.emitted = torch.zeros_like(places), torch.zeros_like(places)
         self.inverse_temperatures = torch.ones(count + 1, device=device)
+        self._heats: dict[int, float] = {}  # the same, where they are not 1
         self.places, self.rows, self.whole = places, places, False
         total = count * self.capacity + max(NODES[-1], self.capacity)
         self.stacks, buffers = _stacked(layers, total)
@@ -53,20 +54,64 @@ class StaticSlots:
     def count(self) -> int:
         return self.spare
 
-    def load(self, slot: int, layers: Sequence[Any], emitted: int = 0, inverse_temperature: float = 1.0) -> None:
-        """Begin a slot with the layers of a cache of transformers with one row, without padding; between two steps."""
-        first = slot * self.capacity
+    def load(self, slot: int, layers: Sequence[Any], padding: int = 0, emitted: int = 0) -> None:
+        """Begin an empty slot with the layers of a cache of transformers with one row; between two steps.
+
+        Args:
+            padding: tokens before the text.
+        """
+        first = slot * self.capacity - padding
         for own, layer in zip(self.cache.layers, layers, strict=True):
             held = contents(layer) if isinstance(own, StaticTreeLayer) else None
             if held is not None:
                 length = length_of(layer)
-                begin = first + length - held[0].shape[2]  # sliding layers have dropped what is not seen any more
-                own.keys[:, :, first:begin] = own.values[:, :, first:begin] = 0
-                own.keys[:, :, begin : first + length] = held[0]
-                own.values[:, :, begin : first + length] = held[1]
-                self.lengths[slot] = length
+                dropped = length - held[0].shape[2]  # by sliding layers, as it is not seen any more
+                skipped = max(0, padding - dropped)
+                begin = first + dropped + skipped
+                own.keys[:, :, begin : first + length] = held[0][:, :, skipped:]
+                own.values[:, :, begin : first + length] = held[1][:, :, skipped:]
+                self.lengths[slot] = length - padding
         self.emitted[slot] = emitted
-        self.inverse_temperatures[slot] = inverse_temperature
+
+    def tokens(
+        self, layer: CacheLayerMixin, slot: int, length: int, window: int | None
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """A copy of the [1, H, held, D] keys and values in a layer: of all of a slot, or those that a window needs."""
+        if not isinstance(layer, StaticTreeLayer):
+            return None
+        end = slot * self.capacity + length
+        first = slot * self.capacity + (0 if window is None else max(0, length - window + 1))
+        return layer.keys[:, :, first:end].clone(), layer.values[:, :, first:end].clone()
+
+    def move(self, slot: int, moves: Sequence[tuple[int, int]]) -> None:
+        """Move tokens of a slot, between two steps."""
+        first = slot * self.capacity
+        for source, goal in moves:  # ascending, and never to a place that is still to be read
+            for stack in self.stacks:
+                stack[:, :, first + goal] = stack[:, :, first + source]
+
+    def heat(self, slots: Sequence[int], inverse_temperatures: Sequence[float]) -> bool:
+        """Set inverse temperatures. Returns whether they were as they are now."""
+        changed = [
+            (slot, value)
+            for slot, value in zip(slots, inverse_temperatures, strict=True)
+            if self._heats.get(slot, 1.0) != value
+        ]
+        for slot, value in changed:
+            self._heats[slot] = value
+            self.inverse_temperatures[slot] = value
+        return not changed
+
+    def copy_from(self, other: StaticSlots) -> None:
+        """Take over all slots of smaller ones of the same model."""
+        for own, others in zip(self.stacks, other.stacks, strict=True):
+            for slot in range(self.count):
+                mine, theirs = slot * self.capacity, slot * other.capacity
+                own[:, :, mine : mine + other.capacity] = others[:, :, theirs : theirs + other.capacity]
+        self.lengths.copy_(other.lengths)
+        self.emitted.copy_(other.emitted)
+        self.inverse_temperatures.copy_(other.inverse_temperatures)
+        self._heats = dict(other._heats)
 
     def close(self, slot: int) -> None:
         """Empty a slot."""
@@ -79,6 +124,17 @@ class StaticSlots:
         for stack in self.stacks:
             stack[:, :, first + length : first + self.capacity] = 0
         self.lengths[slot] = length
+
+    def settle(self, rows: torch.Tensor, lengths: torch.Tensor, sources: torch.Tensor, goals: torch.Tensor) -> None:
+        """Move tokens that were kept of the last step, and set the lengths of slots.
+
+        Args:
+            rows, lengths: [R] slots and their tokens.
+            sources, goals: [N] places.
+        """
+        for stack in self.stacks:
+            stack.index_copy_(2, goals, stack.index_select(2, sources))
+        self.lengths.index_copy_(0, rows, lengths)
 
     def keep(self, right: torch.Tensor, depths: torch.Tensor, slots: torch.Tensor, new: torch.Tensor) -> None:
         """Move the accepted nodes of a step behind their slots' tokens, and count them.

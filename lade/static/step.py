@@ -1,42 +1,37 @@
-"""One step without a decision of the host: forward, choice, walk, compaction and top-k, all of fixed shapes.
+"""A step of fixed shapes that asks the host nothing: it keeps what was accepted, computes trees, and finds their top-k.
 
-N nodes of all rows, R rows, W words of ancestors, V vocabulary, k tokens of a top-k.
+The host chooses and walks, so any emission fits; `lade.static.walking` does both on the device. N nodes of all rows, R
+rows, W words of ancestors, V vocabulary, k tokens of a top-k.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from lade.core.topk import exactly_likeliest
-from lade.core.tree import Draft
 from lade.memory.predictions import TOP
 from lade.static.attention import NAME, StaticForward
-from lade.static.choices import Chooser
-from lade.static.inputs import CERTAIN, UNASKED, StepInputs
+from lade.static.inputs import StepInputs
 from lade.static.kernelrows import Kernel, KernelForward, marks, rows_of
 from lade.static.sight import masks
 from lade.static.slots import StaticSlots
 from lade.target.attention import packed
 from lade.target.masks import MaskKind, layer_kinds
-from lade.target.pieces import WORD
 from lade.target.verdicts import implementation_of
 
-RIGHT, NOT_A_NUMBER = 1, 2  # flags of a node
+NOT_A_NUMBER = 1  # flag of a node
 SPLITS = "sdpa"  # models of this implementation get the attention of several rows by lade's dispatcher
 
 
 class StaticStep:
     """The function, for one model.
 
-    Its only state is that of the slots: the keys and values of accepted nodes, and their counts.
+    Its only state is that of the slots: their keys and values, and how many these are.
 
     Args:
-        chooser: how a token is chosen after each node.
         vocabulary: top-k tokens are below this one.
         kernel: computes attention, for models of transformers' SDPA; `None`: SDPA with masks.
     """
@@ -45,11 +40,10 @@ class StaticStep:
         self,
         model: Any,
         slots: StaticSlots,
-        chooser: Chooser,
         vocabulary: int | None = None,
         kernel: Kernel | None = None,
     ) -> None:
-        self.model, self.slots, self.chooser, self.vocabulary = model, slots, chooser, vocabulary
+        self.model, self.slots, self.vocabulary = model, slots, vocabulary
         self.kernel, slots.whole = kernel, kernel is not None
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         self.dispatches = implementation_of(model) == SPLITS and slots.count > 1
@@ -62,22 +56,35 @@ class StaticStep:
         """What the host reads, and what stays on the device.
 
         Returns:
-            [N, 2 + 2k] int32: per node its choice, flags, top-k tokens, and the float32 bits of their probabilities.
-            Flags are `RIGHT` if the node is accepted, plus `NOT_A_NUMBER` if there is NaN in its logits.
+            [N, 2 + 2k] int32: per node the most likely token, `NOT_A_NUMBER` if there is NaN in its logits, top-k
+            tokens, and the float32 bits of their probabilities.
             [N, V] logits.
         """
+        self.slots.settle(inputs.rows, inputs.lengths, inputs.sources, inputs.goals)
+        logits = self.compute(inputs)
+        return self.table(logits, likeliest_token(logits), inputs), logits
+
+    def larger(self, tokens: int) -> StaticStep:
+        """The same with slots of so many tokens, which hold what these hold."""
+        slots = StaticSlots(self.slots.cache.layers, self.slots.count, tokens, self.slots.lengths.device)
+        slots.copy_from(self.slots)
+        return StaticStep(self.model, slots, self.vocabulary, self.kernel)
+
+    def compute(self, inputs: StepInputs) -> torch.Tensor:
+        """[N, V] logits; keys and values lie behind their slots' tokens."""
         slots = self.slots
         slots.rows = inputs.rows
         slots.places = slots.offsets[inputs.slots] + slots.lengths[inputs.slots] + inputs.indices
-        logits = self.forward(inputs)
-        choices = self.chooser(logits, inputs, slots)
-        right = self.walk(inputs, choices)
+        return self.forward(inputs)
+
+    def table(
+        self, logits: torch.Tensor, choices: torch.Tensor, inputs: StepInputs, flags: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """[N, 2 + 2k] of choices, flags and top-k."""
         tokens, probabilities = self.likeliest(logits, inputs)
-        slots.keep(right, inputs.depths, inputs.slots, right & (inputs.orders > UNASKED))
         largest = logits.gather(1, logits.argmax(-1, keepdim=True))  # NaN counts as the largest
-        flags = RIGHT * right[:, None] + NOT_A_NUMBER * largest.isnan()
-        columns = [choices[:, None], flags, tokens, probabilities.view(torch.int32)]
-        return torch.cat([column.int() for column in columns], dim=1), logits
+        columns = [choices[:, None], flags + NOT_A_NUMBER * largest.isnan(), tokens, probabilities.view(torch.int32)]
+        return torch.cat([column.int() for column in columns], dim=1)
 
     def forward(self, inputs: StepInputs) -> torch.Tensor:
         """[N, V]"""
@@ -102,15 +109,6 @@ class StaticStep:
         logits: torch.Tensor = output.logits[0]
         return logits
 
-    def walk(self, inputs: StepInputs, choices: torch.Tensor) -> torch.Tensor:
-        """[N] bool: the nodes whose ancestors and which themselves are what was chosen after their parents."""
-        fits = (inputs.claims == CERTAIN) | (inputs.claims == choices[inputs.parents])
-        first = torch.arange(len(fits), device=fits.device) - inputs.indices
-        bits = torch.arange(WORD, device=fits.device)
-        ancestors = (inputs.words[:, :, None] >> bits & 1).flatten(1).bool()  # [N, 64 * W]
-        others = (first[:, None] + torch.arange(ancestors.shape[1], device=fits.device)).clamp(max=len(fits) - 1)
-        return (fits[others] | ~ancestors).all(1) & (inputs.slots != self.slots.spare)
-
     def likeliest(self, logits: torch.Tensor, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """[N, k] tokens and their [N, k] float32 probabilities."""
         known = logits.float()[:, : self.vocabulary]
@@ -118,31 +116,6 @@ class StaticStep:
         return exactly_likeliest(inverse * known, min(TOP, known.shape[1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one row has of a step.
-
-    Attributes:
-        path: accepted nodes, ascending.
-        tokens: emitted: those chosen after the accepted nodes whose logits are asked for.
-        likeliest: [T, k] of each node, int32.
-        probabilities: [T, k] of each node, float32.
-    """
-
-    path: list[int]
-    tokens: list[int]
-    likeliest: torch.Tensor
-    probabilities: torch.Tensor
-
-
-def taken(output: torch.Tensor, drafts: Sequence[Draft]) -> list[Taken]:
-    """What each row has of the output of a step, which is on the host."""
-    found, first, top = [], 0, output.shape[1] // 2 + 1
-    for draft in drafts:
-        own = output[first : first + len(draft)]
-        path = (own[:, 1] & RIGHT).nonzero().flatten().tolist()
-        asked = draft.queries[0] if draft.queries else len(draft)
-        tokens = [int(own[node, 0]) for node in path if node >= asked]
-        found.append(Taken(path, tokens, own[:, 2:top], own[:, top:].view(torch.float32)))
-        first += len(draft)
-    return found
+def likeliest_token(logits: torch.Tensor) -> torch.Tensor:
+    """[N] from [N, V]; ties are broken in float32, as in plain decoding."""
+    return logits.float().argmax(-1)

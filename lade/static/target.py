@@ -1,160 +1,159 @@
-"""A target of the decode loop whose forwards are static steps: prompts and drafts alike.
+"""A target of the decode loop whose forwards of drafts are static steps.
 
-The step chooses and walks on the device, so it fits requests whose emission chooses as its chooser does.
-
-M lines, one per node of a step; k tokens of a top-k.
+Prompts, whose sizes differ, are read by the target that it stands for; then each slot's keys and values move here. A
+slot is open in one of the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import DynamicCache
 
-from lade.core.stats import Clock
 from lade.core.tree import Draft
-from lade.facts.positions import position_limit
-from lade.facts.temperature import follows_index
-from lade.facts.vocabulary import readable
 from lade.static.buckets import NODES
-from lade.static.choices import Chooser, Greedy
-from lade.static.kernelrows import Kernel
-from lade.static.runner import StaticRunner
-from lade.static.slots import StaticSlots
-from lade.static.step import NOT_A_NUMBER, RIGHT, StaticStep
-from lade.target.model import UNLIMITED
+from lade.static.graphs import Graphs
+from lade.static.inputs import StepRow
+from lade.static.outputs import StaticOutputs
+from lade.target.model import UNLIMITED, HFTarget
 from lade.target.outputs import Outputs
+from lade.target.stock import fill, window_of
 
-
-@dataclass(eq=False)
-class StaticOutputs(Outputs):
-    """The output of a static step, read in one copy.
-
-    Attributes:
-        table: [M, 2 + 2k] int32 on the host (`StaticStep`).
-    """
-
-    table: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))
-
-    def greedy(self, row: int, node: int) -> int:
-        return int(self.table[self.lines[row][node], 0])
-
-    def choose_ahead(self, lines: Sequence[int], tokens: torch.Tensor) -> None:
-        raise NotImplementedError("requests must choose as their static step does, got one that chooses by itself")
-
-    def nan_rows(self, rows: Sequence[int]) -> list[int]:
-        return [row for row in rows if self.table[self.lines[row][0], 1] & NOT_A_NUMBER]
-
-    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
-        top = self.table.shape[1] // 2 + 1
-        return self.table[:, 2:top], np.ascontiguousarray(self.table[:, top:]).view(np.float32)
+WAY = "static"  # of attention, in the statistics
 
 
 class StaticTarget:
-    """A model with slots of one capacity.
+    """A model with slots of one capacity, which doubles when a text needs it.
 
     Args:
-        slots: the most rows of a step.
-        tokens: of the longest text, prompt and answer.
-        chooser: as the requests choose.
-        inverse_temperature: of the probabilities that drafters learn from.
-        kernel: as of `StaticStep`.
-
-    Raises:
-        ValueError: the model is of a kind that has no static step.
+        eager: reads prompts.
+        graphs: of steps of the same model, with as many slots as rows may decode at once.
     """
 
-    packed = True
+    packed = False  # prompts have forwards of their own
 
-    def __init__(
-        self,
-        model: Any,
-        slots: int,
-        tokens: int,
-        clock: Clock,
-        chooser: Chooser | None = None,
-        inverse_temperature: float = 1.0,
-        kernel: Kernel | None = None,
-    ) -> None:
-        config = model.config.get_text_config(decoder=True)
-        if follows_index(config):
-            raise ValueError("model must not follow the index of tokens in its cache, got one that does")
-        self.model, self.clock, self.tokens = model, clock, tokens
-        self.vocabulary, self.position_limit = readable(model), position_limit(config)
-        self.slots = StaticSlots(_shapes(model), slots, tokens + NODES[-1], model.device)
-        self.slots.inverse_temperatures.fill_(inverse_temperature)
-        self.step = StaticStep(model, self.slots, chooser or Greedy(), self.vocabulary, kernel)
-        self.runner = StaticRunner(self.step)
-        self.lengths: dict[int, int] = {}
-        self._kept: dict[int, list[int]] = {}  # the path that the last step kept in a slot
+    def __init__(self, eager: HFTarget, graphs: Graphs) -> None:
+        self.eager, self.graphs = eager, graphs
+        self.clock, self.vocabulary = eager.clock, eager.vocabulary
+        self.untimed = False  # whether the last forward was the first of its size, which is captured
+        self.lengths: dict[int, int] = {}  # tokens of the slots that decode, those of `_moves` included
+        self._moves: dict[int, list[tuple[int, int]]] = {}  # places of tokens that the next step moves
+        self._asked: list[int] = []  # slots whose prompts the last forward has read to their ends
+
+    def prefill(
+        self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int
+    ) -> Outputs:
+        """As `HFTarget.prefill`."""
+        first = self.eager.prefill(input_ids, generation_config, model_kwargs, most)
+        self.take(range(input_ids.shape[0]))
+        return first
 
     def open(self, slot: int, tokens: int, most: int) -> None:
-        """Start an empty sequence.
-
-        Raises:
-            ValueError: it may grow beyond the slots.
-        """
-        if most > self.tokens:
-            raise ValueError(f"most must be at most {self.tokens}, got {most}")
-        self.lengths[slot] = 0
+        """Start an empty sequence."""
+        self.eager.open(slot, tokens, most)
 
     def close(self, slot: int) -> None:
         """Free a slot."""
-        self.slots.close(slot)
-        del self.lengths[slot]
+        if slot not in self.lengths:
+            self.eager.close(slot)
+            return
+        self.graphs.step.slots.close(slot)
+        del self.lengths[slot], self._moves[slot]
 
     def depth_limit(self, slot: int, remaining: int) -> int:
         """The largest depth of a draft: within the tokens that remain, and within the model's positions."""
-        if self.position_limit is None:
-            return remaining - 1
-        return min(remaining - 1, self.position_limit - 1 - self.lengths[slot])
+        limit = self.eager.position_limit
+        return remaining - 1 if limit is None else min(remaining - 1, limit - 1 - self._length(slot))
 
     def max_nodes(self, slots: Sequence[int]) -> int:
         """The most nodes per draft in these slots: those of all fit the largest step."""
-        most = UNLIMITED if self.position_limit is None else self.position_limit - max(self.lengths[s] for s in slots)
-        return max(1, min(most, NODES[-1] // len(slots)))
+        limit = self.eager.position_limit
+        most = UNLIMITED if limit is None else limit - max(map(self._length, slots))
+        return max(1, most if slots[0] not in self.lengths else min(most, NODES[-1] // len(slots)))
 
-    @torch.no_grad()
+    def _length(self, slot: int) -> int:
+        return self.lengths[slot] if slot in self.lengths else self.eager.positions[slot]
+
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
-        """One step of a draft in each of these slots, which keeps what its own walk accepts."""
+        """One forward of a draft in each of these slots, all of which decode, or read their prompts."""
+        if slots[0] not in self.lengths:
+            self._asked = [slot for slot, draft in zip(slots, drafts, strict=True) if draft.queries]
+            return self.eager.forward(slots, drafts)
+        self._make_room(max(self.lengths[slot] + len(draft) for slot, draft in zip(slots, drafts, strict=True)))
+        rows = [
+            StepRow(slot, draft, self.lengths[slot], self._moves[slot])
+            for slot, draft in zip(slots, drafts, strict=True)
+        ]
+        sizes = len(self.graphs.sizes)
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
-            output, logits = self.runner.launch(slots, drafts)
-            table = output.cpu().numpy()
+            found, logits = self.graphs.run(rows)
+        self.untimed = len(self.graphs.sizes) > sizes
+        self.clock.attended([WAY])
+        self._moves |= {slot: [] for slot in slots}
         lines, first = [], 0
-        for slot, draft in zip(slots, drafts, strict=True):
-            end = first + len(draft)
+        for draft in drafts:
             lines.append({node: first + node for node in range(len(draft))})
-            self._kept[slot] = (table[first:end, 1] & RIGHT).nonzero()[0].tolist()
-            first = end
-        return StaticOutputs(logits, lines, vocabulary=self.vocabulary, table=table)
+            first += len(draft)
+        step = self.graphs.step
+        return StaticOutputs(logits, lines, vocabulary=self.vocabulary, found=found, slots=step.slots, step_slots=slots)
+
+    def _make_room(self, tokens: int) -> None:
+        """Larger slots have graphs of their own."""
+        if tokens > self.graphs.step.slots.capacity:
+            self.graphs = self.graphs.larger(tokens)
 
     def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
-        """Note one path in each slot of the last forward: the step's own, or the beginning of it where a text ends.
-
-        Raises:
-            RuntimeError: a path is another one.
-        """
+        """Keep one path in each slot of the last forward, and drop all other nodes."""
+        if slots[0] not in self.lengths:
+            self.eager.keep(slots, paths)
+            self.take(self._asked)
+            return
         for slot, path in zip(slots, paths, strict=True):
-            kept = self._kept.pop(slot)
-            if list(path) != kept[: len(path)]:
-                raise RuntimeError(f"requests must choose as their static step does, got the path {path} for {kept}")
+            place = self.lengths[slot]
+            self._moves[slot] = [(place + node, place + index) for index, node in enumerate(path) if node != index]
             self.lengths[slot] += len(path)
-            if len(path) != len(kept):
-                self.slots.lengths[slot] = self.lengths[slot]
 
     def discard(self, slots: Sequence[int]) -> None:
-        """Clear what the last forward wrote in these slots, and what it kept."""
+        """Clear what the last forward wrote in these slots."""
+        if slots[0] not in self.lengths:
+            self.eager.discard(slots)
+            return
         for slot in slots:
-            self.slots.cut(slot, self.lengths[slot])
+            self.graphs.step.slots.cut(slot, self.lengths[slot])
 
+    def take(self, slots: Sequence[int]) -> None:
+        """Move slots from the target that has read their prompts, without padding."""
+        for slot in slots:
+            stock, length = self._empty_cache(), self.eager.positions[slot]
+            padding = self.eager.cache.lengths[slot] - length
+            self.eager.cache.export(stock, [slot])
+            self.eager.close(slot)
+            self._make_room(length)
+            self.graphs.step.slots.load(slot, stock.layers, padding)
+            self.lengths[slot], self._moves[slot] = length, []
 
-def _shapes(model: Any) -> Sequence[Any]:
-    """The layers of a cache that holds one token."""
-    cache = DynamicCache(config=model.config.get_text_config(decoder=True))
-    with torch.no_grad():
-        model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), past_key_values=cache, use_cache=True)
-    return cache.layers
+    def give_back(self, slots: Sequence[int]) -> None:
+        """Move slots to the target that has read their prompts."""
+        for slot in slots:
+            own, length, moves = self.graphs.step.slots, self.lengths[slot], self._moves[slot]
+            own.move(slot, moves)
+            stock = self._empty_cache()
+            for layer, held in zip(stock.layers, own.cache.layers, strict=False):
+                states = own.tokens(held, slot, length, window_of(layer))
+                if states is not None:
+                    fill(layer, *states, length)
+            self.eager.open(slot, length, None)
+            self.eager.cache.load(slot, stock.layers)
+            self.eager.positions[slot] = length
+            own.close(slot)
+            del self.lengths[slot], self._moves[slot]
+
+    def export(self, stock: DynamicCache) -> None:
+        """Write the slots into a cache of transformers, in their order."""
+        self.give_back(list(self.lengths))
+        self.eager.export(stock)
+
+    def _empty_cache(self) -> DynamicCache:
+        return DynamicCache(config=self.eager.model.config.get_text_config(decoder=True))

@@ -167,17 +167,21 @@ class Outputs:
         logits = self._float32() if self.logits.dtype == torch.float64 else self.logits
         return logits.argmax(-1)
 
-    def _copy(self) -> None:
-        """From an accelerator, in one copy of integers."""
+    def _table(self) -> torch.Tensor:
+        """[M, 2 + 2k] int32 of choice, NaN, and top-k: tokens and the bits of their probabilities."""
         greedy, (tokens, probabilities) = self._argmax(), self._top_k()
         nan = self.logits.gather(1, greedy[:, None])[:, 0].isnan()  # NaN counts as the largest
         bits = probabilities.float().view(torch.int32)
         columns = [greedy[:, None], nan[:, None], tokens, bits]
-        flat = torch.cat([column.to(torch.int32) for column in columns], dim=1).flatten()
+        return torch.cat([column.to(torch.int32) for column in columns], dim=1)
+
+    def _copy(self) -> None:
+        """From an accelerator, in one copy of integers."""
+        found = self._table()
         chosen = [tokens.flatten().to(torch.int32) for _, tokens in self._chosen]
-        host = torch.cat([flat, *chosen]).cpu()
-        table, rest = host[: flat.numel()].view(len(greedy), -1), host[flat.numel() :].tolist()
-        k = tokens.shape[1]
+        host = torch.cat([found.flatten(), *chosen]).cpu()
+        table, rest = host[: found.numel()].view(len(found), -1), host[found.numel() :].tolist()
+        k = table.shape[1] // 2 - 1
         self._read = _Read(
             table[:, 0].tolist(),
             table[:, 1].bool().tolist(),

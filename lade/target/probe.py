@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -84,9 +85,24 @@ def _asks_the_registry(model: Any) -> bool:
 
 
 def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool) -> str | None:
+    def made(rows: Sequence[Sequence[int]]) -> HFTarget:
+        target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed)
+        prefill_texts(target, rows)
+        return target
+
+    return probed(model, made)
+
+
+def probed(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], rows: int = len(PROMPTS)) -> str | None:
+    """Why a target does not compute trees as the model computes texts, or `None`.
+
+    Args:
+        made: texts -> a target whose slots hold all of their tokens but the last.
+        rows: the most texts.
+    """
     try:
         with torch.no_grad():
-            error, allowed = _measure(model, kinds, position_limit, packed)
+            error, allowed = _measure(model, made, rows)
     except Exception as failure:  # noqa: BLE001 - a model's code may raise anything; plain decoding must still run
         return f"the self-probe failed with {type(failure).__name__}: {failure}"
     if error <= allowed:
@@ -94,22 +110,18 @@ def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: in
     return f"the self-probe found logits of a tree off by {error:.2g} (allowed {allowed:.2g})"
 
 
-def _measure(
-    model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool
-) -> tuple[float, float]:
+def _measure(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], most: int) -> tuple[float, float]:
     size = readable(model)
     tokens = [(7919 * index + 13) % size for index in range(15)]
-    rows = [[tokens[index] for index in prompt] for prompt in PROMPTS]
+    rows = [[tokens[index] for index in prompt] for prompt in PROMPTS[:most]]
     if changes(model.config.get_text_config(decoder=True), 0, LONGEST):
-        del rows[1]  # the rows would need different temperatures
-    elif padding_works(model):
+        del rows[1:]  # the rows would need different temperatures
+    elif padding_works(model) and most > 1:
         del rows[1][3:]
-    target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed)
-    prefill_texts(target, rows)
+    target = made(rows)
     slots, error, worst = range(len(rows)), -1.0, rows[0]
     for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
-        target.positions = {slot: len(row) - 1 for slot, row in enumerate(rows)}
         outputs = target.forward(slots, drafts)
         for slot, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
             for leaf in _leaves(draft):
@@ -125,15 +137,8 @@ def _measure(
             row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
             for row, draft, path in zip(rows, drafts, paths, strict=True)
         ]
-    own = _root_error(target, rows[0])
+    own = distance(target.forward([0], [Draft.alone(rows[0][-1])]).at(0, 0).float(), _stock_logits(model, rows[0])[-1:])
     return _judged(model, *((rows[0], own) if own > error else (worst, error)))
-
-
-def _root_error(target: HFTarget, text: list[int]) -> float:
-    """Of a forward of one node in slot 0, the last token of a text."""
-    target.positions[0] = len(text) - 1
-    outputs = target.forward([0], [Draft.alone(text[-1])])
-    return distance(outputs.at(0, 0).float(), _stock_logits(target.model, text)[-1:])
 
 
 def empty_cache(model: Any) -> TreeCache:

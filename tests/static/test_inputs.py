@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from lade.core.tree import Draft, TreeBuilder, ancestor_matrix, chain
 from lade.core.verify import walk
 from lade.static.buckets import NODES, capacity_bucket, nodes_bucket, rows_bucket
-from lade.static.inputs import StepInputs, packed_inputs, words_for
+from lade.static.inputs import Size, StepInputs, StepRow, packed_inputs, size_of
 from lade.static.sight import visible
-from lade.static.step import StaticStep, taken
+from lade.static.walking import WalkingStep, taken
 
+CAPACITY = 96
 TOKENS = 4  # so few that choices often lie in a tree
 
 
@@ -36,8 +37,9 @@ def drafts_of(noise: random.Random, rows: int) -> list[Draft]:
 
 
 def inputs_for(slots: list[int], drafts: list[Draft], spare: int) -> StepInputs:
-    nodes, rows = nodes_bucket(sum(map(len, drafts))), rows_bucket(len(drafts))
-    return StepInputs(torch.from_numpy(packed_inputs(slots, drafts, nodes, rows, spare)), nodes, words_for(drafts))
+    rows = [StepRow(slot, draft) for slot, draft in zip(slots, drafts, strict=True)]
+    size = size_of(rows)
+    return StepInputs(torch.from_numpy(packed_inputs(rows, size, spare, CAPACITY)), size)
 
 
 @settings(max_examples=40)
@@ -48,11 +50,11 @@ def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
     inputs = inputs_for(slots[: len(drafts)], drafts, spare=4)
     choices = torch.tensor([noise.randrange(TOKENS) for _ in inputs.ids])
     state: Any = SimpleNamespace(
-        spare=4, capacity=96, lengths=torch.tensor([noise.randint(0, 20) for _ in range(4)] + [0])
+        spare=4, capacity=CAPACITY, lengths=torch.tensor([noise.randint(0, 20) for _ in range(4)] + [0])
     )
-    right = StaticStep.walk(SimpleNamespace(slots=state), inputs, choices)  # type: ignore[arg-type]
+    right = WalkingStep.walk(SimpleNamespace(slots=state), inputs, choices)  # type: ignore[arg-type]
     seen, _ = visible(inputs, state)
-    output = torch.cat([choices[:, None], right[:, None], choices[:, None], choices[:, None]], dim=1).int()
+    output = torch.cat([choices[:, None], 2 * right[:, None], choices[:, None], choices[:, None]], dim=1).int()
     first = 0
     for slot, draft, found in zip(slots, drafts, taken(output, drafts), strict=False):
         end, length = first + len(draft), int(state.lengths[slot])
@@ -63,7 +65,7 @@ def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
         )
         assert (found.path, found.tokens) == (list(expected.path), expected.tokens)
         assert seen[first:end, :length].all()
-        tree = ancestor_matrix(draft.parents)[:, : 96 - length]
+        tree = ancestor_matrix(draft.parents)[:, : CAPACITY - length]
         assert torch.equal(seen[first:end, length : length + len(draft)], tree)
         assert not seen[first:end, length + len(draft) :].any()
         orders = [inputs.orders[first + node].item() for node in found.path]
@@ -84,6 +86,19 @@ def test_sizes() -> None:
 
 def test_an_input_of_one_size_is_of_one_length() -> None:
     """So that one tensor on the device takes all of them."""
-    sizes = {len(packed_inputs([slot], [Draft.alone(3)], 8, 2, 4)) for slot in range(3)}
-    assert sizes == {len(StepInputs.empty(8, 2, 1, torch.device("cpu")).numbers)}
-    assert packed_inputs([1], [Draft.alone(3)], 8, 2, 4).dtype == np.int64
+    size = Size(8, 2, 1)
+    drafts = [[StepRow(slot, Draft.alone(3), 5, [(7, 6)])] for slot in range(3)]
+    found = [packed_inputs(rows, size, 4, CAPACITY) for rows in [[], *drafts]]
+    assert {len(numbers) for numbers in found} == {size.numbers}
+    assert {numbers.dtype for numbers in found} == {np.dtype(np.int64)}
+
+
+def test_what_is_kept_is_moved_first() -> None:
+    rows = [StepRow(2, Draft.alone(3), 9, [(7, 6), (8, 7)]), StepRow(0, Draft.alone(5), 4, [(3, 2)])]
+    size = size_of(rows)
+    assert size == (4, 2, 1), "moves need room as nodes do"
+    inputs = StepInputs(torch.from_numpy(packed_inputs(rows, size, 4, CAPACITY)), size)
+    assert inputs.lengths.tolist() == [9, 4]
+    spare = 4 * CAPACITY
+    assert inputs.sources.tolist() == [2 * CAPACITY + 7, 2 * CAPACITY + 8, 3, spare]
+    assert inputs.goals.tolist() == [2 * CAPACITY + 6, 2 * CAPACITY + 7, 2, spare]

@@ -1,4 +1,4 @@
-"""The static step: no graph break, the text of plain decoding, two transfers."""
+"""The static step that walks on the device: no graph break, the text of plain decoding, two transfers."""
 
 import random
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from lade.static.choices import Greedy, Sampled
 from lade.static.graphs import Graphs
 from lade.static.runner import StaticRunner
 from lade.static.slots import StaticSlots
-from lade.static.step import StaticStep
+from lade.static.walking import WalkingStep
 
 FAMILIES = ("llama", "qwen3", "gemma3", "gpt2", "phi", "cohere2")
 NEW, DEPTH, NODES, ROWS = 20, 3, 32, 4  # of a compiled step
@@ -60,7 +60,7 @@ class Twin:
         self.texts = [[token] for token in self.first_tokens(first)]
         for row, slot in enumerate(self.order):
             self.slots.load(slot, self.held[row].layers, emitted=1)
-        self.runner = StaticRunner(StaticStep(model, self.slots, self.chooser))
+        self.runner = StaticRunner(WalkingStep(model, self.slots, self.chooser))
 
     def caches(self, model: PreTrainedModel) -> torch.Tensor:
         """[B, V] logits after the prompts, which are read."""
@@ -95,20 +95,18 @@ class Twin:
 class OneGraph(Graphs):
     """All steps in one size, compiled by dynamo, which must trace them whole."""
 
-    def __init__(self, step: StaticStep) -> None:
+    def __init__(self, step: WalkingStep) -> None:
         super().__init__(step)
         self.compiled = torch.compile(step, fullgraph=True, dynamic=False, backend="eager")
 
-    def _made(self, size: Any) -> Any:
-        made = super()._made(size)
-        made.run = lambda: self.compiled(made.inputs)
-        return made
+    def _compute(self, inputs: Any) -> Any:
+        return self.compiled(inputs)
 
 
 @pytest.fixture
 def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lade.static.runner.nodes_bucket", lambda nodes: NODES)
-    monkeypatch.setattr("lade.static.runner.rows_bucket", lambda rows: 1 if rows == 1 else ROWS)
+    monkeypatch.setattr("lade.static.inputs.nodes_bucket", lambda nodes: NODES)
+    monkeypatch.setattr("lade.static.inputs.rows_bucket", lambda rows: 1 if rows == 1 else ROWS)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     twin = Twin(model, lengths, sampled)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    twin.runner.graphs = OneGraph(twin.runner.step)
+    twin.runner.graphs = OneGraph(twin.runner.graphs.step)
     twin.decode(reference)
     assert twin.texts == reference
     assert not torch._dynamo.utils.counters["graph_break"]
@@ -154,7 +152,7 @@ def test_two_transfers(rows: int) -> None:
     model, cache = model_on_meta("llama", "sdpa"), DynamicCache()
     model(input_ids=torch.zeros(1, 4, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
     slots = StaticSlots(cache.layers, rows, 60, META)
-    runner, noise = StaticRunner(StaticStep(model, slots, Greedy())), random.Random(0)
+    runner, noise = StaticRunner(WalkingStep(model, slots, Greedy())), random.Random(0)
     for _ in range(2):
         drafts = [draft(7, [5, 6, 7], noise) for _ in range(rows)]
         with Transfers() as transfers:

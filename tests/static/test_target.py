@@ -1,4 +1,4 @@
-"""A decode loop whose forwards are static steps: prompts in chunks, drafts, rows that join and leave."""
+"""A decode loop whose forwards of drafts are static steps: rows that join and leave, two transfers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,36 +6,45 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME
-from test_transfers import Transfers, greedy, model_on_meta
+from test_transfers import Transfers, greedy, model_on_meta, warped
 from tiny import tiny_model, words
 
 import lade
-from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.core.stats import Clock
-from lade.core.tree import chain
 from lade.drafters.factory import drafter_for
-from lade.engine.emission import AtOnce
 from lade.engine.loop import DecodeLoop
-from lade.engine.stopping import HostRule
-from lade.engine.stream import Stream
+from lade.facts.positions import position_limit
 from lade.kernels.reference import attend
+from lade.static import shelf
 from lade.static.graphs import Graphs
+from lade.static.step import StaticStep
 from lade.static.target import StaticTarget
+from lade.target.masks import layer_kinds
+from lade.target.model import HFTarget
+from lade.target.probe import empty_cache
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)
 NEW = 24
 
 
+def target_of(model: Any, slots: int, kernel: Any = None) -> StaticTarget:
+    config = model.config.get_text_config(decoder=True)
+    eager = HFTarget(model, empty_cache(model), layer_kinds(config), position_limit(config), Clock())
+    graphs = shelf._graphs(model, slots, tokens=60)
+    return StaticTarget(eager, Graphs(StaticStep(model, graphs.step.slots, eager.vocabulary, kernel)))
+
+
 def loop_of(model: Any, slots: int, kernel: Any = None) -> DecodeLoop:
-    target = StaticTarget(model, slots, 60, Clock(), inverse_temperature=1.3, kernel=kernel)
-    return DecodeLoop(target, drafter_for(model, CONFIG.settled(), packed=True), slots, step_tokens=16)
+    drafter = drafter_for(model, CONFIG.settled(), packed=True)
+    return DecodeLoop(target_of(model, slots, kernel), drafter, slots, step_tokens=16)
 
 
-def requests_of(prompts: Sequence[Sequence[int]]) -> list[Request]:
+def requests_of(prompts: Sequence[Sequence[int]], emission: Any = greedy) -> list[Request]:
     requests = [Request(0, list(prompt), len(prompt), NEW) for prompt in prompts]
     for request in requests:
-        request.emission = greedy(request)
+        request.emission = emission(request)
+        request.inverse_temperature = 1.3
     return requests
 
 
@@ -55,19 +64,27 @@ def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...], kernel: An
     for request, prompt in zip(requests, prompts, strict=True):
         assert request.error is None
         assert request.tokens == model.generate(prompt, do_sample=False, max_new_tokens=NEW)[0].tolist()
-    assert loop.target.clock.steps < len(lengths) * NEW * 0.9
-    assert not loop.target.lengths
-    assert not any(stack[:, :, : loop.target.slots.offsets[-1]].any() for stack in loop.target.slots.stacks)
+    target = loop.target
+    assert target.clock.attention["static"] < len(lengths) * NEW * 0.9
+    assert not target.lengths
+    assert not target.eager.positions
+    slots = target.graphs.step.slots
+    assert not any(stack[:, :, : slots.offsets[-1]].any() for stack in slots.stacks)
 
 
+@pytest.mark.parametrize("emission", [greedy, warped])
 @torch.no_grad()
-def test_two_transfers_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no request ends and none is NaN. The device's walk is not known on the meta device."""
-    monkeypatch.setattr(StaticTarget, "keep", lambda self, slots, paths: None)
+def test_two_transfers_in_every_step(emission: Any, no_generator: None) -> None:
+    """From the second step on, where no request ends and none reads its prompt."""
     model = model_on_meta("llama", "sdpa")
-    loop, requests = loop_of(model, slots=2), requests_of([[5, 6, 7, 5, 6], [9] * 20])
+    loop, requests = loop_of(model, slots=2), requests_of([[5, 6, 7, 5, 6], [9] * 8], emission)
     for request in requests:
+        request.limit = 100
         loop.submit(request)
+    with Transfers():
+        loop.step()  # reads the prompts
+        assert len(loop.target.lengths) == 2
+        loop.step()  # in which the slots' temperatures are not known yet
     steps = 0
     while not any(request.finished for request in requests):
         with Transfers() as transfers:
@@ -78,28 +95,7 @@ def test_two_transfers_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps > 3
 
 
-@torch.no_grad()
-def test_requests_that_choose_by_themselves() -> None:
-    model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
-    loop, (request,) = loop_of(model, slots=1), requests_of([[5, 6, 7]])
-    request.emission = AtOnce(
-        [request], Stream(None, [request], 0), None, HostRule(frozenset()), Noise(1, model.device)
-    )
-    loop.submit(request)
-    assert not loop.step()
-    assert isinstance(request.error, NotImplementedError)
-    loop.target.open(0, 3, 9)
-    loop.target.forward([0], [chain([5, 6, 7], asked=True)])
-    with pytest.raises(RuntimeError, match=r"got the path \[0, 2\] for \[0, 1, 2\]"):
-        loop.target.keep([0], [[0, 2]])
-
-
-def test_what_has_no_static_step() -> None:
-    model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64)
-    target = StaticTarget(model, 1, 60, Clock())
-    with pytest.raises(ValueError, match="most must be at most 60, got 61"):
-        target.open(0, 10, 61)
-    with pytest.raises(ValueError, match="step must have one slot to be fused, got 2"):
-        Graphs(StaticTarget(model, 2, 60, Clock()).step, fused=True)
-    with pytest.raises(ValueError, match="index of tokens in its cache"):
-        StaticTarget(tiny_model(BY_NAME["llama4"], "sdpa", torch.float64), 1, 60, Clock())
+@pytest.fixture
+def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The meta device has no generator whose state could be read."""
+    monkeypatch.setattr("lade.core.noise.Noise._state", lambda self: None)

@@ -1,0 +1,68 @@
+"""The target of a call: static steps where they are wanted and the call lets them be, else forwards as they come."""
+
+from __future__ import annotations
+
+import torch
+from transformers import DynamicCache
+
+from lade.config.settings import Settings
+from lade.core.stats import Clock
+from lade.drafters.factory import most_nodes
+from lade.engine.result import returns_cache
+from lade.facts.positions import position_limit
+from lade.static.chosen import static_target, wants_static
+from lade.static.target import StaticTarget
+from lade.target.cache import DummyLayer, TreeCache
+from lade.target.call import Call
+from lade.target.masks import layer_kinds
+from lade.target.model import HFTarget
+from lade.target.stock import window_of
+from lade.target.verdicts import packs
+
+
+def eager_target(call: Call, clock: Clock, flash: bool) -> HFTarget:
+    """The target whose forwards are as large as their drafts."""
+    config = call.text_config
+    cache = TreeCache(call.cache, config)
+    packed = packs(call.model, call.input_ids.shape[0])
+    return HFTarget(call.model, cache, layer_kinds(config), position_limit(config), clock, packed, flash)
+
+
+def target_of(call: Call, settings: Settings, eager: HFTarget, other: str | None) -> HFTarget | StaticTarget:
+    """The target of a call; its clock notes why it is not static.
+
+    Args:
+        other: why the call's drafts or forwards are of another kind, or `None`.
+    """
+    if not wants_static(call.model, settings.static):
+        return eager
+    rows, width = call.input_ids.shape
+    reason = other or _padding_reason(call) or _layers_reason(call, eager.cache)
+    nodes = most_nodes(call.model, settings) * (1 if settings.mode == "auto" else rows)
+    found = static_target(eager, rows, nodes, width) if reason is None else reason
+    if isinstance(found, StaticTarget):
+        return found
+    eager.clock.not_static = found
+    return eager
+
+
+def _padding_reason(call: Call) -> str | None:
+    """Padding is left out of static slots; positions must be those of the text without it."""
+    mask, positions = (call.model_kwargs.get(name) for name in ("attention_mask", "position_ids"))
+    if mask is not None and not bool(mask.all()):
+        if bool((mask[:, 1:] < mask[:, :-1]).any()):
+            return "a prompt has padding inside"
+        if returns_cache(call):
+            return "the caller gets the cache of padded prompts"
+    length = torch.tensor(call.input_ids.shape[1]) if mask is None else mask.sum(1)
+    if positions is not None and bool((positions[:, -1].cpu() + 1 != length.cpu()).any()):
+        return "position_ids are not those of the text"
+    return None
+
+
+def _layers_reason(call: Call, cache: TreeCache) -> str | None:
+    """Slots move to layers such as the model's configuration asks for, and back."""
+    stock = DynamicCache(config=call.text_config)
+    own = [layer.window for layer in cache.own_layers()]
+    expected = [window_of(layer) for layer in stock.layers if type(layer) is not DummyLayer]
+    return None if own == expected else "the cache has other layers than the model's configuration asks for"

@@ -1,0 +1,88 @@
+"""A static step that chooses, walks and keeps on the device, so that another step may follow without the host.
+
+N nodes of all rows, W words of ancestors, V vocabulary, k tokens of a top-k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lade.core.tree import Draft
+from lade.static.choices import Chooser
+from lade.static.inputs import CERTAIN, UNASKED, StepInputs
+from lade.static.kernelrows import Kernel
+from lade.static.slots import StaticSlots
+from lade.static.step import StaticStep
+from lade.target.pieces import WORD
+
+RIGHT = 2  # flag of a node that is accepted
+
+
+class WalkingStep(StaticStep):
+    """The function, for one model; lengths are those that earlier steps left in the slots.
+
+    Args:
+        chooser: how a token is chosen after each node.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        slots: StaticSlots,
+        chooser: Chooser,
+        vocabulary: int | None = None,
+        kernel: Kernel | None = None,
+    ) -> None:
+        super().__init__(model, slots, vocabulary, kernel)
+        self.chooser = chooser
+
+    def __call__(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
+        """As `StaticStep`, with the choice after each node in place of the most likely token, and `RIGHT`."""
+        logits = self.compute(inputs)
+        choices = self.chooser(logits, inputs, self.slots)
+        right = self.walk(inputs, choices)
+        self.slots.keep(right, inputs.depths, inputs.slots, right & (inputs.orders > UNASKED))
+        return self.table(logits, choices, inputs, RIGHT * right[:, None]), logits
+
+    def walk(self, inputs: StepInputs, choices: torch.Tensor) -> torch.Tensor:
+        """[N] bool: the nodes whose ancestors and which themselves are what was chosen after their parents."""
+        fits = (inputs.claims == CERTAIN) | (inputs.claims == choices[inputs.parents])
+        first = torch.arange(len(fits), device=fits.device) - inputs.indices
+        bits = torch.arange(WORD, device=fits.device)
+        ancestors = (inputs.words[:, :, None] >> bits & 1).flatten(1).bool()  # [N, 64 * W]
+        others = (first[:, None] + torch.arange(ancestors.shape[1], device=fits.device)).clamp(max=len(fits) - 1)
+        return (fits[others] | ~ancestors).all(1) & (inputs.slots != self.slots.spare)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one row has of a step.
+
+    Attributes:
+        path: accepted nodes, ascending.
+        tokens: emitted: those chosen after the accepted nodes whose logits are asked for.
+        likeliest: [T, k] of each node, int32.
+        probabilities: [T, k] of each node, float32.
+    """
+
+    path: list[int]
+    tokens: list[int]
+    likeliest: torch.Tensor
+    probabilities: torch.Tensor
+
+
+def taken(output: torch.Tensor, drafts: Sequence[Draft]) -> list[Taken]:
+    """What each row has of the output of a step, which is on the host."""
+    found, first, top = [], 0, output.shape[1] // 2 + 1
+    for draft in drafts:
+        own = output[first : first + len(draft)]
+        path = (own[:, 1] & RIGHT).nonzero().flatten().tolist()
+        asked = draft.queries[0] if draft.queries else len(draft)
+        tokens = [int(own[node, 0]) for node in path if node >= asked]
+        found.append(Taken(path, tokens, own[:, 2:top], own[:, top:].view(torch.float32)))
+        first += len(draft)
+    return found
