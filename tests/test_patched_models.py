@@ -326,3 +326,11 @@ def test_rows_with_adapters_of_their_own(augmented: None) -> None:
     with pytest.warns(FallbackWarning, match="a forward hook on .* of peft.tuners"):
         assert model.generate(**kwargs).tolist() == expected.tolist()
     assert_native(model)
+
+
+def test_a_printed_text_of_its_own_changes_nothing() -> None:
+    """As torchao gives every layer whose weights it quantises."""
+    model = own_llama()
+    model.lm_head.extra_repr = lambda: "int4"
+    lade.generate(model, **words(5), do_sample=False, max_new_tokens=3)
+    assert lade.last_stats().fallback is None

@@ -124,7 +124,7 @@ def _methods(kind: Any) -> frozenset[str]:
     """Names that, set on an instance, replace a method of its class that a forward may run."""
     classes = [each for each in kind.__mro__ if not each.__module__.startswith(BASES) and each is not object]
     names = {name for each in classes for name, value in vars(each).items() if callable(value)}
-    return frozenset(names | CALLED) - {"prepare_inputs_for_generation"}
+    return frozenset(names | CALLED) - {"prepare_inputs_for_generation", "extra_repr"}  # the latter only prints
 
 
 def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
