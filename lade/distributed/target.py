@@ -85,6 +85,7 @@ class SharedTarget:
         self._tokens: dict[int, list[int]] = {}  # by slot: those of the last forward's tree
         self._checksum = 0
         self._texts: Texts | None = None  # of rank 0, where it has decoded alone
+        self._shared = True  # whether all ranks share the step: they may learn in it that rank 0 goes on alone
         self._kept: dict[int, int] = {}  # by slot: tokens behind the prompt that all ranks know to be accepted
         self._prefill: Callable[[], Outputs] | None = None  # of this rank, not computed yet
 
@@ -148,6 +149,7 @@ class SharedTarget:
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """This rank's share of a forward. All ranks must be given the same drafts, as long as rank 0 is not alone."""
         self._tokens = {slot: draft.tokens for slot, draft in zip(slots, drafts, strict=True)}
+        self._shared = not self.steps.alone
         if self.follows:
             return self._known(slots, drafts, [1 + self._kept[slot] for slot in slots])
         if self.steps.alone:
@@ -226,7 +228,7 @@ class SharedTarget:
 
     def discard(self, slots: Sequence[int]) -> None:
         """Clear the keys and values that the last forward wrote in these slots, as far as it did."""
-        if self.steps.alone:
+        if not self._shared:
             self.inner.discard(slots)
             return
         written = [slot for slot in slots if slot in self._parts]
@@ -237,13 +239,13 @@ class SharedTarget:
         """Keep one path in each slot; the end that this rank did not compute is lacking from now on."""
         for slot, path in zip(slots, paths, strict=True):
             self._kept[slot] += len(path)
-        if self.follows:
+        if self._shared:
+            self._keep_shares(slots, paths)
+        elif self.follows:
             self._lack(slots, paths)
-        elif self.steps.alone:
+        else:
             self.steps.end_alone(sum(map(len, self._tokens.values())), len(slots))
             self.inner.keep(slots, paths)
-        else:
-            self._keep_shares(slots, paths)
 
     def _lack(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         for slot, path in zip(slots, paths, strict=True):
