@@ -69,6 +69,7 @@ CONFIG = SIZES | {
     "pool_from_prompt": "none",
     "always_forward_one": "",
     "flash": "",
+    "static": "none",
     "seed": "number huge",
     "workers": "number none",
     "timeout": "number none",
