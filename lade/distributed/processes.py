@@ -32,7 +32,7 @@ from lade.distributed.steps import StepTimes, numbers
 from lade.distributed.target import SharedTarget
 from lade.distributed.watch import WORKING
 from lade.distributed.wrapped import Nothing
-from lade.drafters.factory import budget_of, most_nodes
+from lade.drafters.factory import adapted, most_nodes
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.sharding import tensor_parallel, undivided_heads
 from lade.facts.vocabulary import writable
@@ -139,11 +139,13 @@ class LookaheadParallel(OneProcess):
             exchanged(self.group, [request.tokens[request.prompt_length :] for request in requests])
 
     def _pace(self) -> WholeBudget:
-        model, budget = self.call.model, budget_of(self.call.model, self._own)
-        if not self._own.adapt or budget == 1:
-            return WholeBudget(budget)
+        model = self.call.model
         sharing = PACKED if packs(model, self.call.input_ids.shape[0]) else PADDED
-        return Pace(costs_of(self.group, model), budget, sharing=sharing, moments=self._steps)
+
+        def pace(budget: int) -> Pace:
+            return Pace(costs_of(self.group, model), budget, sharing=sharing, moments=self._steps)
+
+        return adapted(model, self._own, pace)
 
 
 def _with_common_table(group: Group, model: Any, settings: Settings) -> Settings:

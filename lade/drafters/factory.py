@@ -30,18 +30,23 @@ def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool
         companion: a second model that runs in every step.
         packed: whether forwards carry the rows' trees behind one another, without padding.
     """
-    budget = budget_of(model, settings)
-    if not settings.adapt or budget == 1:
-        return WholeBudget(budget)
-    return Pace(shared_cost(model, companion), budget, sharing=PACKED if packed else PADDED)
+    sharing = PACKED if packed else PADDED
+    return adapted(model, settings, lambda budget: Pace(shared_cost(model, companion), budget, sharing=sharing))
 
 
 def static_pace(model: Any, settings: Settings) -> WholeBudget:
     """The same where forwards of drafts are static steps, which come in few sizes."""
+
+    def pace(budget: int) -> Pace:
+        return Pace(shared_cost(model, static=True), budget, sharing=Bucketed(NODES, budget))
+
+    return adapted(model, settings, pace)
+
+
+def adapted(model: Any, settings: Settings, pace: Callable[[int], Pace]) -> WholeBudget:
+    """The pace of the budget; all of the budget in every step if the settings do not adapt, or it is one token."""
     budget = budget_of(model, settings)
-    if not settings.adapt or budget == 1:
-        return WholeBudget(budget)
-    return Pace(shared_cost(model, static=True), budget, sharing=Bucketed(NODES, budget))
+    return pace(budget) if settings.adapt and budget > 1 else WholeBudget(budget)
 
 
 def most_nodes(model: Any, settings: Settings) -> int:
