@@ -32,6 +32,7 @@ hypothesis.settings.load_profile("lade")
 def pytest_configure(config: pytest.Config) -> None:
     """No test sees the user's own folders, settings or network, nor what lies beside the repository."""
     config.add_cleanup(isolation.begin())
+    machinecode.begin(config)
 
 
 def pytest_collection_finish() -> None:

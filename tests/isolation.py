@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 FOREIGN = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "DATASETS_", "XDG_", "LADE_")  # beginnings of what a user may set
-SETTINGS = ("USE_LADE", "LOAD_LADE", "COLOR_PRINT", "CHAT", "TORCH_HOME", "FORCE_COLOR", "NO_COLOR", "COLUMNS")
+SETTINGS = (
+    *("USE_LADE", "LOAD_LADE", "COLOR_PRINT", "CHAT", "TORCH_HOME", "FORCE_COLOR", "NO_COLOR", "COLUMNS"),
+    "PYTHONDONTWRITEBYTECODE",  # without what was compiled, every worker of a run reads all modules for seconds
+)
 KEPT = "LADE_DATA"  # optional local data, which tests skip without
 FOLDERS = {  # of the tests' own, under one temporary folder
     "HOME": "home",

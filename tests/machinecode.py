@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -19,14 +21,35 @@ import pytest
 ASKED = os.environ.setdefault("TESTS_COMPILED", os.environ.get("LADE_COMPILED", ""))
 MANY = 1000  # tests
 FOLDER = "machine-code"
+LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
+
+
+def begin(config: pytest.Config) -> None:
+    """Start to compile while the tests of a whole run are collected, where nothing is kept."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
+    folder = _folder(config)
+    if folder is None or not whole or any(folder.glob("*/*/done")):
+        return
+    compiler = subprocess.Popen([sys.executable, "-c", LINE], env=os.environ | {"LADE_CACHE": str(folder)})
+
+    def end() -> None:
+        compiler.kill()
+        compiler.wait()
+
+    config.add_cleanup(end)
+
+
+def _folder(config: pytest.Config) -> Path | None:
+    """Where it lies; `None` if there is to be none."""
+    cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
+    return None if ASKED == "0" or cache is None or find_spec("numba") is None else cache.mkdir(FOLDER)
 
 
 def load(config: pytest.Config, tests: int) -> None:
     """Load the machine code that lies there; compile it first where so many tests are to run."""
-    cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
-    if ASKED == "0" or cache is None or find_spec("numba") is None:
+    folder = _folder(config)
+    if folder is None:
         return
-    folder = cache.mkdir(FOLDER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LADE_CACHE", str(folder))
         _load(compile_it=ASKED == "1" or tests >= MANY)

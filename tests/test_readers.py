@@ -572,7 +572,7 @@ def test_the_readers_are_all_here() -> None:
         "applications/ray_serve/routing.py",  # the body of a request
         "applications/cache.py",  # a header that only names a model; test_cache_command has broken ones
         "applications/bench/workers.py",  # what its own processes wrote
-        "lade/drafters/compiling.py",  # the source of the functions
+        "lade/base/compiled.py", "lade/drafters/compiling.py",  # the source of the functions
         "lade/distributed/alone.py",  # what rank 0 sends
         "lade/distributed/costs.py",  # what rank 0 sends
         "lade/files/newfolder.py", "lade/files/wheel.py",  # what this process made; what has a pinned hash

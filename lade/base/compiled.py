@@ -7,6 +7,7 @@ ways compute the same. Knows no array and no cache folder.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,7 @@ import numpy as np
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MARK, LISTS = "__compiled__", "__lists__"
+SOURCES = "sources"
 
 _trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed
 
@@ -96,9 +98,11 @@ def trial(machines: Mapping[Compiled, Callable[..., Any]]) -> Iterator[None]:
 class Linker:
     """Machine code of marked functions, compiled at the first call for its arguments' types, and kept in a folder.
 
+    numba finds what it kept by the path and the time of a function's file: copies of these files lie in the folder, so
+    that every installation of the same code shares it.
+
     Args:
-        folder: for nothing else, and another one whenever a function changes: numba looks at an entry's own file only
-            to see whether what it kept is out of date.
+        folder: for nothing else, and another one whenever a function changes.
 
     Raises:
         ImportError: numba is not installed.
@@ -133,7 +137,18 @@ class Linker:
         names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
         called = {name: self._called(value) for name, value in names.items() if hasattr(value, MARK)}
         called |= {name: List for name, value in names.items() if value is list}
-        code = FunctionType(function.__code__, function.__globals__ | called, function.__name__)
+        code = function.__code__.replace(co_filename=str(self._source(function)))
+        code = FunctionType(code, function.__globals__ | called, function.__name__)
         code.__module__, code.__qualname__ = function.__module__, function.__qualname__
         options["_nrt"] = hasattr(function, LISTS)  # whether references are counted, which costs most of the time
         return njit(nogil=True, error_model="numpy", **options)(code)
+
+    def _source(self, function: Any) -> Path:
+        """The copy of a function's file."""
+        path = self._folder / SOURCES / f"{function.__module__}.py"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_suffix(f".{os.getpid()}")
+            new.write_bytes(Path(function.__code__.co_filename).read_bytes())
+            new.replace(path)
+        return path

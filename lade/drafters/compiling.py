@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
+from lade.base import compiled as linking
 from lade.base.compiled import Linker, called_by, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
@@ -112,10 +113,10 @@ def compile_alone() -> None:
 
 
 def machine_folder() -> Path:
-    """The cache folder's part for this version of the functions, of Python and of numba."""
+    """The cache folder's part for this version of the functions, of what links them, of Python and of numba."""
     digest = hashlib.blake2b(f"{sys.version} {version('numba')}".encode(), digest_size=8)
     functions = called_by(entry.python for entry in ENTRIES)
-    for path in sorted({function.__code__.co_filename for function in functions}):
+    for path in sorted({linking.__file__, *(function.__code__.co_filename for function in functions)}):
         digest.update(Path(path).read_bytes())
     return cache_folder() / FOLDER / digest.hexdigest()
 
