@@ -57,6 +57,7 @@ class Request:
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
         prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
             (`lade.engine.protocols.PrefixStore`); `None` for the loop's.
+        awaited: whether its caller waits for other rows too: each step helps the caller most in the row that ends last.
         on_end: called once, when it has left its slot.
         error: what its processors, stop rules or streamer raised.
     """
@@ -80,6 +81,7 @@ class Request:
     forced: Callable[[Sequence[int]], Sequence[int]] | None = None
     tenant: str | None = None
     prefixes: Any = None
+    awaited: bool = False
     on_end: Callable[[Request], None] | None = None
     error: Exception | None = None
     cancelled: bool = False

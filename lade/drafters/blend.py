@@ -23,6 +23,7 @@ from lade.memory.row import STAGE, TOKEN
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import NAMES
 from lade.pace.belief import Belief
+from lade.pace.lag import weights
 from lade.pace.pace import WholeBudget
 from lade.pace.sharing import Row
 
@@ -63,6 +64,7 @@ class _State:
     cut: float  # path probability of the last node within the budget, a moving average
     full: bool = False  # whether the last tree used its budget; if not, the next one skips no token
     window_accepted: float = 0.0  # accepted window tokens per step, a moving average
+    weight: float = 1.0  # what one of its tokens is worth in this step
     size: int = 1  # nodes of this step's tree
     root_children: dict[int, float] = field(default_factory=dict)  # before the cut: token -> probability
 
@@ -131,6 +133,8 @@ class BlendDrafter:
         states: list[_State] = [request.state for request in requests]
         memories = [state.memory for state in states]
         new = [state.memory.unread(request.tokens) for state, request in zip(states, requests, strict=True)]
+        for state, weight in zip(states, _weights(requests), strict=True):
+            state.weight = weight
         plans = [self._plan(request, depth) for request, depth in zip(requests, depths, strict=True)]
         groups = self.pace.sharing.groups(plans, room)
         nodes, together = groups[0][1] * self._growth, len(groups) == 1
@@ -146,13 +150,19 @@ class BlendDrafter:
         window = 0 if state.window is None else state.window.nodes(self._columns(state.window, deepest, budget))
         floor = max(policy.least, policy.stage_floor * state.cut * state.full)
         return TreePlan(
-            deepest, (budget - window) * self._growth, floor, floor * policy.token_floor, state.belief.holds
+            deepest,
+            (budget - window) * self._growth,
+            floor,
+            floor * policy.token_floor,
+            state.belief.holds * state.weight,
         )
 
     def _sizes(self, states: Sequence[_State], trees: Sequence[Grown]) -> list[int]:
         """The nodes of each tree that are worth their cost."""
         pairs = zip(states, trees, strict=True)
-        return self.pace.choose([Row(tree.masses, state.belief, state.memory.repeats) for state, tree in pairs])
+        return self.pace.choose(
+            [Row(tree.masses, state.belief, state.memory.repeats, state.weight) for state, tree in pairs]
+        )
 
     def _cut(self, request: Request, tree: Grown, size: int) -> TreeBuilder:
         """The first nodes of a tree; the rest costs more than it is expected to save."""
@@ -253,3 +263,10 @@ class BlendDrafter:
         window.shift(new, 1, width)
         if width < 1:
             state.window = None
+
+
+def _weights(requests: Sequence[Request]) -> list[float]:
+    """What one token is worth in each row."""
+    if not all(request.awaited for request in requests):
+        return [1.0] * len(requests)
+    return weights([request.limit - request.emitted for request in requests])

@@ -176,4 +176,5 @@ def requests_of(call: Call) -> list[Request]:
     rows = call.input_ids.tolist()
     real = [[1] * width] * len(rows) if mask is None else mask[:, -width:].tolist()
     texts = [list(itertools.compress(row, seen)) for row, seen in zip(rows, real, strict=True)]
-    return [Request(row, text, len(text), limit) for row, text in enumerate(texts)]
+    awaited = len(texts) > 1
+    return [Request(row, text, len(text), limit, awaited=awaited) for row, text in enumerate(texts)]

@@ -29,11 +29,13 @@ class Row:
         belief: that they hold in its text.
         repeats: whether its last token stands in its text before, so that a draft might be known. If the belief is low,
             chance is the likelier reason.
+        weight: what one token of text is worth in this row; 1 where all rows count alike.
     """
 
     masses: Sequence[float]
     belief: Belief
     repeats: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,8 @@ class Packed:
 
 
 def _gains(row: Row, rows: int) -> list[float]:
-    """Expected tokens of text that each node behind the root adds, over the number of rows."""
-    share = row.belief.holds / rows
+    """Expected tokens of text that each node behind the root adds, by their worth, over the number of rows."""
+    share = row.belief.holds * row.weight / rows
     return [share * mass for mass in row.masses[1:]]
 
 
