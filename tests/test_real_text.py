@@ -66,7 +66,7 @@ def prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real_text, "chosen", lambda half, number: {"stories": stories[:number], half: stories[:1]})
 
 
-@pytest.mark.usefixtures("prompts")
+@pytest.mark.usefixtures("prompts", "short_texts")
 def test_variants_at_budgets(tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
     arguments = [str(out), *ARGUMENTS, "--n", "1", "--variants", ",".join(real_text.VARIANTS)]

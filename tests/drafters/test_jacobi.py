@@ -181,7 +181,7 @@ class Lists:
             del self.levels[0][0]
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(
     window=st.integers(1, 5),
     ngram=st.integers(2, 5),

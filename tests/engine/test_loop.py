@@ -175,7 +175,7 @@ def decode(requests: list[Request], target: Target, drafter: Any) -> None:
 PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 50),
     prompts=PROMPTS,
@@ -354,7 +354,7 @@ ARRIVALS = st.lists(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 20),
     arrivals=ARRIVALS,

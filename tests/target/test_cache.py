@@ -198,7 +198,7 @@ def random_step(rows: Rows, data: st.DataObject) -> None:
     rows.step(slots, sizes, [[0, *sorted(each)] if data.draw(st.integers(0, 5)) else [] for each in kept])
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(started(), st.data())
 def test_slots_hold_their_texts(start: tuple[Rows, int], data: st.DataObject) -> None:
     """Steps of any slots in any order, among slots that are closed and opened again."""
@@ -280,7 +280,7 @@ def assert_same_cache(ours: DynamicCache, theirs: DynamicCache) -> None:
 
 
 @pytest.mark.compat
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(started(), st.data())
 def test_export_is_what_plain_decoding_holds(start: tuple[Rows, int], data: st.DataObject) -> None:
     """Rows of equal length: the stock cache after one token at a time, and after going on from there."""
