@@ -1,6 +1,7 @@
 """Machine code that is kept: by the code alone, not by where it is installed."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -31,11 +32,13 @@ def installed(folder: Path) -> ModuleType:
     return module
 
 
-def test_two_installations_share_what_is_kept(tmp_path: Path) -> None:
+def test_two_installations_share_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = tmp_path / "kept"
     misses = []
     for name in ("one", "two"):
-        machine = Linker(kept).entry(installed(tmp_path / name).doubled)
+        module = installed(tmp_path / name)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        machine = Linker(kept).entry(module.doubled)
         assert machine(21) == 42
         misses.append(sum(machine.stats.cache_misses.values()))
     assert misses == [1, 0]
