@@ -164,18 +164,27 @@ def test_a_prefix_is_split_off_where_every_row_has_one() -> None:
     assert not SPLIT.fits(Call(call.kind, call.query, call.key, call.value[..., :4]))
 
 
+@pytest.mark.parametrize(
+    ("way", "lengths"), [(SPLIT, (14,)), (Masked(), (14,)), (Together(), (9, 4))], ids=["split", "masked", "together"]
+)
 @pytest.mark.parametrize("family", PACKED)
-def test_texts_of_a_split_prefix_are_those_of_plain_decoding(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model, "ways_of", lambda *args: Ways((SPLIT, Masked()), timed=False))
+def test_texts_are_those_of_plain_decoding(
+    family: str, way: Way, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "ways_of", lambda *args: Ways((way, Masked(), Together()), timed=False))
     network, given = tiny_model(BY_NAME[family], "sdpa"), {"do_sample": False, "max_new_tokens": 20}
     config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
-    for lengths in [(14,), (9, 4)] if family in BATCHES else [(14,)]:
-        expected = network.generate(**words(*lengths), **given)
-        assert torch.equal(lade.generate(network, **words(*lengths), **given, config=config), expected)
-        stats = lade.last_stats()
-        assert stats is not None
-        assert stats.fallback is None
-        assert stats.attention["split"] > 0
+    expected = network.generate(**words(*lengths), **given)
+    assert torch.equal(lade.generate(network, **words(*lengths), **given, config=config), expected)
+    stats = lade.last_stats()
+    assert stats is not None
+    assert stats.fallback is None
+    assert stats.attention[way.name] > 0
+
+
+@pytest.mark.parametrize("family", BATCHES)
+def test_texts_of_split_prefixes_in_a_batch(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_texts_are_those_of_plain_decoding(family, SPLIT, (9, 4), monkeypatch)
 
 
 # Choosing
