@@ -1,4 +1,4 @@
-"""The target of a call: static steps where they are wanted and the call lets them be, else forwards as they come."""
+"""The target of a call or an engine: static steps where they are wanted and can be, else forwards as they come."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lade.drafters.factory import most_nodes
 from lade.engine.result import returns_cache
 from lade.facts.positions import position_limit
 from lade.static.chosen import static_target, wants_static
+from lade.static.lasting import LastingTarget, lasting_target
 from lade.static.target import StaticTarget
 from lade.target.cache import DummyLayer, TreeCache
 from lade.target.call import Call
@@ -38,12 +39,32 @@ def target_of(call: Call, settings: Settings, eager: HFTarget, other: str | None
         return eager
     rows, width = call.input_ids.shape
     reason = other or _padding_reason(call) or _layers_reason(call, eager.cache)
-    nodes = most_nodes(call.model, settings) * (1 if settings.mode == "auto" else rows)
-    found = static_target(eager, rows, nodes, width) if reason is None else reason
+    found = reason or static_target(eager, rows, _nodes(eager, settings, rows), width)
     if isinstance(found, StaticTarget):
         return found
     eager.clock.not_static = found
     return eager
+
+
+def engine_target(eager: HFTarget, settings: Settings, rows: int, other: str | None) -> HFTarget | LastingTarget:
+    """The target of an engine; its clock notes why it is not static.
+
+    Args:
+        rows: the most that decode at once.
+        other: why there are no static steps, whatever the model, or `None`.
+    """
+    if not wants_static(eager.model, settings.static):
+        return eager
+    found = other or lasting_target(eager, rows, _nodes(eager, settings, rows))
+    if isinstance(found, LastingTarget):
+        return found
+    eager.clock.not_static = found
+    return eager
+
+
+def _nodes(eager: HFTarget, settings: Settings, rows: int) -> int:
+    """The most of a step: rows share the budget of mode "auto"."""
+    return most_nodes(eager.model, settings) * (1 if settings.mode == "auto" else rows)
 
 
 def _padding_reason(call: Call) -> str | None:

@@ -15,10 +15,11 @@ from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig
 from lade.core.request import Request
 from lade.core.stats import Clock
-from lade.drafters.factory import drafter_for
+from lade.drafters.factory import drafter_for, static_pace
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.planning import STEP_TOKENS
+from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
@@ -26,6 +27,7 @@ from lade.facts.positions import position_limit
 from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
 from lade.pace.reading import WHOLE, ReadingPace
+from lade.static.lasting import LastingTarget, readable
 from lade.target.budget import KVBudget
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
@@ -107,8 +109,12 @@ class Engine:
         whole, text_config = unwrapped(model), call.text_config
         kinds, limit = layer_kinds(text_config), position_limit(text_config)
         target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock(), packs(whole, slots), settings.flash)
+        other = "a method drafts with a model" if self._method is not None else None
+        bounded = None if kv_bytes is None else "kv_bytes bounds the slots, which would be of one capacity"
+        self._steps = engine_target(target, settings, slots, other or bounded)
+        pace = static_pace(whole, settings) if isinstance(self._steps, LastingTarget) else None
         self._drafter = (
-            drafter_for(whole, settings, packed=target.packed)
+            drafter_for(whole, settings, packed=self._steps.packed, pace=pace)
             if self._method is None
             else self._method.drafter(greedy(call), target)
         )
@@ -118,9 +124,15 @@ class Engine:
         self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
         reading = ReadingPace() if settings.adapt else WHOLE
+        prefixes = None if self._prefixes is None else readable(self._prefixes, self._steps)
         self._loop = DecodeLoop(
-            target, self._drafter, slots, prefixes=self._prefixes, budget=self._budget, reading=reading
+            self._steps, self._drafter, slots, prefixes=prefixes, budget=self._budget, reading=reading
         )
+
+    @property
+    def not_static(self) -> str | None:
+        """Why steps are not static, where they would be wanted; `None` where they are, or nobody wants it."""
+        return self._target.clock.not_static
 
     @property
     def kv_tokens(self) -> int | None:
@@ -197,7 +209,7 @@ class Engine:
         if self._budget is not None:
             check_memory(call, self._budget)
         request = submission.request(call)
-        request.prefixes = None if cache is None else OwnCache(self._target, cache)
+        request.prefixes = None if cache is None else readable(OwnCache(self._target, cache), self._steps)
         return request
 
     def step(self) -> bool:

@@ -45,6 +45,7 @@ class StaticSlots:
         self.lengths, self.emitted = torch.zeros_like(places), torch.zeros_like(places)
         self.inverse_temperatures = torch.ones(count + 1, device=device)
         self._heats: dict[int, float] = {}  # the same, where they are not 1
+        self._firsts: dict[int, list[int]] = {}  # slot -> per layer the first token that it was given
         self.places, self.rows, self.whole = places, places, False
         total = count * self.capacity + max(NODES[-1], self.capacity)
         self.stacks, buffers = _stacked(layers, total)
@@ -61,7 +62,8 @@ class StaticSlots:
             padding: tokens before the text.
         """
         first = slot * self.capacity - padding
-        for own, layer in zip(self.cache.layers, layers, strict=True):
+        self._firsts[slot] = [0] * len(layers)
+        for index, (own, layer) in enumerate(zip(self.cache.layers, layers, strict=True)):
             held = contents(layer) if isinstance(own, StaticTreeLayer) else None
             if held is not None:
                 length = length_of(layer)
@@ -71,17 +73,24 @@ class StaticSlots:
                 own.keys[:, :, begin : first + length] = held[0][:, :, skipped:]
                 own.values[:, :, begin : first + length] = held[1][:, :, skipped:]
                 self.lengths[slot] = length - padding
+                self._firsts[slot][index] = max(0, dropped - padding)
         self.emitted[slot] = emitted
 
     def tokens(
-        self, layer: CacheLayerMixin, slot: int, length: int, window: int | None
+        self, layer: int, slot: int, length: int, window: int | None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """A copy of the [1, H, held, D] keys and values in a layer: of all of a slot, or those that a window needs."""
-        if not isinstance(layer, StaticTreeLayer):
+        """A copy of the [1, H, held, D] keys and values in a layer: of all of a slot, or those that a window needs.
+
+        Args:
+            layer: its index.
+            window: tokens, of which the next one is the last.
+        """
+        own = self.cache.layers[layer]
+        if not isinstance(own, StaticTreeLayer):
             return None
-        end = slot * self.capacity + length
-        first = slot * self.capacity + (0 if window is None else max(0, length - window + 1))
-        return layer.keys[:, :, first:end].clone(), layer.values[:, :, first:end].clone()
+        first = slot * self.capacity
+        begin = first + max(self._firsts[slot][layer], 0 if window is None else length - window + 1)
+        return own.keys[:, :, begin : first + length].clone(), own.values[:, :, begin : first + length].clone()
 
     def move(self, slot: int, moves: Sequence[tuple[int, int]]) -> None:
         """Move tokens of a slot, between two steps."""
@@ -111,7 +120,7 @@ class StaticSlots:
         self.lengths.copy_(other.lengths)
         self.emitted.copy_(other.emitted)
         self.inverse_temperatures.copy_(other.inverse_temperatures)
-        self._heats = dict(other._heats)
+        self._heats, self._firsts = dict(other._heats), dict(other._firsts)
 
     def close(self, slot: int) -> None:
         """Empty a slot."""

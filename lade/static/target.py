@@ -128,7 +128,7 @@ class StaticTarget:
         for slot in slots:
             stock, length = self._empty_cache(), self.eager.positions[slot]
             padding = self.eager.cache.lengths[slot] - length
-            self.eager.cache.export(stock, [slot])
+            self.eager.cache.export(stock, [slot], margin=True)
             self.eager.close(slot)
             self._make_room(length)
             self.graphs.step.slots.load(slot, stock.layers, padding)
@@ -140,8 +140,8 @@ class StaticTarget:
             own, length, moves = self.graphs.step.slots, self.lengths[slot], self._moves[slot]
             own.move(slot, moves)
             stock = self._empty_cache()
-            for layer, held in zip(stock.layers, own.cache.layers, strict=False):
-                states = own.tokens(held, slot, length, window_of(layer))
+            for index, layer in enumerate(stock.layers):
+                states = own.tokens(index, slot, length, self._stored(layer))
                 if states is not None:
                     fill(layer, *states, length)
             self.eager.open(slot, length, None)
@@ -149,6 +149,11 @@ class StaticTarget:
             self.eager.positions[slot] = length
             own.close(slot)
             del self.lengths[slot], self._moves[slot]
+
+    def _stored(self, layer: Any) -> int | None:
+        """The window of a sliding layer, and what the target that reads prompts stores beyond it."""
+        window = window_of(layer)
+        return None if window is None else window + self.eager.cache.groups[window].margin
 
     def export(self, stock: DynamicCache) -> None:
         """Write the slots into a cache of transformers, in their order."""

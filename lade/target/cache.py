@@ -107,7 +107,7 @@ class TreeCache(Cache):
         """Copy layers of transformers with one row to an open, empty slot."""
         for own, layer in zip(self.layers, stock, strict=False):
             if isinstance(own, TreeLayer):
-                own.prefix = _prefix(layer, own.window)
+                own.prefix = _prefix(layer, None if own.window is None else own.window + own.group.margin)
                 own.is_initialized = own.is_initialized or layer.is_initialized
         for group in self.groups.values():
             group.take([slot])
@@ -146,8 +146,12 @@ class TreeCache(Cache):
         for group in self.groups.values():
             group.keep(slots, paths)
 
-    def export(self, stock: DynamicCache | StaticCache, slots: Sequence[int]) -> None:
-        """Write slots of equal length into a cache of transformers, in this order, as plain decoding leaves it."""
+    def export(self, stock: DynamicCache | StaticCache, slots: Sequence[int], margin: bool = False) -> None:
+        """Write slots of equal length into a cache of transformers, in this order, as plain decoding leaves it.
+
+        Args:
+            margin: whether sliding layers hold what is stored beyond their window too (`LayerGroup.margin`).
+        """
         self.settle()
         filled = [layer if isinstance(layer, TreeLayer) and layer.is_initialized else None for layer in self.layers]
         while filled and filled[-1] is None:  # layers without keys: plain decoding adds none for them
@@ -156,7 +160,7 @@ class TreeCache(Cache):
             stock.layers.append(DynamicLayer())
         for source, target in zip(filled, stock.layers, strict=False):
             if source is not None:
-                _export_layer(source, target, slots)
+                _export_layer(source, target, slots, source.group.margin if margin else 0)
 
 
 def _adopt(layer: CacheLayerMixin) -> CacheLayerMixin:
@@ -179,9 +183,11 @@ def _prefix(layer: CacheLayerMixin, window: int | None) -> Prefix:
     return prefix
 
 
-def _export_layer(source: TreeLayer, target: CacheLayerMixin, slots: Sequence[int]) -> None:
+def _export_layer(source: TreeLayer, target: CacheLayerMixin, slots: Sequence[int], margin: int) -> None:
     group, length = source.group, source.group.lengths[slots[0]]
-    first = max(0, length - (source.window - 1)) if source.window is not None else 0
+    first = 0
+    if source.window is not None:
+        first = max(group.starts[slots[0]], length - (source.window - 1) - margin)
     if isinstance(target, StaticLayer):
         first = 0  # it holds all of its text
     keys, values = (

@@ -54,7 +54,7 @@ class Watched:
         if "method" not in options:
             options.setdefault("config", CONFIG)
         self.engine = lade.Engine(model, **options)
-        self.kept: PrefixCache = self.engine._loop.admission.prefixes  # type: ignore[assignment]
+        self.kept: PrefixCache = self.engine._prefixes  # type: ignore[assignment]
 
     @property
     def chunks(self) -> list[Any]:
