@@ -85,6 +85,8 @@ def _drafting(draws: random.Random) -> dict[str, Any]:
             drafting["reference"] = draws.choice(("equal", "equal", "equal", *REFERENCES))
     if config["mode"] == "auto" and draws.random() < 0.08:
         drafting["warm"] = True
+    if draws.random() < 0.2:
+        config["static"] = True
     return drafting
 
 

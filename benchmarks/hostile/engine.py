@@ -133,7 +133,7 @@ def _judge(arrival: Arrival, model: PreTrainedModel, verdict: CaseVerdict) -> No
 
 def _targets(engine: lade.Engine) -> Iterator[HFTarget]:
     """The engine's model and its draft model, each with a KV cache."""
-    yield engine._loop.target
+    yield engine._target
     draft = getattr(getattr(engine._drafter, "model", None), "draft", None)
     if draft is not None:
         yield draft
@@ -152,7 +152,7 @@ def _buffers(engine: lade.Engine) -> list[Buffer]:
 
 def _stored(engine: lade.Engine) -> int:
     """Bytes of the keys and values of its requests."""
-    buffers = [tensor for layer in engine._loop.target.cache.own_layers() for tensor in (layer.keys, layer.values)]
+    buffers = [tensor for layer in engine._target.cache.own_layers() for tensor in (layer.keys, layer.values)]
     return sum(buffer.nbytes for buffer in buffers if buffer is not None)
 
 
