@@ -38,3 +38,19 @@ def test_texts_of_plain_decoding(name, lengths, sampled):
     finally:
         torch.cuda.set_sync_debug_mode("default")
         model.to("cpu")
+
+
+@torch.no_grad()
+def test_requests_of_an_engine():
+    model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64).to("cuda")
+    try:
+        prompts = [words(length)["input_ids"].to("cuda") for length in (9, 21, 4)]
+        with lade.Engine(model, CONFIG, slots=2) as engine:
+            requests = [engine.submit(prompt, max_new_tokens=NEW, do_sample=False) for prompt in prompts]
+            engine.run()
+            assert engine.not_static is None
+            assert "static" in engine._target.clock.attention
+        plain = [model.generate(prompt, max_new_tokens=NEW, do_sample=False)[0].tolist() for prompt in prompts]
+        assert [request.tokens for request in requests] == plain
+    finally:
+        model.to("cpu")

@@ -106,6 +106,19 @@ def test_a_conversation_computes_new_tokens_alone(name: str) -> None:
             text = request.tokens + words(5, seed=turn)
 
 
+def test_what_a_sliding_layer_was_not_given_is_not_kept() -> None:
+    """The second text begins with what its window needs of the first one; the third one needs what neither stored."""
+    model, text = model_of("gemma3"), words(230)
+    prompts = [text, [*text[: 3 * CHUNK], *words(2, seed=1)], [*text[: 2 * CHUNK], *words(4, seed=2)]]
+    with opened(model) as engine:
+        requests = list[Request]()
+        for prompt in prompts:
+            requests.append(engine.submit(**greedy(prompt, 5), tenant="ann"))
+            engine.run()
+    assert [each.tokens for each in requests] == [plain(model, prompt, 5) for prompt in prompts]
+    assert [each.cached for each in requests] == [0, 3 * CHUNK, 0]
+
+
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_own_cache_is_extended_in_place(name: str) -> None:
     model, text = model_of(name), words(40)
