@@ -5,6 +5,7 @@ import json
 import attention
 import attention_cpu
 import memory
+import older
 import packed
 import pytest
 from click.testing import CliRunner
@@ -60,6 +61,16 @@ def test_attention_of_a_tree_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     found = json.loads(CliRunner().invoke(attention_cpu.main, arguments, catch_exceptions=False).stdout)["timings"]
     assert [timing["way"] in ways for timing, ways in zip(found, (("masked",), ("masked", "split")), strict=True)]
     assert all(timing["dense_ratio"] > 0 and timing["difference"] < 1e-5 for timing in found)
+
+
+@pytest.mark.real
+def test_steps_of_two_checkouts() -> None:
+    """Beside itself, in small; an older checkout answers the same jobs through functions of its own."""
+    arguments = [str(older.ROOT), "--only", "ragged", "--rounds", "2", "--threads", "1", "--json"]
+    (found,) = json.loads(CliRunner().invoke(older.main, arguments, catch_exceptions=False).stdout)["timings"]
+    assert found["case"] == "ragged, 8 rows"
+    assert found["here_ms"] > 0
+    assert found["older_ms"] > 0
 
 
 def test_attention_of_a_tree_by_the_kernel() -> None:
