@@ -33,7 +33,7 @@ class Service:
         self, settings: ServeSettings, engine: lade.Engine, planner: Planner, ends: frozenset[int], metrics: Metrics
     ) -> None:
         self.settings, self.engine, self.planner, self.ends, self.metrics = settings, engine, planner, ends, metrics
-        self.worker = EngineWorker(engine, self._deliver)
+        self.worker = EngineWorker(engine, self._deliver, settings.stream_interval)
         self.texts = 0  # that decode or wait
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
@@ -117,7 +117,7 @@ class Service:
         return Choice(index, request, text.answer, self.ends, text.most)
 
     def _deliver(self, updates: list[Update]) -> None:
-        """Called by the engine's thread: one hand-over for all requests of a step."""
+        """Called by the engine's thread, for all requests at once."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._put, updates)
 

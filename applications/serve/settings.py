@@ -31,6 +31,8 @@ class ServeSettings:
         body_seconds: the most seconds that a body may take to arrive.
         send_seconds: the most seconds that a client may take to read an event, or the rest of an answer.
         alive_seconds: after so many seconds without a token a stream gets a comment.
+        stream_interval: seconds between the events of a stream, but for its first and last one and where a step takes
+            longer; 0 for an event after each step.
         grace: seconds that running requests get to finish at shutdown.
     """
 
@@ -49,6 +51,7 @@ class ServeSettings:
     body_seconds: float = 30.0
     send_seconds: float = 60.0
     alive_seconds: float = 15.0
+    stream_interval: float = 0.02
     grace: float = 30.0
 
     @property

@@ -1,12 +1,14 @@
 """The thread that steps the engine while there is work. Knows the engine; no HTTP and no text.
 
-After each step it hands what is new of all requests over to its user in one call.
+It hands what is new of all requests over to its user in one call: after a step where a text has begun or ended, else
+at intervals, since a hand-over per step of a small model takes longer than its tokens are worth to a reader.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,12 +45,35 @@ class Update:
         tokens: new ones.
         logprobs: of these, where they are noted.
         ended: whether these are the last ones.
+        first: whether none came before.
     """
 
     inbox: Any
     tokens: list[int]
     logprobs: Sequence[TokenLogprob]
     ended: bool
+    first: bool = False
+
+
+class Intervals:
+    """When updates are due: a time after the last ones, sooner where another step would end after it.
+
+    Args:
+        seconds: the time.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._asked = self._delivered = clock()
+
+    def over(self, urgent: bool) -> bool:
+        """Whether updates are due after a step; if so, they count as delivered now."""
+        now = self._clock()
+        step, self._asked = now - self._asked, now
+        if not urgent and now + step < self._delivered + self._seconds:
+            return False
+        self._delivered = now
+        return True
 
 
 class EngineWorker:
@@ -56,11 +81,22 @@ class EngineWorker:
 
     Args:
         engine: closed by the worker.
-        deliver: takes the updates of all requests after a step; called by the worker's thread, must not block.
+        deliver: takes the updates of all requests since it was last called; called by the worker's thread, must not
+            block.
+        interval: seconds between two calls of it, unless a text begins or ends, or a step takes longer.
+        clock: seconds.
     """
 
-    def __init__(self, engine: lade.Engine, deliver: Callable[[list[Update]], None]) -> None:
+    def __init__(
+        self,
+        engine: lade.Engine,
+        deliver: Callable[[list[Update]], None],
+        interval: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.engine, self._deliver = engine, deliver
+        self._intervals = Intervals(interval, clock)
+        self._updates: list[Update] = []  # that were not delivered yet
         self._jobs: list[Job] = []
         self._entering: list[Job] = []
         self._lock = threading.Lock()
@@ -120,9 +156,11 @@ class EngineWorker:
         with self._lock:
             self._jobs += self._entering
             self._entering.clear()
-        updates = [found for job in self._jobs if (found := _update_of(job)) is not None]
+        news = [found for job in self._jobs if (found := _update_of(job)) is not None]
         self._jobs = [job for job in self._jobs if not (job.request.finished and job.told == len(job.request.tokens))]
-        if updates:
+        self._updates += news
+        if self._intervals.over(any(each.first or each.ended for each in news)) and self._updates:
+            updates, self._updates = self._updates, []
             self._deliver(updates)
 
     def _close(self) -> None:
@@ -149,4 +187,4 @@ def _update_of(job: Job) -> Update | None:
     job.told += len(tokens)
     first = begin - request.prompt_length
     noted = [] if request.logprobs is None else request.logprobs.emitted[first : first + len(tokens)]
-    return Update(job.inbox, tokens, noted, ended)
+    return Update(job.inbox, tokens, noted, ended, first == 0)

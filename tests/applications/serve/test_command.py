@@ -40,9 +40,11 @@ def test_the_defaults(asked: list[Any]) -> None:
 def test_the_options(asked: list[Any], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(KEY)
     options = ["--api-key-file", str(tmp_path / "keys"), "--allow-origin", "https://page.test", "--allow-host", "box"]
-    assert run("stories260K", "--port", "9", "--max-batch", "3", *options, "--kv-bytes", "99", "--warm").exit_code == 0
+    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--warm"]
+    assert run("stories260K", "--port", "9", "--max-batch", "3", *options).exit_code == 0
     settings, path, loading = asked
     assert (settings.model, settings.port, settings.slots) == ("stories260K", 9, 3)
+    assert settings.stream_interval == 0.5
     assert settings.keys.name(KEY) is not None
     assert settings.tenant_pools
     assert (settings.allow_origins, settings.allow_hosts) == (("https://page.test",), ("box",))

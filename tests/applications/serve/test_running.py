@@ -245,3 +245,19 @@ def test_a_step_hands_all_texts_over_at_once(pair: Any) -> None:
         together(served, arrive)
     assert len(sizes) <= len(steps)
     assert sizes.count(3) > len(sizes) / 2
+
+
+def test_events_at_intervals(pair: Any) -> None:
+    """Between a text's first and last step nothing is sent, since no time is as long as the interval."""
+    with serving(pair, stream_interval=1e6) as served:
+        stream = exchange(served, LONG | {"max_tokens": 30, "temperature": 0, "stream": True, "lade": {"steps": True}})
+        together(served, stream.run)
+    with serving(pair) as served:
+        each = exchange(served, LONG | {"max_tokens": 30, "temperature": 0, "stream": True, "lade": {"steps": True}})
+        together(served, each.run)
+    sent = [[part for part in found.parts if b"tokens" in part] for found in (stream, each)]
+    assert len(sent[0]) == 2
+    assert len(sent[1]) > 2
+    told, whole = ([event["lade"]["tokens"] for event in events(b"".join(parts).decode())] for parts in sent)
+    assert told == whole
+    assert sum(told) == 30
