@@ -63,7 +63,7 @@ class Loading:
 @click.option("--max-connections", "connections", default=512, show_default=True, type=FROM_1, help="Open connections.")
 @click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
 @click.option(
-    "--stream-interval", default=0.02, show_default=True, type=click.FloatRange(0), help="Seconds between events."
+    "--stream-interval", default=0.05, show_default=True, type=click.FloatRange(0), help="Seconds between events."
 )
 @click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds at shutdown.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 256), help=REPLICAS)

@@ -51,7 +51,7 @@ class ServeSettings:
     body_seconds: float = 30.0
     send_seconds: float = 60.0
     alive_seconds: float = 15.0
-    stream_interval: float = 0.02
+    stream_interval: float = 0.05
     grace: float = 30.0
 
     @property
