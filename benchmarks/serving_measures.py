@@ -24,6 +24,7 @@ LEVELS = (1, 2, 4, 8, 16)  # clients
 LEAST = 4  # requests at a level
 STREAMS, STREAM_TOKENS, BEGUN = 7, 256, 8  # pieces of each stream before a long prompt comes
 LONG, PREFIX, TAIL = 1500, 1000, 24  # tokens
+FEW = 8  # new tokens where the first one counts, so that it does not wait for what a text's end costs
 PAIRS = 4  # requests of a round, where one client asks
 SPECULATION = {"on": True, "off": False}
 
@@ -262,11 +263,11 @@ async def _either(streams: asyncio.Future[Any], begun: Awaitable[Any]) -> None:
 def prefix(site: Site) -> Measured:
     """The first token of two prompts of one tenant that begin alike: seconds of the first one over the second one."""
     client, rows = site.server("--tenant-pools"), list[Row]()
-    asyncio.run(client.complete(site.long(site.rounds, PREFIX), 1))
+    asyncio.run(client.complete(site.long(site.rounds, PREFIX), FEW))
     for number in range(site.rounds):
         head = site.long(number, PREFIX)
         tails = [site.long(number + 1 + index, TAIL) for index in range(2)]
-        cold, again = [asyncio.run(client.complete(head + tail, 1)) for tail in tails]
+        cold, again = [asyncio.run(client.complete(head + tail, FEW)) for tail in tails]
         seconds = {"cold": cold.first_seconds, "again": again.first_seconds}
         rows.append({"round": number, **seconds, "cold_cached": cold.cached_tokens, "cached": again.cached_tokens})
     return Measured(

@@ -7,6 +7,7 @@ at intervals, since a hand-over per step of a small model takes longer than its 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ import lade
 from lade.core.logprobs import TokenLogprob
 
 log = logging.getLogger("lade.serve")
+# Who takes the updates often waits for a core that this thread would keep for another step.
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 @dataclass(slots=True, eq=False)
@@ -162,6 +165,7 @@ class EngineWorker:
         if self._intervals.over(any(each.first or each.ended for each in news)) and self._updates:
             updates, self._updates = self._updates, []
             self._deliver(updates)
+            _let_others_run()
 
     def _close(self) -> None:
         self._stopping = True

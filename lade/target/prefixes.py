@@ -64,11 +64,11 @@ class Stack:
     def write(self, slot: int, parts: Sequence[torch.Tensor]) -> None:
         """Copy chunks to the start of a slot's slab."""
         begin = self.group.slabs.offsets[slot]
-        kept = torch.cat(list(parts), dim=2)  # [L, H, tokens, D]
-        for (layer, name), rows in zip(self.buffers, kept, strict=True):
+        for index, (layer, name) in enumerate(self.buffers):
+            rows = [part[index] for part in parts]  # [H, CHUNK, D]
             if getattr(layer, name) is None:  # given back when the last slot was closed
-                setattr(layer, name, self.group.buffer_like(rows[None]))
-            getattr(layer, name)[0, :, begin : begin + rows.shape[1]] = rows
+                setattr(layer, name, self.group.buffer_like(rows[0][None]))
+            torch.cat(rows, 1, out=getattr(layer, name)[0, :, begin : begin + CHUNK * len(rows)])
 
 
 @dataclass(slots=True, eq=False)
