@@ -47,7 +47,7 @@ class Run:
         steps: of all requests, after their first token, with a draft or without.
         drafted, accepted: tokens.
         seconds: of all.
-        drafting: process CPU seconds of drafting, of `rows` rows in all calls.
+        drafting: CPU seconds of drafting, of the thread that drafts; of `rows` rows in all calls.
     """
 
     method: str
