@@ -110,7 +110,7 @@ def serving(
 ) -> Iterator[Served]:
     """A server with these settings, until the block ends."""
     model, tokenizer = pair
-    asked = ServeSettings(**({"model": NAME, "slots": 4, "stream_interval": 0.0} | settings))
+    asked = ServeSettings(**({"model": NAME, "slots": 4, "stream_interval": 0.0, "status_seconds": 0.0} | settings))
     service = build_service(asked, model, tokenizer, config=config, kv_bytes=kv_bytes)
     app = create_app(service)
     with TestClient(app, base_url="http://localhost") as client:

@@ -123,14 +123,21 @@ class Answer:
         self._inbox.append((choice, update))
         _settle(self._arrival, True)
 
-    async def deltas(self, alive_seconds: float | None) -> AsyncIterator[list[Delta]]:
+    async def deltas(self, seconds: float | None, at_first: float | None = None) -> AsyncIterator[list[Delta]]:
         """What is new, as soon as there is something; an empty list after this many seconds without.
+
+        Args:
+            seconds: `None` for no such list.
+            at_first: for the first list alone, where it differs.
 
         Raises:
             Exception: what ended one of the texts.
         """
+        wait = seconds if at_first is None else at_first
         while self._left:
-            if not self._inbox and not await self._arrived(alive_seconds):
+            came = bool(self._inbox) or await self._arrived(wait)
+            wait = seconds
+            if not came:
                 yield []
                 continue
             found, self._inbox = self._inbox, []  # a slow reader gets several steps at once

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import lade
@@ -71,20 +72,19 @@ class Service:
         """
         start = time.perf_counter()
         self._reserve(texts)
+        beginning = asyncio.ensure_future(asyncio.to_thread(self._begin, plan, per_prompt, tenant, start))
+        beginning.add_done_callback(partial(self._begun, texts))
         try:
-            found, requests = await asyncio.to_thread(self._submit, plan, tenant)
-        except BaseException as error:
-            self.texts -= texts
-            if isinstance(error, ValueError):
-                raise APIError(400, str(error)) from error
-            if isinstance(error, RuntimeError) and not self.healthy:  # the engine was closed meanwhile
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:  # whoever waits for the answer is gone
+            beginning.add_done_callback(self._abandon)
+            raise
+        except ValueError as error:
+            raise APIError(400, str(error)) from error
+        except RuntimeError as error:
+            if not self.healthy:  # the engine was closed meanwhile
                 raise unavailable() from error
             raise
-        pairs = enumerate(zip(found, requests, strict=True))
-        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt, start)
-        for choice in answer.choices:
-            self.worker.add(choice.request, (answer, choice))
-        return answer
 
     def cancel(self, answer: Answer) -> None:
         """End the texts that still run."""
@@ -102,7 +102,8 @@ class Service:
             raise busy()
         self.texts += texts
 
-    def _submit(self, plan: Callable[[], list[Text]], tenant: str | None) -> tuple[list[Text], list[lade.Request]]:
+    def _begin(self, plan: Callable[[], list[Text]], per_prompt: int, tenant: str | None, start: float) -> Answer:
+        """Plan and submit texts, in a thread of its own; the engine may decode them before this returns."""
         texts, requests = plan(), list[lade.Request]()
         try:
             for text in texts:
@@ -111,7 +112,20 @@ class Service:
             for request in requests:
                 self.engine.cancel(request)
             raise
-        return texts, requests
+        pairs = enumerate(zip(texts, requests, strict=True))
+        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt, start)
+        for choice in answer.choices:
+            self.worker.add(choice.request, (answer, choice))
+        return answer
+
+    def _begun(self, texts: int, beginning: asyncio.Future[Answer]) -> None:
+        """Texts that could not be submitted are none that decode or wait."""
+        if beginning.cancelled() or beginning.exception() is not None:
+            self.texts -= texts
+
+    def _abandon(self, beginning: asyncio.Future[Answer]) -> None:
+        if not beginning.cancelled() and beginning.exception() is None:
+            self.cancel(beginning.result())
 
     def _choice(self, index: int, text: Text, request: lade.Request) -> Choice:
         return Choice(index, request, text.answer, self.ends, text.most)

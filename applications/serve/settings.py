@@ -30,6 +30,8 @@ class ServeSettings:
         head_seconds: the most seconds that a connection may be open without a request.
         body_seconds: the most seconds that a body may take to arrive.
         send_seconds: the most seconds that a client may take to read an event, or the rest of an answer.
+        status_seconds: after so many seconds without a token a stream gets its status, which comes with the first token
+            otherwise: a client that reads it meanwhile takes time from the forward of a short prompt.
         alive_seconds: after so many seconds without a token a stream gets a comment.
         stream_interval: seconds between the events of a stream, but for its first and last one and where a step takes
             longer; 0 for an event after each step.
@@ -50,6 +52,7 @@ class ServeSettings:
     head_seconds: float = 10.0
     body_seconds: float = 30.0
     send_seconds: float = 60.0
+    status_seconds: float = 0.1
     alive_seconds: float = 15.0
     stream_interval: float = 0.05
     grace: float = 30.0

@@ -47,7 +47,7 @@ class SentWhole(Sent):
 class SentAsEvents(Sent):
     """Sends chunks as they come.
 
-    An error behind the first chunk is an event of its own, since the status is sent by then.
+    An error before the first chunk has a status of its own; one behind it is an event: the status is sent by then.
     """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -60,23 +60,30 @@ class SentAsEvents(Sent):
 
     async def _send(self, send: Callable[[Any], Awaitable[None]]) -> None:
         head = [(b"content-type", EVENTS.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
+        start: dict[str, Any] | None = {"type": "http.response.start", "status": 200, "headers": head}
         loop, seconds = asyncio.get_running_loop(), self._service.settings.send_seconds
         async with asyncio.timeout(None) as sending:  # one for all parts: each would take its time
             async for part in self._events():
                 sending.reschedule(loop.time() + seconds)
+                if start is not None:
+                    await send(start)
+                    start = None
                 await send({"type": "http.response.body", "body": part, "more_body": True})
                 sending.reschedule(None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        form = self._form
+        form, settings, begun = self._form, self._service.settings, False
         try:
-            yield b"".join(map(form.framed, form.first())) or ALIVE
-            async for deltas in self._answer.deltas(self._service.settings.alive_seconds):
-                yield b"".join(form.framed(chunk) for delta in deltas for chunk in form.of(delta)) or ALIVE
+            async for deltas in self._answer.deltas(settings.alive_seconds, settings.status_seconds):
+                chunks = [] if begun else form.first()
+                begun = True
+                chunks += [chunk for delta in deltas for chunk in form.of(delta)]
+                yield b"".join(map(form.framed, chunks)) or ALIVE
             yield b"".join(map(form.framed, form.last())) + form.closing
-        except Exception as error:  # noqa: BLE001 - whatever ended a text; the stream must end in order
+        except Exception as error:  # whatever ended a text; a stream that has begun must end in order
+            if not begun:
+                raise error_of(error) from error
             yield form.framed(form.failed(error_of(error).body()))
 
 

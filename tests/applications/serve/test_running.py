@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,9 @@ from running import Gate
 from served import PROMPT, Exchange, Served, events, serving
 
 from lade.applications.serve.penalties import Penalties
+from lade.applications.serve.plan import Text
+from lade.applications.serve.schema import CompletionRequest
+from lade.applications.serve.worker import Job
 
 LONG = {"prompt": PROMPT, "max_tokens": 1500, "logit_bias": {"0": -100}}  # its end is never chosen
 SHORT = {"prompt": PROMPT, "max_tokens": 3}
@@ -51,7 +55,7 @@ def test_a_client_that_leaves_ends_its_text(pair: Any, stream: bool, steps: int)
 
         async def leave() -> None:
             running = asyncio.create_task(leaving.run())
-            await until(lambda: served.service.texts == 1)
+            await until(lambda: served.service.texts == 1 and leaving.status == (200 if stream else 0))
             gate.let(steps)
             leaving.leave()
             await running
@@ -191,6 +195,63 @@ def test_a_text_that_fails_ends_alone(
     assert events(b"".join(told.parts).decode())[-1]["error"]["type"] == "server_error"
     assert b"secret" not in b"".join([*bad.parts, *told.parts])
     assert "a secret of the inside" in caplog.text
+
+
+def test_a_stream_that_fails_before_its_first_token_has_a_status(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise LookupError("a secret of the inside")
+
+    monkeypatch.setattr(Penalties, "__call__", fail)
+    with serving(pair, status_seconds=60) as served:
+        answer = served.client.post("/v1/completions", json=SHORT | {"presence_penalty": 1, "stream": True})
+        served.settled()
+    assert answer.status_code == 500
+    assert answer.json()["error"]["type"] == "server_error"
+    assert "secret" not in answer.text
+
+
+def test_a_status_comes_before_a_late_token(pair: Any) -> None:
+    with gated(pair, status_seconds=0.005) as (served, gate):
+        waiting = exchange(served, SHORT | {"stream": True})
+
+        async def wait() -> None:
+            running = asyncio.create_task(waiting.run())
+            await until(lambda: waiting.status == 200)
+            gate.open()
+            await running
+
+        together(served, wait)
+    assert events(b"".join(waiting.parts).decode())[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_whoever_asks_leaves_while_a_text_is_planned(pair: Any, fails: bool) -> None:
+    planning, go_on = threading.Event(), threading.Event()
+
+    def plan() -> list[Text]:
+        planning.set()
+        go_on.wait()
+        fields = LONG | ({"logit_bias": {"x": 1}} if fails else {})
+        return served.service.planner.completion(CompletionRequest(**fields))
+
+    with gated(pair) as (served, gate):
+
+        async def leave() -> None:
+            asking = asyncio.create_task(served.service.answer(plan, 1, 1, None))
+            await until(planning.is_set)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            assert served.service.texts == 1
+            go_on.set()
+            await until(lambda: served.service.texts == 0 if fails else any(each.request.cancelled for each in jobs()))
+            gate.open()
+
+        def jobs() -> list[Job]:
+            return [*served.service.worker._jobs, *served.service.worker._entering]
+
+        together(served, leave)
+        served.settled()
 
 
 def test_what_runs_at_the_end_is_told(pair: Any, caplog: pytest.LogCaptureFixture) -> None:
