@@ -14,6 +14,7 @@ import torch
 from lade.core.noise import Noise, checked, choose, draw_each
 from lade.core.request import Request
 from lade.core.tree import Draft
+from lade.engine.nucleus import without_sort
 from lade.engine.purity import processors_of_row
 from lade.engine.scores import Record
 from lade.engine.stopping import StopRule
@@ -144,6 +145,7 @@ class TokenByToken(OnText):
         record: Record,
     ) -> None:
         super().__init__(requests, stream, processors, ends, text, noise)
+        self.processors = [without_sort(each, text.device) for each in self.processors]
         self.record = record
         record.scores, record.logits = [[] for _ in requests], [[] for _ in requests]
 
