@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import lade
@@ -72,8 +71,8 @@ class Service:
         """
         start = time.perf_counter()
         self._reserve(texts)
-        beginning = asyncio.ensure_future(asyncio.to_thread(self._begin, plan, per_prompt, tenant, start))
-        beginning.add_done_callback(partial(self._begun, texts))
+        submitting = asyncio.to_thread(self._begin, plan, per_prompt, tenant, start)
+        beginning = asyncio.create_task(self._counted(texts, submitting))
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:  # whoever waits for the answer is gone
@@ -118,12 +117,15 @@ class Service:
             self.worker.add(choice.request, (answer, choice))
         return answer
 
-    def _begun(self, texts: int, beginning: asyncio.Future[Answer]) -> None:
+    async def _counted(self, texts: int, submitting: Awaitable[Answer]) -> Answer:
         """Texts that could not be submitted are none that decode or wait."""
-        if beginning.cancelled() or beginning.exception() is not None:
+        try:
+            return await submitting
+        except BaseException:
             self.texts -= texts
+            raise
 
-    def _abandon(self, beginning: asyncio.Future[Answer]) -> None:
+    def _abandon(self, beginning: asyncio.Task[Answer]) -> None:
         if not beginning.cancelled() and beginning.exception() is None:
             self.cancel(beginning.result())
 

@@ -48,9 +48,7 @@ class Nucleus:
             return None
         values = top[0].numpy()
         kept = self._kept(np.exp(values.astype(np.float64) - values[0]) / whole)
-        if kept is None:
-            return None
-        if values[kept - 1] == values[kept]:  # the sort decides which of equal scores is kept
+        if kept is None or values[kept - 1] == values[kept]:  # the sort decides which of equal scores is kept
             return None
         return scores < float(values[kept - 1])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -99,29 +101,24 @@ def test_what_is_replaced() -> None:
     assert without_sort(given, torch.device("meta")) is given
 
 
-@pytest.mark.usefixtures("augmented", "default_settings")
 @pytest.mark.parametrize("seed", range(3))
 def test_texts_of_plain_decoding(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = lade.models.load("lade-code-8M-draft", dtype="float32")
-    inputs = tokenizer(PROMPT, return_tensors="pt")
     calls, warp = list[int](), TopPLogitsWarper.__call__
 
     def counted(*arguments: Any) -> Any:
         calls.append(1)
         return warp(*arguments)
 
-    monkeypatch.setattr(TopPLogitsWarper, "__call__", counted)
-
-    def text() -> list[int]:
+    def text(generate: Callable[..., torch.Tensor]) -> list[int]:
         calls.clear()
         torch.manual_seed(seed)
         settings = {"do_sample": True, "temperature": 0.9, "top_p": 0.9, "top_k": 0, "max_new_tokens": 40}
-        found: list[int] = model.generate(**inputs, **settings)[0].tolist()
+        found: list[int] = generate(**tokenizer(PROMPT, return_tensors="pt"), **settings)[0].tolist()
         return found
 
-    lade.config_lade(MODE="auto", BUDGET=8)
-    found, own = text(), len(calls)
-    lade.restore_all()
-    assert found == text()
+    monkeypatch.setattr(TopPLogitsWarper, "__call__", counted)
+    found = text(partial(lade.generate, model, config=lade.LookaheadConfig(mode="auto", budget=8)))
+    own = len(calls)
+    assert found == text(model.generate)
     assert own < len(calls) / 4
-    lade.augment_all()
