@@ -138,10 +138,8 @@ def continuations(
         end, length = ints[REFERENCE + reference.NEXT], ints[REFERENCE + reference.MATCHED]
         assert of_reference[max(0, end - length) : end] == output[len(output) - min(length, end) :]
         yield "reference", of_reference[end:], length + ints[REFERENCE + reference.BEGUN]
-    ends = range(1, len(text))
-    length = max(
-        k for k in range(len(text)) if any(text[end - k : end] == text[len(text) - k :] for end in ends[k:]) or not k
-    )
+    size = len(text)
+    length = max(k for k in range(size) if any(text[end - k : end] == text[size - k :] for end in range(k, size)))
     last = ints[OWN + automaton.STATES] + ints[OWN + automaton.LAST] * automaton.WIDTH
     if length >= 2:
         end = ints[ints[OWN + automaton.STATES] + ints[last + automaton.LINK] * automaton.WIDTH + automaton.END]

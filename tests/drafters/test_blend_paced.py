@@ -25,6 +25,8 @@ from lade.drafters.workspace import TreePlan, Workspace
 from lade.memory.backoff import Backoff
 from lade.memory.coverage import SHARE
 from lade.memory.row import COVER
+from lade.memory.stages import STAGES
+from lade.memory.stages import WARM as WARM_STAGE
 from lade.pace.belief import Belief
 from lade.pace.pace import Pace
 from lade.pace.policy import PACE
@@ -401,7 +403,8 @@ def test_the_probabilities_of_all_grown_nodes_decide() -> None:
     drafter.draft(requests, [1])
     share = requests[0].state.memory.row().floats[COVER + SHARE]
     assert 0.25 < share < 1
-    masses = [0.9 * share * probability for probability in wrong(0.5, 0)[1]]  # 0.9 is the prior of a table
+    weight = STAGES[WARM_STAGE].priors[0] * share
+    masses = [weight * probability for probability in wrong(0.5, 0)[1]]
     assert pace.rows[0][0] == pytest.approx([1.0, *masses])
     assert list(requests[0].state.root_children.values()) == pytest.approx(masses)
 
