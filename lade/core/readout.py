@@ -98,7 +98,7 @@ def read_rows(
     for row in range(rows):
         own, best = bits[row * size : row * size + size], tokens[row * k : row * k + k]
         largest = probabilities[row * k : row * k + k]
-        found_nan = read_maxima(own, shift, groups, depth, maxima)
+        found_nan = read_maxima(own, shift, groups, depth, maxima, values)
         number = find_largest(own, shift, groups, depth, within, maxima, values, best, largest)
         greedy[row] = best[0]
         found_nan |= read_rest(own, shift, groups * depth, within, largest[0], greedy, row)
@@ -121,19 +121,29 @@ def value_of(bits: Any, shift: Any) -> Any:
 
 
 @compiled
-def read_maxima(own: Array, shift: Any, groups: int, depth: int, maxima: Array) -> bool:
-    """The largest logit of each group. Returns whether there is NaN, which may be passed over."""
-    found_nan = False
+def read_maxima(own: Array, shift: Any, groups: int, depth: int, maxima: Array, others: Array) -> bool:
+    """The largest logit of each group. Returns whether there is NaN, which may be passed over.
+
+    Each pass reads two logits of every group and the maxima so far, and writes to the other array: a maximum that is
+    written back where it was read becomes a masked store, which takes half of the time with AVX2.
+
+    Args:
+        maxima: they stand here afterwards.
+        others: as many numbers, to work in.
+    """
+    found_nan, passes = False, depth // 2
+    known, larger = (others, maxima) if passes % 2 else (maxima, others)
     for group in range(groups):
-        maxima[group] = -inf
-    for level in range(0, depth, 2):  # two at a time, for half the accesses to the maxima
-        begin = level * groups
-        ones, others = own[begin : begin + groups], own[begin + groups : begin + 2 * groups]
+        known[group] = -inf
+    for number in range(passes):
+        begin = 2 * number * groups
+        evens, odds = own[begin : begin + groups], own[begin + groups : begin + 2 * groups]
         for group in range(groups):
-            one, other, known = value_of(ones[group], shift), value_of(others[group], shift), maxima[group]
+            one, other, before = value_of(evens[group], shift), value_of(odds[group], shift), known[group]
             found_nan |= (one != one) | (other != other)
             one = one if one > other else other
-            maxima[group] = one if one > known else known
+            larger[group] = one if one > before else before
+        known, larger = larger, known
     return found_nan
 
 
