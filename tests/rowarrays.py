@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from lade.base.compiled import viewed
 from lade.config.settings import LookaheadConfig
 from lade.memory import automaton, evidence, mixture, places
-from lade.memory.backoff import Backoff
+from lade.memory.backoff import Backoff, backoff
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, SCRATCH_FLOATS, SCRATCH_INTS
 from lade.memory.pools import Pool, fresh_pool
@@ -15,6 +17,8 @@ from lade.memory.row import FIRST, LAST, NODES, OWN, USES, WIDTH, Row, write_tok
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, NAMES
 from lade.memory.table import PredictionTable
+from lade.memory.warm.contexts import WarmContexts
+from lade.memory.warm.table import WarmTable
 
 Entry = tuple[Sequence[int], Sequence[float]]  # tokens and their probabilities, likeliest first
 
@@ -37,6 +41,16 @@ def memory_of(
     for stage, name in enumerate(NAMES):
         ints[USES + stage] *= name in names
     return memory
+
+
+def warm_of(*entries: Entry) -> Backoff:
+    """Entry t is predicted after token t; the last one also after all further tokens below ten."""
+    entries = (*entries, *[entries[-1]] * (10 - len(entries)))
+    width = max(len(tokens) for tokens, _ in entries)
+    tokens = torch.tensor([[*known, *range(90, 90 + width - len(known))] for known, _ in entries], dtype=torch.int32)
+    masses = torch.tensor([[*each, *[0.0] * (width - len(each))] for _, each in entries])
+    none = WarmContexts(torch.zeros(0, CONTEXT, dtype=torch.int32), tokens[:0], masses[:0])
+    return backoff(WarmTable(tokens, masses, none, 0.0), 1.0)
 
 
 def halves(memory: RowMemory) -> RowMemory:

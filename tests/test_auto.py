@@ -26,6 +26,7 @@ import lade
 import lade.models
 from lade.core.tree import TreeBuilder
 from lade.drafters.window import Window
+from lade.memory.coupling import Coupling
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import NAMES as STAGES
 
@@ -399,6 +400,28 @@ def test_steps_with_a_table(
     """Measured: 2.462, 3.815 and 5.383, without the texts of the table 1.823, 2.824 and 4.144. Other machines round
     otherwise and write other texts."""
     assert tokens_per_step(shipped_and_warm, stories, auto(budget), identity) >= bound
+
+
+def test_noise_that_is_known_saves_steps_of_sampled_text(
+    shipped: Any, stories: list[PlainText], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured: 239 steps, 251 without it; the same texts, and the generator ends where it did."""
+
+    def sampled() -> tuple[int, list[Tensor]]:
+        steps, found = 0, []
+        for seed, story in enumerate(stories):
+            torch.manual_seed(seed)
+            prompt = story.sequences[:, : -story.gaps.shape[1]]
+            text = lade.generate(shipped[0], prompt, config=auto(16), do_sample=True, max_new_tokens=64, top_k=0, **ENDS)
+            found += [text, torch.get_rng_state()]
+            steps += lade.last_stats().steps
+        return steps, found
+
+    steps, found = sampled()
+    monkeypatch.setattr(Coupling, "advance", lambda self, emitted, deepest: None)
+    without, expected = sampled()
+    assert all(map(torch.equal, found, expected))
+    assert steps < 0.98 * without
 
 
 def test_a_tenants_second_round_takes_fewer_steps(shipped: Any, stories: list[PlainText], identity: Identity) -> None:

@@ -7,8 +7,9 @@ once per emitted index and kept until the slowest row has used it; the generator
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 
 
@@ -42,6 +43,15 @@ class Noise:
             noise = torch.empty(self.rows, vocabulary, dtype=dtype, device=self.device)
             self._drawn.append(noise.exponential_(1, generator=self._generator))
         return self._drawn[index - self._first]
+
+    def ahead(self, row: int) -> Callable[[int], np.ndarray] | None:
+        """Gives [V] noise of a row, by emitted index, once the noise of some index is drawn; `None` on a device."""
+
+        def noise(index: int) -> np.ndarray:
+            found: np.ndarray = self.at(index, self._drawn[-1].shape[-1])[row].numpy()
+            return found
+
+        return noise if self.device.type == "cpu" else None
 
     def draw_up_to(self, used: int, vocabulary: int, dtype: torch.dtype = torch.float32) -> None:
         """Draw what plain decoding has drawn for `used` tokens of the longest row, as far as it is not drawn yet."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from lade.core.logprobs import Logprobs
 from lade.core.tally import Tally
 from lade.core.tree import Draft
@@ -53,6 +55,7 @@ class Request:
         logprobs: takes the log probabilities of its tokens; `None` where its caller wants none.
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
+        noise: the sampling noise [V] of an emitted token, by its index, where the host has it (`lade.core.noise`).
         forced: its text so far -> tokens that are sure to follow, as by a grammar; `None` where nothing is known.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
         prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
@@ -78,6 +81,7 @@ class Request:
     logprobs: Logprobs | None = None
     inverse_temperature: float = 1.0
     reference: Sequence[int] | None = None
+    noise: Callable[[int], np.ndarray] | None = None
     forced: Callable[[Sequence[int]], Sequence[int]] | None = None
     tenant: str | None = None
     prefixes: Any = None

@@ -114,7 +114,7 @@ class BlendDrafter:
         warm = None if self.warm is None else self.warm(request.inverse_temperature)
         prompt, reference = request.prompt_length, request.reference
         guesses = 0 if not self.columns else settings.guesses if settings.guesses >= 0 else TOP
-        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses)
+        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses, request.noise)
         window = None
         if self.columns and not memory.suffices:
             window = Window(tokens[:prompt], self.columns, settings.ngram, settings.seed)
@@ -135,6 +135,8 @@ class BlendDrafter:
         new = [state.memory.unread(request.tokens) for state, request in zip(states, requests, strict=True)]
         for state, weight in zip(states, _weights(requests), strict=True):
             state.weight = weight
+        for memory, request, depth in zip(memories, requests, depths, strict=True):
+            memory.coupling.advance(request.emitted, depth)
         plans = [self._plan(request, depth) for request, depth in zip(requests, depths, strict=True)]
         groups = self.pace.sharing.groups(plans, room)
         nodes, together = groups[0][1] * self._growth, len(groups) == 1

@@ -97,6 +97,8 @@ class Decoding:
         for request in self.requests:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
             request.reference = references[request.row] if references is not None else None
+            if self.noise is not None and not processes.splits:
+                request.noise = self.noise.ahead(request.row)
 
     def run(self) -> Any:
         """Decode. Returns what plain decoding returns."""

@@ -107,6 +107,7 @@ class Submission:
             request.logprobs = Logprobs(self.logprobs, bool(self.prompt_logprobs))
         request.emission = emission_for(call, [request], stream, noise, record, proposals=False)
         request.inverse_temperature = inverse_temperature_of(call)
+        request.noise = None if noise is None else noise.ahead(request.row)
         given = references_for(
             references_of(self.reference), call.generation_config, self.config, call.model, prompts=1
         )

@@ -8,6 +8,7 @@ from lade.memory.automaton import at
 from lade.memory.backoff import find_warm
 from lade.memory.context import CONTEXT
 from lade.memory.counting import ESCAPE
+from lade.memory.coupling import couple
 from lade.memory.coverage import COVERAGE, SHARE
 from lade.memory.followers import find_contexts, find_followers
 from lade.memory.hashing import Array
@@ -17,9 +18,11 @@ from lade.memory.recent import OFFERED
 from lade.memory.row import (
     COUNTS,
     COVER,
+    DEPTH,
     FIRST,
     GRAMS,
     LAST,
+    NOISE,
     OWN,
     OWN_END,
     OWN_LENGTH,
@@ -79,10 +82,8 @@ def predicted(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> 
         return by_window(ints, node, tokens, masses)
     if stage == BY_COUNTS:
         return by_counts(ints, 2, 4, tokens, masses)
-    if stage <= RECYCLED_1:
-        return by_predictions(row.pool, row.pool_masses, 4 - (stage - RECYCLED_4), tokens, masses), 0
-    if stage == BY_WARM_TABLE:
-        return by_warm_table(ints, node, row.warm, row.warm_masses, row.floats[COVER + SHARE], tokens, masses)
+    if stage <= RECYCLED_1 or stage == BY_WARM_TABLE:
+        return by_model(row, node, stage, tokens, masses)
     if stage == BY_SHORT_COUNTS:
         return by_counts(ints, 1, 1, tokens, masses)
     return by_recent(ints, row.floats, tokens, masses), 0
@@ -145,6 +146,19 @@ def followers_of(ints: Array, own: int, context: int, tokens: Array, masses: Arr
             tokens[number], masses[number] = ints[there + followers.TOKEN], ints[there + followers.COUNT]
             number, follower = number + 1, ints[there + followers.NEXT]
     return number
+
+
+@compiled
+def by_model(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> tuple[int, int]:
+    """What the model predicted earlier, here or in its warm table, coupled with the noise of sampling."""
+    number, bucket = 0, 0
+    if stage == BY_WARM_TABLE:
+        share = row.floats[COVER + SHARE]
+        number, bucket = by_warm_table(row.ints, node, row.warm, row.warm_masses, share, tokens, masses)
+    else:
+        number = by_predictions(row.pool, row.pool_masses, 4 - (stage - RECYCLED_4), tokens, masses)
+    couple(row.ints, NOISE, row.noise, row.ints[node + DEPTH], tokens, masses, number)
+    return number, bucket
 
 
 @compiled

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
-from lade.memory import followers, recent, reference
+from lade.memory import coupling, followers, recent, reference
 from lade.memory.automaton import append, begin_text
 from lade.memory.context import NOTHING, SHORT
 from lade.memory.counting import COUNTING
@@ -19,14 +19,16 @@ from lade.memory.stages import NUMBER as STAGE_NUMBER
 COUNTED, COVERED, OF_PROMPT = COUNTING.places, COVERAGE.places, COVERAGE.prompt
 
 # Fields of the integers: whether each stage may predict (of the window: how many tokens); its text, the reference, what
-# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens; where its draft tree stands.
+# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, sampling noise; where its draft
+# tree stands.
 USES = 0
 OWN = USES + STAGE_NUMBER
 REFERENCE = OWN + automata.FIELDS
 COUNTS = REFERENCE + reference.FIELDS
 GRAMS = COUNTS + followers.FIELDS
 RECENT = GRAMS + followers.FIELDS
-NODES = RECENT + recent.FIELDS
+NOISE = RECENT + recent.FIELDS
+NODES = NOISE + coupling.FIELDS
 HEADER = NODES + 1
 # Fields of the floats: how far the warm table is believed, recent masses, path probabilities of the nodes.
 COVER, RECENT_MASSES = 0, 3
@@ -49,6 +51,7 @@ class Row(NamedTuple):
         weights: [2 buckets] float64, of its pool: the weights, then the observations behind each.
         warm: int32, the warm table.
         warm_masses: float32, its probabilities.
+        noise: float32, of the next tokens of its text (`lade.memory.coupling`); empty where nothing is sampled.
     """
 
     ints: Array
@@ -58,6 +61,7 @@ class Row(NamedTuple):
     weights: Array
     warm: Array
     warm_masses: Array
+    noise: Array
 
 
 @compiled

@@ -12,6 +12,7 @@ from lade.memory import automaton as automata
 from lade.memory import coverage, followers, reference, row, stages
 from lade.memory.backoff import NO_TABLE, Backoff
 from lade.memory.context import CONTEXT, SHORT
+from lade.memory.coupling import Coupling, Source
 from lade.memory.pools import Pool
 from lade.memory.regions import Regions, Table
 from lade.memory.row import GRAMS, MASSES, NODES, OWN, REFERENCE, USES, Row
@@ -35,6 +36,10 @@ class RowMemory:
         warm: the model's predictions from before any text.
         output: a text that the output may repeat.
         guesses: the most tokens that the n-grams of a Jacobi window predict after a context.
+        noise: the sampling noise of an emitted token; `None` where nothing is sampled, or the noise is not at hand.
+
+    Attributes:
+        coupling: the noise of the next tokens.
     """
 
     def __init__(
@@ -46,11 +51,13 @@ class RowMemory:
         warm: Backoff | None = None,
         output: Sequence[int] | None = None,
         guesses: int = 0,
+        noise: Source | None = None,
     ) -> None:
         self.pool, self.warm, self._read = pool, NO_TABLE if warm is None else warm, len(tokens)
         self._regions = regions = Regions(row.HEADER)
         self._text, self._reference = _TextTables(regions, OWN), _TextTables(regions, REFERENCE)
         self._counts, self._grams = _FollowerTables(regions, row.COUNTS), _FollowerTables(regions, GRAMS)
+        self.coupling = Coupling(regions, row.NOISE, noise)
         self._nodes = 0
         self._row: Row | None = None
         self._floats = np.zeros(MASSES)
@@ -88,9 +95,10 @@ class RowMemory:
             and known.pool is table.ints
             and known.pool_masses is table.masses
             and known.weights is self.pool.calibration.numbers
+            and known.noise is self.coupling.ring
         ):
             arrays = table.ints, table.masses, self.pool.calibration.numbers
-            known = self._row = Row(ints, self._floats, *arrays, *self.warm)
+            known = self._row = Row(ints, self._floats, *arrays, *self.warm, self.coupling.ring)
         return known
 
     def reserve_text(self, tokens: int) -> None:

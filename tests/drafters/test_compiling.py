@@ -137,6 +137,11 @@ def test_every_marked_function_is_compiled() -> None:
 # The same trees
 
 
+def exponential(index: int) -> np.ndarray:
+    """Noise of sampling."""
+    return np.random.default_rng(index).exponential(size=VOCABULARY).astype(np.float32)
+
+
 class Drawn:
     """A model that finds tokens likely by chance."""
 
@@ -170,6 +175,7 @@ def session(seed: int, rows: int, budget: int, capacity: int, **config: Any) -> 
             tenant = noise.choice(["shared", None])
             request = Request(0, text, len(text) - 1, 10_000, tenant=tenant)
             request.reference = noise.choice([None, text[::-1], text])
+            request.noise = noise.choice([None, exponential])
             drafter.start(request)
             requests.append(request)
         drafts = drafter.draft(requests, [noise.randrange(9) for _ in requests])

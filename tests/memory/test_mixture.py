@@ -19,12 +19,13 @@ from rowarrays import (
     predicted,
     row_of,
     scratch,
+    warm_of,
     write,
 )
 
 from lade.memory.automaton import TOKENS as LENGTH
 from lade.memory.automaton import at
-from lade.memory.backoff import Backoff, backoff
+from lade.memory.backoff import backoff
 from lade.memory.context import CONTEXT
 from lade.memory.coverage import SHARE
 from lade.memory.evidence import bucket_of
@@ -55,16 +56,6 @@ pytestmark = pytest.mark.usefixtures("as_python")
 VOCABULARY = range(6)
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 MIXTURES = {"seed": st.integers(0, 10_000), "text": TEXTS, "path": st.lists(st.integers(0, 2), max_size=4)}
-
-
-def warm_of(*entries: Entry) -> Backoff:
-    """Entry t is predicted after token t; the last one also after all further tokens below ten."""
-    entries = (*entries, *[entries[-1]] * (10 - len(entries)))
-    width = max(len(tokens) for tokens, _ in entries)
-    tokens = torch.tensor([[*known, *range(90, 90 + width - len(known))] for known, _ in entries], dtype=torch.int32)
-    masses = torch.tensor([[*each, *[0.0] * (width - len(each))] for _, each in entries])
-    none = WarmContexts(torch.zeros(0, CONTEXT, dtype=torch.int32), tokens[:0], masses[:0])
-    return backoff(WarmTable(tokens, masses, none, 0.0), 1.0)
 
 
 def prediction(noise: random.Random) -> Entry:
