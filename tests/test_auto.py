@@ -412,7 +412,9 @@ def test_noise_that_is_known_saves_steps_of_sampled_text(
         for seed, story in enumerate(stories):
             torch.manual_seed(seed)
             prompt = story.sequences[:, : -story.gaps.shape[1]]
-            text = lade.generate(shipped[0], prompt, config=auto(16), do_sample=True, max_new_tokens=64, top_k=0, **ENDS)
+            text = lade.generate(
+                shipped[0], prompt, config=auto(16), do_sample=True, max_new_tokens=64, top_k=0, **ENDS
+            )
             found += [text, torch.get_rng_state()]
             steps += lade.last_stats().steps
         return steps, found
