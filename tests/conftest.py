@@ -9,7 +9,7 @@ import copy
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,10 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
     machinecode.begin(config)
 
 
-def pytest_collection_finish() -> None:
-    """The collector passes over all modules that are imported by now; it finds only what the tests leave."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The garbage collector finds nothing among what is imported, and passes over it later: only over what tests leave."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
