@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """The garbage collector finds nothing among what is imported, and passes over it later: only over what tests leave."""
+    """The garbage collector finds nothing among what is imported: it passes only over what tests leave."""
     gc.disable()
     try:
         return (yield)

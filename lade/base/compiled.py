@@ -125,9 +125,12 @@ class Linker:
             config.CACHE_DIR = before  # type: ignore[attr-defined]
 
     def _called(self, function: Any) -> Any:
-        """The machine code of a function that others call, which becomes part of what is kept of them."""
+        """The machine code of a function that others call, which becomes part of what is kept of them.
+
+        Python and C never call it: ways for them to do so would take a fifth of the time.
+        """
         if function not in self._known:
-            self._known[function] = self._machine(function)
+            self._known[function] = self._machine(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
         return self._known[function]
 
     def _machine(self, function: Any, **options: Any) -> Any:

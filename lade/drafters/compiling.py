@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from lade.base import compiled as linking
-from lade.base.compiled import Linker, called_by, trial
+from lade.base.compiled import Compiled, Linker, called_by, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.config.settings import LookaheadConfig
@@ -44,6 +45,9 @@ ENTRIES = (
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
 LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
+LISTS = (LISTED, APPEND_ROW, SET_ROW)  # without their machine code the other entries get no lists that theirs can read
+HALVES = ((*LISTS, DRAFT), tuple(entry for entry in ENTRIES if entry is not DRAFT))  # each takes half of the time
+HALF = "from lade.drafters.compiling import HALVES, compile_entries; compile_entries(HALVES[1])"
 
 _lock = fork_safe_lock()
 _worker: threading.Thread | None = None
@@ -76,17 +80,24 @@ def load() -> None:
         ImportError: numba is not installed.
         OSError: the cache folder cannot be written.
     """
+    machines = compile_entries(ENTRIES)
     folder = machine_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    linker = Linker(folder)
-    machines = {entry: linker.entry(entry.python) for entry in ENTRIES}
-    with trial(machines):
-        _exercise()
     (folder / DONE).touch()
     mark_used(folder)
     for entry, machine in reversed(machines.items()):  # lists first: others take them
         machine.disable_compile()  # another type of argument is a defect, not a reason to compile in a step
         entry.machine = machine
+
+
+def compile_entries(entries: Iterable[Compiled]) -> dict[Compiled, Any]:
+    """The machine code of some entries, kept in the folder; compiled in this process where it is missing."""
+    folder = machine_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    linker = Linker(folder)
+    machines = {entry: linker.entry(entry.python) for entry in entries}
+    with trial(machines):
+        _exercise()
+    return machines
 
 
 def provide() -> bool:
@@ -109,6 +120,7 @@ def compile_alone() -> None:
     folder = machine_folder()
     with suppress(Timeout), FileLock(folder / LOCK, timeout=0):
         if not (folder / DONE).exists():
+            _compile_halves()
             load()
 
 
@@ -147,6 +159,12 @@ def _compile_apart() -> None:
     if os.name == "posix":
         command = ["nice", *command]
     subprocess.run(command, env=environment, check=True, **quiet)  # type: ignore[call-overload]
+
+
+def _compile_halves() -> None:
+    """Side by side, in this process and in one more; what the other one fails at is compiled by whoever loads it."""
+    with subprocess.Popen([sys.executable, "-c", HALF]):
+        compile_entries(HALVES[0])
 
 
 class _Nothing:

@@ -32,6 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, table_folder: Path) -> Iterator[list[
     monkeypatch.setenv(compiling.SWITCH, "1")
     monkeypatch.setattr(compiling, "_worker", None)
     monkeypatch.setattr(compiling, "_compile_apart", lambda: done.append("compile"))
+    monkeypatch.setattr(compiling, "_compile_halves", lambda: done.append("halves"))
     monkeypatch.setattr(compiling, "load", lambda: done.append("load"))
     yield done
     compiling.wait()
@@ -63,7 +64,7 @@ def test_of_many_processes_one_compiles(asked: list[str], monkeypatch: pytest.Mo
         compiling.compile_alone()
     assert asked == []
     compiling.compile_alone()
-    assert asked == ["load"]
+    assert asked == ["halves", "load"]
 
     class Held(FileLock):
         """A lock that another process holds until it has compiled."""
@@ -75,7 +76,7 @@ def test_of_many_processes_one_compiles(asked: list[str], monkeypatch: pytest.Mo
     monkeypatch.setattr(compiling, "FileLock", Held)
     compiling.begin()
     compiling.wait()
-    assert asked == ["load", "compile", "load"]
+    assert asked == ["halves", "load", "compile", "load"]
 
 
 def test_what_could_not_be_compiled_is_not_loaded(asked: list[str]) -> None:
@@ -132,6 +133,21 @@ def test_every_marked_function_is_compiled() -> None:
         if hasattr(value, "__compiled__")
     }
     assert marked == called_by(entry.python for entry in compiling.ENTRIES)
+
+
+def test_the_halves_are_all_entries() -> None:
+    """Of which only the lists are in both."""
+    one, other = map(set, compiling.HALVES)
+    assert one | other == set(compiling.ENTRIES)
+    assert one & other == set(compiling.LISTS)
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("table_folder")
+def test_two_processes_compile_all() -> None:
+    compiling._compile_halves()
+    machines = compiling.compile_entries(compiling.ENTRIES)
+    assert all(sum(machine.stats.cache_misses.values()) == 0 for machine in machines.values())
 
 
 # The same trees
