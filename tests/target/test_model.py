@@ -5,6 +5,7 @@ import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -58,6 +59,18 @@ def path_of(draft: Draft, node: int) -> list[int]:
     return [0] if node == 0 else [*path_of(draft, draft.parents[node]), node]
 
 
+def along_paths(model: PreTrainedModel, text: list[int], draft: Draft) -> dict[int, Tensor]:
+    """[V] logits after every queried node: the text with each whole path in one forward without a cache."""
+    expected: dict[int, Tensor] = {}
+    for leaf in set(range(len(draft))) - set(draft.parents[1:]):
+        path = path_of(draft, leaf)
+        if not expected.keys() >= set(draft.queries) & set(path):
+            tokens = text + [draft.tokens[node] for node in path]
+            logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, len(text) :]
+            expected |= zip(path, logits, strict=True)
+    return {node: expected[node] for node in draft.queries}
+
+
 def some_slots(slots: int) -> st.SearchStrategy[list[int]]:
     """Some of the slots, in any order."""
     return st.lists(st.integers(0, slots - 1), min_size=1, unique=True)
@@ -93,9 +106,7 @@ def test_each_node_sees_its_path(name: str, packed: bool, lengths: list[int], da
             drafts = [random_draft(data, root=3 + slot) for slot in slots]
             outputs = target.forward(slots, drafts)
             for row, (slot, draft) in enumerate(zip(slots, drafts, strict=True)):
-                for node in draft.queries:
-                    text = texts[slot] + [draft.tokens[above] for above in path_of(draft, node)]
-                    expected = alone(model, text)
+                for node, expected in along_paths(model, texts[slot], draft).items():
                     assert torch.allclose(outputs.at(row, node)[0], expected, atol=TREES[name], rtol=0)
                     assert outputs.greedy(row, node) == int(expected.argmax())
             paths = [path_of(draft, data.draw(st.integers(0, len(draft) - 1))) for draft in drafts]
@@ -190,9 +201,7 @@ class Reading:
 
     def _check(self, outputs: Any, row: int, slot: int, draft: Draft) -> None:
         assert set(draft.queries) <= set(outputs.lines[row])
-        for node in draft.queries:
-            text = self.texts[slot] + [draft.tokens[above] for above in path_of(draft, node)]
-            expected = alone(self.model, text)
+        for node, expected in along_paths(self.model, self.texts[slot], draft).items():
             assert torch.allclose(outputs.at(row, node)[0], expected, atol=self.tolerance, rtol=0)
 
 
@@ -440,6 +449,14 @@ WIDE_TREES = {
 NARROW_CASES = [(name, way) for name in NARROW_FAMILIES for way in WIDE_TREES if way != "self" or name == "gpt_neo"]
 
 
+@cache
+def narrow_text(name: str, lengths: tuple[int, ...], **settings: Any) -> list[list[int]]:
+    """What plain decoding writes up to the last position."""
+    model = tiny_model(NARROW_FAMILIES[name])
+    written: list[list[int]] = model.generate(**words(*lengths), **settings).tolist()
+    return written
+
+
 @pytest.mark.parametrize("lengths", [(10,), (10, 6)], ids=str)
 @pytest.mark.parametrize(("name", "way"), NARROW_CASES)
 def test_context_and_tree_fit_the_positions(name: str, lengths: tuple[int, ...], way: str) -> None:
@@ -448,9 +465,9 @@ def test_context_and_tree_fit_the_positions(name: str, lengths: tuple[int, ...],
     if way in ("auto", "candidates"):
         draft = model
     given = {key: value(draft) if key == "method" else value for key, value in WIDE_TREES[way].items()}
-    kwargs = words(*lengths) | {"do_sample": False, "max_new_tokens": NARROW - 10 + 1}
-    plain = model.generate(**kwargs)
-    assert lade.generate(model, **kwargs, **given).tolist() == plain.tolist()
+    settings = {"do_sample": False, "max_new_tokens": NARROW - 10 + 1}
+    ours = lade.generate(model, **words(*lengths), **settings, **given).tolist()
+    assert ours == narrow_text(name, lengths, **settings)
     assert lade.last_stats().fallback is None
     assert max(lade.last_stats().widths) > 4
 
