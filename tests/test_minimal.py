@@ -46,6 +46,15 @@ def minimal() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module", autouse=True)
+def tables_of_short_texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each warm table is made once for all tests that do not ask for a folder of their own, in a fraction of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.memory.warm.texts.LENGTH", 8)
+        patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("tables")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def leave_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("USE_LADE", raising=False)
@@ -76,7 +85,7 @@ IN_FLOAT32 = ("--dtype", "float32", "--repeats", "2", "--max-new-tokens", "64") 
 
 @pytest.mark.compat
 @pytest.mark.real
-@pytest.mark.usefixtures("table_folder", "short_texts")
+@pytest.mark.usefixtures("table_folder")
 def test_main_command() -> None:
     """As a user starts it, where the warm table is made already."""
     warm.warm_up(load(STORIES, dtype="float32")[0])
@@ -87,7 +96,7 @@ def test_main_command() -> None:
 
 
 @pytest.mark.compat
-@pytest.mark.usefixtures("table_folder", "short_texts")
+@pytest.mark.usefixtures("table_folder")
 @pytest.mark.parametrize("model", [TARGET, DRAFT])
 def test_other_models_that_ship(minimal: ModuleType, model: str) -> None:
     assert_compared(run(minimal, "--model", model, *IN_FLOAT32, **BOTH).stdout, model)
@@ -182,7 +191,7 @@ def test_auto_takes_the_table_whatever_its_window_is_limited_to(
     made.assert_called_once()
 
 
-@pytest.mark.usefixtures("table_folder", "short_texts")
+@pytest.mark.usefixtures("table_folder")
 def test_without_window_flags_the_warm_table_is_made_once(minimal: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm, "compute", Mock(wraps=warm.compute))
     for _ in range(2):
