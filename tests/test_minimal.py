@@ -48,7 +48,7 @@ def minimal() -> ModuleType:
 
 @pytest.fixture(scope="module", autouse=True)
 def tables_of_short_texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Each warm table is made once for all tests that do not ask for a folder of their own, in a fraction of the time."""
+    """Each warm table is made once for all tests without a folder of their own, in a fraction of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lade.memory.warm.texts.LENGTH", 8)
         patch.setenv("LADE_CACHE", str(tmp_path_factory.mktemp("tables")))
