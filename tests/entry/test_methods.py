@@ -66,6 +66,19 @@ def plain(name: str) -> PlainText:
     return plain_text(tiny(name), **words(*LENGTHS), max_new_tokens=NEW_TOKENS)
 
 
+def until_ends(name: str) -> dict[str, Any]:
+    """Greedy settings under which the first two rows end inside their texts, at different times."""
+    texts = plain(name).sequences[:, max(LENGTHS) :]
+    ends = [int(texts[0, 6]), int(texts[1, 14])]
+    return {"do_sample": False, "max_new_tokens": NEW_TOKENS, "eos_token_id": ends}
+
+
+@cache
+def plain_until_ends(name: str) -> list[list[int]]:
+    written: list[list[int]] = tiny(name).generate(**words(*LENGTHS), **until_ends(name)).tolist()
+    return written
+
+
 @pytest.mark.compat
 @pytest.mark.parametrize(
     ("name", "method"), [*product(NAMES[:1], METHODS), *product(NAMES[1:], ("draft", "candidates", "self"))]
@@ -82,12 +95,9 @@ def test_each_row_as_plainly(name: str, method: str, identity: Identity) -> None
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
 def test_rows_end_at_their_own_ends(name: str, method: str) -> None:
     """An end inside an accepted run; rows leave at different times and the draft's rows with them."""
-    model, batch = tiny(name), words(*LENGTHS)
-    texts = model.generate(**batch, do_sample=False, max_new_tokens=NEW_TOKENS)[:, max(LENGTHS) :]
-    ends = [int(texts[0, 6]), int(texts[1, 14])]
-    kwargs = batch | {"do_sample": False, "max_new_tokens": NEW_TOKENS, "eos_token_id": ends}
-    expected = model.generate(**kwargs)
-    assert lade.generate(model, **kwargs, method=METHODS[method](perturbed(model))).tolist() == expected.tolist()
+    model = tiny(name)
+    ours = lade.generate(model, **words(*LENGTHS), **until_ends(name), method=METHODS[method](perturbed(model)))
+    assert ours.tolist() == plain_until_ends(name)
 
 
 @pytest.mark.parametrize("new_tokens", [1, 2, 3, 7])
@@ -112,12 +122,10 @@ def test_a_perfect_draft_is_accepted_whole() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_perfect_draft_in_a_batch(name: str, widths: tuple[int, ...]) -> None:
     """Rows of all lengths, leaving at different times: the draft's rows stay with their requests, to the last token."""
-    model, batch = tiny(name), words(*LENGTHS)
-    texts = model.generate(**batch, do_sample=False, max_new_tokens=NEW_TOKENS)[:, max(LENGTHS) :]
-    ends = [int(texts[0, 6]), int(texts[1, 14])]
+    model = tiny(name)
     method = lade.MultiCandidate(model, widths=widths)
-    kwargs = batch | {"do_sample": False, "max_new_tokens": NEW_TOKENS, "eos_token_id": ends}
-    assert lade.generate(model, **kwargs, method=method).tolist() == model.generate(**kwargs).tolist()
+    ours = lade.generate(model, **words(*LENGTHS), **until_ends(name), method=method)
+    assert ours.tolist() == plain_until_ends(name)
     stats = lade.last_stats()
     # A draft that ends the text is not followed to its node.
     assert stats.accepted_tokens >= sum(stats.verified_by_depth.values()) - len(LENGTHS)
