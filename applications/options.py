@@ -57,7 +57,9 @@ MODEL = checked(model_source)
 DTYPE = click.Choice(DTYPES)
 QUANT = click.Choice(("", *QUANTS))  # empty: as in the checkpoint
 
-dtype_option = click.option("--dtype", type=DTYPE, help="[default: the checkpoint's own]")
+dtype_option = click.option(
+    "--dtype", type=DTYPE, help="[default: the checkpoint's own; float32 on a CPU where torch is slow in that]"
+)
 device_option = click.option(
     "--device", callback=checked(as_device), default=default_device, help="[default: cuda if available, else cpu]"
 )

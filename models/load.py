@@ -14,6 +14,7 @@ from lade.base.arguments import check_path, check_switch
 from lade.base.importing import IMPORTING
 from lade.base.shown import invalid
 from lade.files.cachecontent import mark_used
+from lade.models.dtype import default_dtype
 from lade.models.hub import on_hand
 from lade.models.pulled import PULLABLE, is_pulled, not_pulled, pulled_folder
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
@@ -47,7 +48,8 @@ def load(
         path_or_name: a folder, a hub name, a shipped model (lade-code-8M, the default; its draft model
             lade-code-8M-draft; stories260K) or a pulled one (smollm2-135m). A folder with such a name comes first. The
             shipped models end a text with their BOS token; as the first token of a prompt it does not end it.
-        dtype: float32, bfloat16, float16 or float64; `None` for the checkpoint's own.
+        dtype: float32, bfloat16, float16 or float64; `None` for the checkpoint's own, on a CPU where torch is slow in
+            that for float32 if it fits into memory: the log says so.
         device: the CPU by default.
         attn_implementation: the name of transformers' attention implementation, or "lade" for lade's own.
         cache_dir: folder of hub downloads.
@@ -75,6 +77,8 @@ def load(
     if attn_implementation == "lade":
         _register()
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
+    if weights is None and quant is None and place.type == "cpu":
+        weights = default_dtype(source, cache_dir)
     model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
     model.eval()

@@ -68,6 +68,24 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def fast_products() -> Iterator[None]:
+    """torch counts as fast in half precision, so that what is loaded in which dtype is the same on every machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.facts.products.told", lambda dtype: True)
+        yield
+
+
+@pytest.fixture
+def slow_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch counts as slow in half precision on this machine's CPU, and there is memory enough; nothing was said."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("lade.facts.products.told", lambda dtype: dtype.itemsize > 2)
+    for which in ("total", "available"):
+        monkeypatch.setattr(f"lade.facts.memory.{which}", lambda: 1 << 40)
+    monkeypatch.setattr("lade.models.dtype._noticed", set())
+
+
+@pytest.fixture(scope="session", autouse=True)
 def machine_code(request: pytest.FixtureRequest) -> None:
     """Tests that decode draft as machine code, which takes less time, wherever they do not ask for `as_python`."""
     machinecode.load(request.config, len(request.session.items))
