@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
-from lade.pace.prior import PRIOR, CurvePrior
+from lade.facts.precision import is_quantised
+from lade.facts.products import slow_on_cpu
+from lade.pace.prior import PRIOR, SERIAL, CurvePrior
 
 EXPOSED = 0.25  # share of the shorter of reading and computing that the longer one does not hide
 COPIED = 1 << 27  # bytes of the buffer whose copy shows the bandwidth: beyond any cache
@@ -68,8 +70,13 @@ class RooflinePrior(CurvePrior):
 def prior_for(model: Any) -> CurvePrior:
     """The prior of a model where it lies."""
     if model.device.type != MEASURED:
-        return PRIOR
+        return SERIAL if _is_serial(model) else PRIOR
     return roofline_of(model, measured(model.device, model.dtype))
+
+
+def _is_serial(model: Any) -> bool:
+    """Whether the products of this model are computed token by token."""
+    return model.device.type == "cpu" and slow_on_cpu(model.dtype) and not is_quantised(model)
 
 
 def roofline_of(model: Any, device: Device) -> RooflinePrior:
