@@ -56,7 +56,7 @@ def _covariance(prior: CurvePrior) -> Array:
 
 PRIOR = CurvePrior()
 
-SERIAL = CurvePrior(per_token=0.9, slope=0.2)
+SERIAL = CurvePrior(per_token=0.9, slope=0.1)
 """Of a CPU that computes products token by token (`lade.facts.products`).
 
 On an AMD EPYC with AVX2, in bfloat16, steps of 2, 4, 8, 16 and 32 tokens took 1.46, 2.23, 4.58, 8.03 and 15.35 times as

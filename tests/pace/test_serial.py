@@ -59,7 +59,7 @@ def test_at_the_start_wide_trees_are_dear(name: str) -> None:
     """A tree of 16 nodes that brings 4 tokens is not sent; one that pays is tried."""
     table = started().table(16, 100, 1)
     assert table[16] > 4
-    assert table[16] < MEASURED[name][16] * 1.15
+    assert table[16] < MEASURED[name][16] * 1.4
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -80,4 +80,4 @@ def test_a_machine_where_tokens_are_cheap_after_all_is_learned() -> None:
             cost.observe(width, 100, 1, seconds)
     table = cost.table(16, 100, 1)
     assert table[4] < 1.25
-    assert table[16] < 2.5
+    assert table[16] < 3
