@@ -4,6 +4,7 @@ import json
 
 import attention
 import attention_cpu
+import dtypes
 import memory
 import older
 import packed
@@ -20,6 +21,15 @@ def test_packed_forwards_and_padded_ones_compute_the_same() -> None:
     assert [timing["case"] for timing in found["timings"]] == list(packed.CASES)
     assert all(timing["ratio"] > 0 and timing["difference"] < 1e-3 for timing in found["timings"])
     assert set(found["machine"]) >= {"cpu", "versions", "date"}
+
+
+def test_costs_by_dtype() -> None:
+    arguments = ["stories260K", "--rounds", "1", "--dtypes", "float64,float32", "--json"]
+    result = CliRunner().invoke(dtypes.main, arguments, catch_exceptions=False)
+    double, single = json.loads(result.stdout)["costs"]
+    assert [double["dtype"], single["dtype"]] == ["float64", "float32"]
+    assert list(single["ratios"]) == [str(tokens) for tokens in dtypes.TOKENS]
+    assert single["ratios"]["1"] == 1.0
 
 
 def test_peak_memory(monkeypatch: pytest.MonkeyPatch) -> None:

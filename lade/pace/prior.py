@@ -59,6 +59,6 @@ PRIOR = CurvePrior()
 SERIAL = CurvePrior(per_token=0.9, slope=0.1)
 """Of a CPU that computes products token by token (`lade.facts.products`).
 
-On an AMD EPYC with AVX2, in bfloat16, steps of 2, 4, 8, 16 and 32 tokens took 1.46, 2.23, 4.58, 8.03 and 15.35 times as
-long as one of SmolLM2-135M, and 1.17, 1.64, 2.39, 4.57 and 7.96 times with 8M weights.
+On an AMD EPYC with AVX2, in bfloat16, steps of 2, 4, 8, 16 and 32 tokens took 1.55, 2.69, 5.09, 9.95 and 18.84 times as
+long as one of SmolLM2-135M, and 1.10, 1.52, 2.43, 4.51 and 8.84 times with 8M weights (`benchmarks/dtypes.py`).
 """
