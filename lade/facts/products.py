@@ -1,8 +1,8 @@
 """Whether torch multiplies matrices of a dtype fast on this machine's CPU. Knows no model.
 
-Without them torch computes token by token: with SmolLM2-135M on an AMD EPYC with AVX2, 16 tokens take 9.9 times as long
-as one in bfloat16, and 2.1 times in float32 (`benchmarks/dtypes.py`). oneDNN says which it has: on x86, bfloat16 needs AVX-512 or newer, and
-float16 more. What a "no" means on other architectures was not measured.
+Without them torch computes token by token: with SmolLM2-135M on an AMD EPYC with AVX2, 16 tokens take 10 times as long
+as one in bfloat16, and 2.1 times in float32 (`benchmarks/dtypes.py`). oneDNN says which it has: on x86, bfloat16 needs
+AVX-512 or newer, and float16 more. What a "no" means on other architectures was not measured.
 """
 
 from __future__ import annotations
