@@ -36,6 +36,8 @@ def default_dtype(source: str, cache_dir: str | Path | None = None) -> torch.dty
     """
     import torch
 
+    if not any(map(slow_on_cpu, (torch.bfloat16, torch.float16))):
+        return None  # whatever the checkpoint's is: its configuration is not read once more
     with IMPORTING:
         from transformers import AutoConfig
 

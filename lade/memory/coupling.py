@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lade.memory.regions import Regions
 
 COUPLED = 4  # indices whose noise is at hand: those of the children of nodes down to this depth, itself excluded
-TINY = 1e-30  # of noise, which may be 0 in half precision
+TINY = 1e-30  # the least noise that is divided by: drawn numbers may be 0
 MEDIAN = log(2)  # of exponential noise: taken for tokens that are not among the predicted ones
 # Fields of a row's integers: the index of the next token of the text in the ring of noise, and how many indices from
 # there on are in it.

@@ -151,12 +151,11 @@ def followers_of(ints: Array, own: int, context: int, tokens: Array, masses: Arr
 @compiled
 def by_model(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> tuple[int, int]:
     """What the model predicted earlier, here or in its warm table, coupled with the noise of sampling."""
-    number, bucket = 0, 0
     if stage == BY_WARM_TABLE:
         share = row.floats[COVER + SHARE]
         number, bucket = by_warm_table(row.ints, node, row.warm, row.warm_masses, share, tokens, masses)
     else:
-        number = by_predictions(row.pool, row.pool_masses, 4 - (stage - RECYCLED_4), tokens, masses)
+        number, bucket = by_predictions(row.pool, row.pool_masses, 4 - (stage - RECYCLED_4), tokens, masses), 0
     couple(row.ints, NOISE, row.noise, row.ints[node + DEPTH], tokens, masses, number)
     return number, bucket
 
