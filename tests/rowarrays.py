@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from lade.base.compiled import viewed
@@ -84,8 +85,14 @@ def place(memory: RowMemory, path: Sequence[int] = ()) -> int:
     return len(path)
 
 
+def nodes_of(memory: RowMemory, number: int) -> np.ndarray:
+    """[number, WIDTH] the first nodes of the tree; a view."""
+    ints = memory.row().ints
+    return ints[int(ints[NODES]) :][: number * WIDTH].reshape(number, WIDTH)
+
+
 def context_of(memory: RowMemory, node: int) -> tuple[int, ...]:
-    return tuple(memory.nodes(node + 1)[node, FIRST : LAST + 1].tolist())
+    return tuple(nodes_of(memory, node + 1)[node, FIRST : LAST + 1].tolist())
 
 
 def expected(memory: RowMemory, node: int, floor: float = 0.0) -> tuple[dict[int, float], dict[int, int]]:
@@ -110,7 +117,7 @@ def predicted(memory: RowMemory, stage: int, node: int = 0) -> tuple[int, list[i
 
 def predicted_after(memory: RowMemory, stage: int, *context: int) -> tuple[int, list[int], list[float]]:
     """The same after a context."""
-    memory.nodes(1)[0, FIRST : LAST + 1] = padded(context)
+    nodes_of(memory, 1)[0, FIRST : LAST + 1] = padded(context)
     return predicted(memory, stage)
 
 

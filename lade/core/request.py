@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -99,8 +99,7 @@ class Request:
         return len(self.tokens) - self.prompt_length
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The result of the verification walk: `tokens[i]` was chosen after node `path[i]`; path[0] is the root."""
 
     path: Sequence[int]

@@ -6,7 +6,7 @@ and no device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,29 +15,29 @@ import torch
 from lade.core.proposals import Proposals
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
-    """The draft tree of one request in one step.
+    """The draft tree of one request in one step. Nobody changes it; to forbid that would cost a microsecond per draft.
 
     Attributes:
         tokens: T token ids; tokens[0] is the root.
         parents: T nodes; parents[0] is -1, parents[i] < i.
         depths: T distances from the root.
-        children: (node, token) -> the child of the node with this token.
         queries: nodes whose logits are computed, ascending; the root is one of them, but for a chain of known tokens.
         sources: T names of the source that proposed a node first; "root" for the root.
         proposals: the distributions that tokens were drawn from; `None` for a draft without randomness.
         scored: further nodes of a chain of known tokens whose logits are computed, all before the queries.
+        unreadable: nodes whose ids the model cannot read. They hold another id, and are no node's children.
     """
 
     tokens: list[int]
     parents: list[int]
     depths: list[int]
-    children: dict[tuple[int, int], int]
     queries: list[int]
     sources: list[str]
     proposals: Proposals | None = None
     scored: Sequence[int] = ()
+    unreadable: Collection[int] = ()
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -45,17 +45,34 @@ class Draft:
     @classmethod
     def alone(cls, token: int) -> Draft:
         """An empty draft: the root only."""
-        return cls([token], [-1], [0], {}, [0], ["root"])
+        return cls([token], [-1], [0], [0], ["root"])
+
+    def child(self, node: int, token: int) -> int | None:
+        """The child of a node with this token."""
+        child = node
+        try:
+            while True:
+                child = self.tokens.index(token, child + 1)
+                if self.parents[child] == node and child not in self.unreadable:
+                    return child
+        except ValueError:  # no later node has the token
+            return None
+
+    @property
+    def children(self) -> dict[tuple[int, int], int]:
+        """(node, token) -> the child of the node with this token; made at each call."""
+        known = enumerate(zip(self.parents, self.tokens, strict=True))
+        return {place: node for node, place in known if node and node not in self.unreadable}
 
     def within(self, vocabulary: int) -> Draft:
         """This draft for a model that reads ids below `vocabulary`. A node with another id gets the root's token and is
         no child any more, so no walk reaches it. A root that the model cannot read is left to the model's error."""
         if max(self.tokens) < vocabulary:
             return self
-        root, *others = self.tokens
-        tokens = [root, *(token if token < vocabulary else root for token in others)]
-        children = {(node, token): child for (node, token), child in self.children.items() if token < vocabulary}
-        return replace(self, tokens=tokens, children=children)
+        root = self.tokens[0]
+        unreadable = {node for node, token in enumerate(self.tokens) if node and token >= vocabulary}
+        tokens = [root if node in unreadable else token for node, token in enumerate(self.tokens)]
+        return replace(self, tokens=tokens, unreadable=unreadable)
 
 
 def chain(tokens: list[int], asked: bool, scored: bool = False) -> Draft:
@@ -69,7 +86,7 @@ def chain(tokens: list[int], asked: bool, scored: bool = False) -> Draft:
     queries = [nodes - 1] if asked else []
     parents, sources = list(range(-1, nodes - 1)), ["prompt"] * nodes
     known = range(nodes - len(queries)) if scored else ()
-    return Draft(tokens, parents, list(range(nodes)), {}, queries, sources, scored=known)
+    return Draft(tokens, parents, list(range(nodes)), queries, sources, scored=known)
 
 
 @dataclass(slots=True)
@@ -87,6 +104,14 @@ class TreeBuilder:
     def __post_init__(self) -> None:
         self.tokens, self.parents, self.depths, self.sources = [self.root], [-1], [0], ["root"]
         self.children, self.queries = {}, {0}
+
+    @classmethod
+    def of(cls, draft: Draft) -> TreeBuilder:
+        """Goes on with a draft."""
+        tree = cls(draft.tokens[0])
+        tree.tokens, tree.parents, tree.depths = [*draft.tokens], [*draft.parents], [*draft.depths]
+        tree.sources, tree.children, tree.queries = [*draft.sources], draft.children, set(draft.queries)
+        return tree
 
     def add(self, parent: int, token: int, source: str) -> int:
         """The child of `parent` with this token, added if there is none."""
@@ -124,11 +149,10 @@ class TreeBuilder:
 
     def whole(self) -> Draft:
         """The draft with the logits of all nodes."""
-        queries = list(range(len(self.tokens)))
-        return Draft(self.tokens, self.parents, self.depths, self.children, queries, self.sources)
+        return Draft(self.tokens, self.parents, self.depths, list(range(len(self.tokens))), self.sources)
 
     def build(self) -> Draft:
-        return Draft(self.tokens, self.parents, self.depths, self.children, sorted(self.queries), self.sources)
+        return Draft(self.tokens, self.parents, self.depths, sorted(self.queries), self.sources)
 
 
 def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor:

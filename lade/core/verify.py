@@ -33,7 +33,7 @@ def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]
         tokens.append(token)
         if emit(token):
             break
-        child = draft.children.get((path[-1], token))
+        child = draft.child(path[-1], token)
         if child is None or child not in queried:
             break
         path.append(child)

@@ -51,7 +51,6 @@ def behind(draft: Draft, lacking: Sequence[int], nodes: Sequence[int], queries: 
         tokens,
         [*range(-1, first - 1), *parents],
         [*range(first), *(first + draft.depths[node] for node in nodes)],
-        {},
         [numbers[node] for node in queries],
         ["draft"] * len(tokens),
     )

@@ -56,9 +56,8 @@ def unpack(buffer: torch.Tensor) -> tuple[list[Draft], int]:
 
 def _draft(tokens: list[int], places: list[int]) -> Draft:
     parents = [(place & (1 << PARENT) - 1) - 1 for place in places]
-    depths, children = [0], {}
-    for node, (token, parent) in enumerate(zip(tokens[1:], parents[1:], strict=True), 1):
+    depths = [0]
+    for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-        children[parent, token] = node
     queries = [node for node, place in enumerate(places) if place >> PARENT & 1]
-    return Draft(tokens, parents, depths, children, queries, [SOURCES[place >> PARENT + 1] for place in places])
+    return Draft(tokens, parents, depths, queries, [SOURCES[place >> PARENT + 1] for place in places])

@@ -19,7 +19,6 @@ from lade.drafters.workspace import Grown, Learned, TreePlan, Workspace
 from lade.memory.backoff import Backoff
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.predictions import TOP
-from lade.memory.row import STAGE, TOKEN
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import NAMES
 from lade.pace.belief import Belief
@@ -166,27 +165,21 @@ class BlendDrafter:
             [Row(tree.masses, state.belief, state.memory.repeats, state.weight) for state, tree in pairs]
         )
 
-    def _cut(self, request: Request, tree: Grown, size: int) -> TreeBuilder:
+    def _cut(self, request: Request, tree: Grown, size: int) -> Draft:
         """The first nodes of a tree; the rest costs more than it is expected to save."""
         state, decay = request.state, self.policy.decay
-        state.full, state.cut = tree.limited, decay * state.cut + (1 - decay) * tree.cut
-        nodes = state.memory.nodes(len(tree.masses))[:, TOKEN : STAGE + 1]
-        tokens, parents, depths, stages = nodes.T.tolist()
+        state.full, state.cut, state.size = tree.limited, decay * state.cut + (1 - decay) * tree.cut, size
         if self.pace.adapts:
-            known = zip(tokens, tree.masses, depths, strict=True)
+            known = zip(tree.tokens, tree.masses, tree.depths, strict=True)
             state.root_children = {token: mass for token, mass, depth in known if depth == 1}
-        state.size = size
-        builder = TreeBuilder(request.tokens[-1])
-        builder.tokens, builder.parents, builder.depths = tokens[:size], parents[:size], depths[:size]
-        builder.sources = ["root", *map(NAMES.__getitem__, stages[1:size])]
-        builder.children = dict(zip(zip(parents[1:size], tokens[1:size], strict=True), range(1, size), strict=True))
-        return builder
+        sources = ["root", *map(NAMES.__getitem__, tree.stages[1:size])]
+        return Draft(tree.tokens[:size], tree.parents[:size], tree.depths[:size], list(range(size)), sources)
 
-    def _windowed(self, request: Request, builder: TreeBuilder, deepest: int) -> Draft:
+    def _windowed(self, request: Request, draft: Draft, deepest: int) -> Draft:
         state: _State = request.state
         if state.window is None:
-            return builder.whole()
-        builder.queries.update(range(len(builder.tokens)))
+            return draft
+        builder = TreeBuilder.of(draft)
         columns = self._columns(state.window, deepest, min(self.budget, request.max_nodes))
         if self.pace.adapts:  # in proportion to the tree
             share = self.policy.window_share - 1
@@ -233,8 +226,7 @@ class BlendDrafter:
 
         With rare draft attempts, one prediction teaches little and takes most of an attempt's time.
         """
-        path = set(verdict.path)
-        nodes = [node for node in draft.queries if node not in path]
+        nodes = [node for node in draft.queries if node not in verdict.path]
         nodes += verdict.path
         if len(draft) == 1 and self.pace.fruitless:
             nodes = []

@@ -33,7 +33,7 @@ def with_forced(request: Request, draft: Draft, depth: int) -> Draft:
 def _added(draft: Draft, path: Sequence[int], room: int) -> Draft:
     """The draft with a path below the root; nodes that it has are shared, and at most `room` are new."""
     parent, shared = 0, 0
-    while shared < len(path) and (child := draft.children.get((parent, path[shared]))) is not None:
+    while shared < len(path) and (child := draft.child(parent, path[shared])) is not None:
         parent, shared = child, shared + 1
     new = list(path[shared : shared + room])
     if not new:
@@ -47,8 +47,6 @@ def _added(draft: Draft, path: Sequence[int], room: int) -> Draft:
         tokens=[*draft.tokens, *new],
         parents=[*draft.parents, *parents],
         depths=[*draft.depths, *range(depth + 1, depth + 1 + len(new))],
-        children=draft.children
-        | {(above, token): node for above, token, node in zip(parents, new, nodes, strict=True)},
         queries=sorted({*draft.queries, *nodes, *_above(draft, parent)}),
         sources=[*draft.sources, *[SOURCE] * len(new)],
     )

@@ -17,7 +17,8 @@ from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, MOST, SCRATC
 from lade.memory.hashing import Array
 from lade.memory.mixture import expect
 from lade.memory.places import follow, root
-from lade.memory.row import DEPTH, MASSES, NODES, STAGE, WIDTH, Row
+from lade.memory.row import DEPTH, MASSES, NODES, PARENT, STAGE, WIDTH, Row
+from lade.memory.row import TOKEN as TOKEN_OF_NODE
 
 UNEXPANDED, ADDED = -1, -2  # in place of a candidate's token: a node whose children are not known; a node of the tree
 # Of a tree, its integers: the largest depth of a node; the most nodes, the root included; nodes; whether a further node
@@ -54,6 +55,23 @@ class Forest(NamedTuple):
     values: Array
     tokens: Array
     masses: Array
+
+
+class Trees(NamedTuple):
+    """Trees that have grown, behind one another, at most N nodes in all.
+
+    Attributes:
+        nodes: [4 N] int32: their tokens, then their parents, depths and stages.
+        masses: [N] float64, their path probabilities.
+    """
+
+    nodes: Array
+    masses: Array
+
+
+def new_trees(nodes: int) -> Trees:
+    """For so many nodes in all."""
+    return Trees(np.zeros(4 * nodes, np.int32), np.zeros(nodes))
 
 
 def new_forest(rows: int, nodes: int) -> Forest:
@@ -186,6 +204,17 @@ def add(row: Row, tree: int, parent: int, token: int, stage: int, value: float, 
     follow(row.ints, node, parent, token)
     row.ints[row.ints[NODES] + node * WIDTH + STAGE] = stage
     return node
+
+
+@compiled
+def write_tree(row: Row, size: int, trees: Trees, begin: int) -> None:
+    """Copy a tree of so many nodes; it stands from `begin` on."""
+    ints, nodes, room = row.ints, trees.nodes, len(trees.masses)
+    for node in range(size):
+        at, to = ints[NODES] + node * WIDTH, begin + node
+        nodes[to], nodes[room + to] = ints[at + TOKEN_OF_NODE], ints[at + PARENT]
+        nodes[2 * room + to], nodes[3 * room + to] = ints[at + DEPTH], ints[at + STAGE]
+        trees.masses[to] = row.floats[MASSES + node]
 
 
 # The heap

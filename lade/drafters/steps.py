@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lade.base.compiled import Compiled, compiled, compiled_with_lists
 from lade.drafters.chains import keep_chain
-from lade.drafters.growth import Forest, grow
+from lade.drafters.growth import SIZE, TREE_INTS, Forest, Trees, grow, write_tree
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
 from lade.memory.places import follow
@@ -32,6 +32,7 @@ def draft_rows(
     new: Array,
     ends: Array,
     forest: Forest,
+    trees: Trees,
     nodes: int,
     together: bool,
     prior: float,
@@ -42,6 +43,7 @@ def draft_rows(
     Args:
         new: int32, the rows' new tokens behind one another.
         ends: [R] int64, where those of each row end.
+        trees: are written here, in the order of the rows.
         nodes: of all trees together, or of each.
         together: whether all trees share the nodes.
         prior: as of `grow`.
@@ -61,6 +63,11 @@ def draft_rows(
     if chains:
         for place in range(len(ends)):
             keep_chain(rows[place], place, forest)
+    begin = 0
+    for place in range(len(ends)):
+        size = forest.ints[place * TREE_INTS + SIZE]
+        write_tree(rows[place], size, trees, begin)
+        begin += size
 
 
 @compiled_with_lists
@@ -79,9 +86,9 @@ def learn_rows(
 
     Args:
         step: int64, the rows behind one another. Of each the capacity of its pool, how many nodes its tree has already,
-            then how many further nodes, nodes of the accepted path, and nodes whose predictions are learned; then of
-            the further ones parent and token, of the path node and what the model chose after it, then the last ones,
-            then their lines in the predictions.
+            then how many further nodes, nodes of the accepted path, and nodes whose predictions are learned; then the
+            parents of the further ones and their tokens, the path and what the model chose after its nodes, the last
+            ones and their lines in the predictions.
         tokens: [M top] int32, the model's predictions, likeliest first.
         probabilities: [M top] float32, theirs.
         forest: to work in.
@@ -92,12 +99,12 @@ def learn_rows(
         row = rows[place]
         size, further, path, learned = step[at + 1], step[at + 2], step[at + 3], step[at + 4]
         capacity, at = step[at], at + 5
-        for node in range(size, size + further):
-            follow(row.ints, node, step[at], step[at + 1])
-            at += 2
-        for _ in range(path):
-            weigh(row, step[at], step[at + 1], forest.tokens, forest.masses)
-            at += 2
+        for place_of_node in range(further):
+            follow(row.ints, size + place_of_node, step[at + place_of_node], step[at + further + place_of_node])
+        at += 2 * further
+        for depth in range(path):
+            weigh(row, step[at + depth], step[at + path + depth], forest.tokens, forest.masses)
+        at += 2 * path
         if learned:
             learn_row(row, step, at, learned, tokens, probabilities, top, sums, masses, slots)
             forget(row.pool, row.pool_masses, capacity)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lade.core.drafter import Predictions
 from lade.core.request import Verdict
 from lade.core.tree import Draft
-from lade.drafters.growth import CUT, LIMITED, SIZE, TREE_FLOATS, TREE_INTS, Forest, new_forest
+from lade.drafters.growth import (
+    CUT,
+    LIMITED,
+    SIZE,
+    TREE_FLOATS,
+    TREE_INTS,
+    Forest,
+    Trees,
+    new_forest,
+    new_trees,
+)
 from lade.drafters.steps import DRAFT, LEARN
 from lade.memory.context import CONTEXT
 from lade.memory.pools import Pool
@@ -21,8 +30,7 @@ from lade.memory.rowmemory import RowMemory
 from lade.memory.rows import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class TreePlan:
+class TreePlan(NamedTuple):
     """How one row's tree grows.
 
     Attributes:
@@ -40,23 +48,27 @@ class TreePlan:
     weight: float
 
 
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """A tree that has grown.
+class Grown(NamedTuple):
+    """A tree that has grown, of T nodes.
 
     Attributes:
-        masses: path probabilities of its nodes.
+        tokens, parents, depths: T each, as of a `Draft`.
+        stages: T stages (`lade.memory.stages`) that proposed them; the root's says nothing.
+        masses: T path probabilities.
         limited: whether a further node found no room.
         cut: then the path probability of the last node that found room; else 0.
     """
 
+    tokens: list[int]
+    parents: list[int]
+    depths: list[int]
+    stages: list[int]
     masses: list[float]
     limited: bool
     cut: float
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(NamedTuple):
     """What a step taught about one row.
 
     Attributes:
@@ -79,7 +91,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._rows = Rows()
-        self._forest = new_forest(1, 1)
+        self._forest, self._trees = new_forest(1, 1), new_trees(1)
         self._nodes, self._slots = 1, 0
         self._sums, self._masses = np.zeros(0, np.int32), np.zeros(0)
 
@@ -103,6 +115,7 @@ class Workspace:
         """
         number = len(memories)
         forest = self._forest_for(number, nodes)
+        trees = self._trees_for(sum(min(plan.most, nodes + 1) for plan in plans))
         forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0)]
         values = [value for plan in plans for value in (plan.floor, plan.least, plan.weight, 0.0, 0.0)]
         forest.floats[: number * TREE_FLOATS] = values
@@ -112,16 +125,8 @@ class Workspace:
         ends = np.cumsum([len(some) for some in new])
         with _locked([memory.pool for memory in memories]):
             self._rows.set([memory.row() for memory in memories])
-            DRAFT(self._rows, tokens, ends, forest, nodes, together, prior, chains)
-        ints, floats = forest.ints.tolist(), forest.floats.tolist()
-        return [
-            Grown(
-                memory.masses(ints[row * TREE_INTS + SIZE]),
-                bool(ints[row * TREE_INTS + LIMITED]),
-                floats[row * TREE_FLOATS + CUT],
-            )
-            for row, memory in enumerate(memories)
-        ]
+            DRAFT(self._rows, tokens, ends, forest, trees, nodes, together, prior, chains)
+        return _grown(forest, trees, number)
 
     def learn(self, rows: Sequence[Learned], predictions: Predictions) -> None:
         """Learn from the verdicts of a step, and from the model's predictions at the nodes.
@@ -148,10 +153,29 @@ class Workspace:
             self._forest = new_forest(max(rows, known), self._nodes)
         return self._forest
 
+    def _trees_for(self, nodes: int) -> Trees:
+        if nodes > len(self._trees.masses):
+            self._trees = new_trees(nodes)
+        return self._trees
+
     def _sums_for(self, predictions: int, top: int) -> None:
         slots = slots_for(predictions, top)
         if slots > self._slots:
             self._slots, self._sums, self._masses = slots, np.zeros(2 * slots, np.int32), np.zeros(slots)
+
+
+def _grown(forest: Forest, trees: Trees, rows: int) -> list[Grown]:
+    """The trees of so many rows, of which machine code has written the arrays."""
+    ints, floats = forest.ints.reshape(-1, TREE_INTS)[:rows], forest.floats.reshape(-1, TREE_FLOATS)[:rows]
+    ends = ints[:, SIZE].cumsum().tolist()
+    tokens, parents, depths, stages = trees.nodes.reshape(4, -1)[:, : ends[-1]].tolist()
+    masses = trees.masses[: ends[-1]].tolist()
+    found, begin = [], 0
+    for end, limited, cut in zip(ends, ints[:, LIMITED].tolist(), floats[:, CUT].tolist(), strict=True):
+        own = slice(begin, end)
+        found.append(Grown(tokens[own], parents[own], depths[own], stages[own], masses[own], limited == 1, cut))
+        begin = end
+    return found
 
 
 def _locked(pools: Sequence[Pool]) -> AbstractContextManager[Any]:
@@ -179,10 +203,13 @@ def _step_of(rows: Sequence[Learned]) -> np.ndarray:
     step: list[int] = []
     for row in rows:
         draft, path = row.draft, row.verdict.path
-        beyond = range(row.size, len(draft))
-        step += row.memory.pool.table.capacity, row.size, len(beyond), len(path), len(row.nodes)
-        step += [value for node in beyond for value in (draft.parents[node], draft.tokens[node])]
-        step += [value for pair in zip(path, row.verdict.tokens, strict=True) for value in pair]
+        further = len(draft) - row.size
+        step += row.memory.pool.table.capacity, row.size, further, len(path), len(row.nodes)
+        if further:
+            step += draft.parents[row.size :]
+            step += draft.tokens[row.size :]
+        step += path
+        step += row.verdict.tokens
         step += row.nodes
         step += row.lines
     return np.array(step, np.int64)

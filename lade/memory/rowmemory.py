@@ -148,16 +148,6 @@ class RowMemory:
         uses = self._regions.ints[USES + stages.WARM]
         return bool(uses and self._floats[row.COVER + coverage.SHARE] == 1)
 
-    def nodes(self, number: int) -> np.ndarray:
-        """[number, row.WIDTH] the first nodes of the tree; a view."""
-        begin = int(self._regions.ints[NODES])
-        return self._regions.ints[begin : begin + number * row.WIDTH].reshape(number, row.WIDTH)
-
-    def masses(self, number: int) -> list[float]:
-        """Path probabilities of the first nodes."""
-        found: list[float] = self._floats[MASSES : MASSES + number].tolist()
-        return found
-
 
 class _TextTables:
     """A suffix automaton."""

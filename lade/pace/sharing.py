@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, zip_longest
 from operator import itemgetter
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from lade.pace.belief import Belief
 from lade.pace.knots import KNOTS
@@ -20,8 +20,7 @@ from lade.pace.knots import KNOTS
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row of a step.
 
     Attributes:

@@ -15,8 +15,10 @@ from transformers import PreTrainedModel
 
 import lade
 from lade.core import stats as stats_module
+from lade.core.request import Verdict
 from lade.core.stats import Clock, GenerationStats, record
 from lade.core.tally import Tally
+from lade.core.tree import TreeBuilder
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 40}
@@ -131,7 +133,9 @@ def test_clock_counts_rows_of_a_forward() -> None:
         with clock.forward(tokens, rows, width):
             pass
     tallies = [Tally(), Tally(), Tally()]
-    tallies[1].accepted.update({"ngram": 2})
+    builder = TreeBuilder(1)
+    builder.add_path(0, [2, 3], "ngram")
+    tallies[1].add(builder.build(), Verdict([0, 1, 2], [2, 3, 4]))
     stats = clock.stop(tallies, new_tokens=10, decisions={"as before": 3})
     assert (stats.steps, stats.forward_tokens, stats.accepted) == (8, 55, {"ngram": 2})
     assert (stats.widths, stats.decisions) == ({5: 2, 12: 1}, {"as before": 3})

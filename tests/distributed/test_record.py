@@ -90,5 +90,5 @@ def test_checksums_of_drafts_differ(draft: Draft, data: st.DataObject) -> None:
     node = data.draw(st.integers(0, len(draft) - 1))
     tokens = list(draft.tokens)
     tokens[node] += 1
-    other = Draft(tokens, draft.parents, draft.depths, {}, draft.queries, draft.sources)
+    other = Draft(tokens, draft.parents, draft.depths, draft.queries, draft.sources)
     assert of_drafts([other]) != of_drafts([draft])

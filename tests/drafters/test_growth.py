@@ -10,6 +10,7 @@ import pytest
 from drafting import Entry, remember
 from hypothesis import given
 from hypothesis import strategies as st
+from rowarrays import nodes_of
 
 from lade import LookaheadConfig
 from lade.drafters.workspace import Grown, TreePlan, Workspace
@@ -79,7 +80,9 @@ class Tree:
 
     @classmethod
     def of(cls, memory: RowMemory, grown: Grown) -> "Tree":
-        nodes, paths = memory.nodes(len(grown.masses)).copy(), [()]
+        nodes, paths = nodes_of(memory, len(grown.masses)).copy(), [()]
+        assert nodes[:, [TOKEN, PARENT, DEPTH]].T.tolist() == [grown.tokens, grown.parents, grown.depths]
+        assert nodes[1:, STAGE].tolist() == grown.stages[1:]
         for node in nodes[1:].tolist():
             paths.append((*paths[node[PARENT]], node[TOKEN]))
         return cls(nodes, paths, grown.masses, grown.limited, grown.cut)

@@ -14,6 +14,7 @@ from rowarrays import (
     halves,
     learn,
     memory_of,
+    nodes_of,
     padded,
     place,
     predicted,
@@ -185,7 +186,7 @@ def test_every_stage_that_predicted_learns_from_the_choice(
 
 def buckets(memory: RowMemory, node: int) -> list[int]:
     """Of the stages that predict there."""
-    depth = int(memory.nodes(node + 1)[node, DEPTH])
+    depth = int(nodes_of(memory, node + 1)[node, DEPTH])
     said = [(stage, *predicted(memory, stage, node)) for stage in range(NUMBER)]
     return [bucket_of(stage, depth, bucket) for stage, bucket, tokens, _ in said if tokens]
 
@@ -211,7 +212,7 @@ def test_a_node_has_the_last_tokens_of_the_longer_text(text: list[int], more: li
 
 def match_of(memory: RowMemory, node: int, end: int = OWN_END, length: int = OWN_LENGTH) -> tuple[int, int] | None:
     """Where a node's match goes on, and its length."""
-    found = memory.nodes(node + 1)[node]
+    found = nodes_of(memory, node + 1)[node]
     return (int(found[end]), int(found[length])) if found[end] >= 0 else None
 
 

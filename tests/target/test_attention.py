@@ -352,7 +352,7 @@ def test_a_nan_of_a_closed_request_reaches_no_other(packed: bool) -> None:
 
 def _chain(tokens: list[int]) -> Draft:
     nodes = len(tokens)
-    return Draft(tokens, list(range(-1, nodes - 1)), list(range(nodes)), {}, list(range(nodes)), [""] * nodes)
+    return Draft(tokens, list(range(-1, nodes - 1)), list(range(nodes)), list(range(nodes)), [""] * nodes)
 
 
 def test_many_rows_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
