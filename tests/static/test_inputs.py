@@ -4,6 +4,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from lade.core.verify import walk
 from lade.kernels.rows import CHAIN
 from lade.static.buckets import NODES, capacity_bucket, nodes_bucket, rows_bucket
 from lade.static.graphs import Sized
-from lade.static.inputs import Size, StepInputs, StepRow, size_of
+from lade.static.inputs import CERTAIN, NEVER, Size, StepInputs, StepRow, size_of
 from lade.static.packing import Packing
 from lade.static.sight import visible
 from lade.static.walking import WalkingStep, taken
@@ -56,7 +57,7 @@ def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
     )
     right = WalkingStep.walk(SimpleNamespace(slots=state), inputs, choices)  # type: ignore[arg-type]
     seen, _ = visible(inputs, state)
-    output = torch.cat([choices[:, None], 2 * right[:, None], choices[:, None], choices[:, None]], dim=1).int()
+    output = torch.stack([choices, 2 * right, choices + 1, choices + 2], dim=1).int()
     first = 0
     for slot, draft, found in zip(slots, drafts, taken(output, drafts), strict=False):
         end, length = first + len(draft), int(state.lengths[slot])
@@ -66,8 +67,8 @@ def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
             else SimpleNamespace(path=list(range(len(draft))), tokens=[])
         )
         assert (found.path, found.tokens) == (list(expected.path), expected.tokens)
-        assert found.likeliest[:, 0].tolist() == choices[first:end].tolist()
-        assert torch.equal(torch.from_numpy(found.probabilities).view(torch.int32), output[first:end, 3:])
+        assert found.likeliest.tolist() == output[first:end, 2:3].tolist()
+        assert found.probabilities.view(np.int32).tolist() == output[first:end, 3:].tolist()
         assert seen[first:end, :length].all()
         tree = ancestor_matrix(draft.parents)[:, : CAPACITY - length]
         assert torch.equal(seen[first:end, length : length + len(draft)], tree)
@@ -108,6 +109,24 @@ def test_a_step_leaves_nothing_for_the_next_one_of_its_size(seed: int) -> None:
     assert inputs.indices.tolist() == inputs.parents.tolist() == list(range(256))
     assert inputs.trees.tolist() == [CHAIN] * 4
     assert not inputs.words.any()
+
+
+def test_claims_of_nodes() -> None:
+    """A node is accepted where it is chosen, unless its logits are not asked for, or no model knows its token."""
+    tree = TreeBuilder(3)
+    for parent, token in ((0, 5), (0, 6), (1, 9), (2, 7)):
+        tree.add_path(parent, [token], "tree")
+    whole = tree.build()
+    tree.queries.remove(1)
+    drafts = {
+        (CERTAIN, 5, 6, 9, 7): whole,
+        (CERTAIN, 5, 6, NEVER, 7): whole.within(8),
+        (CERTAIN, NEVER, 6, 9, 7): tree.build(),
+        (CERTAIN,) * 3: chain([1, 2, 3], asked=True),
+        (CERTAIN,) * 2: chain([1, 2], asked=False),
+    }
+    for claims, draft in drafts.items():
+        assert inputs_for([0], [draft], spare=1).claims.tolist()[: len(draft)] == list(claims)
 
 
 class Event:
