@@ -158,7 +158,7 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
     cache, kernels = DynamicCache(config=model.config), Kernels(fused)
     model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
     slots = StaticSlots(cache.layers, 1, context + nodes, META)
-    slots.capacity = context + nodes  # a kernel reads what is there; masks hide the rest of a slot
+    slots.reach.capacity = context + nodes  # a kernel reads what is there; masks hide the rest of a slot
     step = WalkingStep(model, slots, Greedy())
     size = size_of([StepRow(0, accelerator.tree(nodes))])
     inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=META), size)

@@ -44,7 +44,7 @@ class StaticStep:
         kernel: Kernel | None = None,
     ) -> None:
         self.model, self.slots, self.vocabulary = model, slots, vocabulary
-        self.kernel, slots.whole = kernel, kernel is not None
+        self.kernel, slots.reach.whole = kernel, kernel is not None
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         self.dispatches = implementation_of(model) == SPLITS and slots.count > 1
         if kernel is not None and implementation_of(model) != SPLITS:
@@ -72,9 +72,7 @@ class StaticStep:
 
     def compute(self, inputs: StepInputs) -> torch.Tensor:
         """[N, V] logits; keys and values lie behind their slots' tokens."""
-        slots = self.slots
-        slots.rows = inputs.rows
-        slots.places = slots.offsets[inputs.slots] + slots.lengths[inputs.slots] + inputs.indices
+        self.slots.aim(inputs.rows, inputs.slots, inputs.indices)
         return self.forward(inputs)
 
     def table(
