@@ -48,8 +48,8 @@ class Graphs:
 
     Args:
         step: with slots of one capacity.
-        fused: compile the step before it is captured, so that its small kernels become few. Takes up to minutes per
-            size, and one slot.
+        fused: compile the step's core before it is captured, so that its small kernels become few. Takes up to minutes
+            per size, and one slot.
 
     Raises:
         ValueError: fused, with several slots.
@@ -59,7 +59,7 @@ class Graphs:
         if fused and step.slots.count > 1:
             raise ValueError(f"step must have one slot to be fused, got {step.slots.count}")
         self.step, self.device = step, step.slots.lengths.device
-        self.fused: Any = torch.compile(step, fullgraph=True, dynamic=False) if fused else None
+        self.fused: Any = torch.compile(step.core, fullgraph=True, dynamic=False) if fused else None
         self.captures = self.device.type == "cuda"
         self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
@@ -84,8 +84,8 @@ class Graphs:
         return Graphs(step, fused=self.fused is not None)
 
     def _compute(self, inputs: StepInputs) -> Output:
-        found: Output = (self.fused or self.step)(inputs)
-        return found
+        self.step.begin(inputs)
+        return self.step.end(inputs, (self.fused or self.step.core)(inputs))
 
     def _made(self, size: Size) -> Sized:
         slots, on_cuda = self.step.slots, self.device.type == "cuda"

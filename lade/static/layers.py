@@ -48,9 +48,9 @@ class Reach:
     def seen(self, buffers: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """[R, H, C, D] for each of a layer's buffers [K, H, total, D]: the slots of the step's rows; or all of each."""
         if self.whole:
-            return buffers.split(1)
+            return buffers[:, None].unbind()
         if self._alone:
-            return buffers.narrow(2, 0, self.capacity).split(1)  # without a copy
+            return buffers.narrow(2, 0, self.capacity)[:, None].unbind()  # without a copy
         count, heads, _, size = buffers.shape
         found = buffers.index_select(2, self.reads).view(count, heads, -1, self.capacity, size)
         return found.transpose(1, 2).unbind()
@@ -106,7 +106,7 @@ class StaticTreeLayer(CacheLayerMixin):
 
 
 def stacked(layers: Sequence[Any], total: int) -> tuple[list[torch.Tensor], dict[int, Buffers]]:
-    """Zeros for all layers, one tensor per shape, and each layer's part of them."""
+    """Zeros for all layers, one tensor per shape, and each layer's part of them, in the same memory."""
     found: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for index, layer in enumerate(layers):
         for which, states in enumerate(contents(layer) or ()):

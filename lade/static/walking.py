@@ -40,13 +40,22 @@ class WalkingStep(StaticStep):
         super().__init__(model, slots, vocabulary, kernel)
         self.chooser = chooser
 
-    def __call__(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `StaticStep`, with the choice after each node in place of the most likely token, and `RIGHT`."""
+    def begin(self, inputs: StepInputs) -> None:
+        """All is kept at the end of the last step."""
+
+    def core(self, inputs: StepInputs) -> tuple[torch.Tensor, ...]:
+        """As `StaticStep`, with the choice after each node in place of the most likely token, and `RIGHT`; behind them
+        [N] bool, the accepted nodes."""
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
         right = self.walk(inputs, choices)
+        return self.table(logits, choices, inputs, RIGHT * right[:, None]), logits, right
+
+    def end(self, inputs: StepInputs, found: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keep the accepted nodes."""
+        table, logits, right = found
         self.slots.keep(right, inputs.depths, inputs.slots, right & (inputs.orders > UNASKED))
-        return self.table(logits, choices, inputs, RIGHT * right[:, None]), logits
+        return table, logits
 
     def walk(self, inputs: StepInputs, choices: torch.Tensor) -> torch.Tensor:
         """[N] bool: the nodes whose ancestors and which themselves are what was chosen after their parents."""
