@@ -1,7 +1,10 @@
 """Where a step's keys and values are written, and what its rows read of them: the naive loop over nodes."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
 from lade.static.slots import StaticSlots
@@ -45,3 +48,28 @@ def test_keys_and_values_of_a_step(rows: list[int], sizes: tuple[int, int], whol
             assert seen.data_ptr() == buffer.data_ptr() or not (whole or len(rows) == 1), "without a copy"
         changed = sum((one != other).flatten(1).any(1).sum() for one, other in zip(slots.stacks, others, strict=True))
         assert changed == 2, f"layer {index} writes to its own memory alone"
+
+
+class Operations(TorchDispatchMode):
+    """The names of those that are no views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not function.is_view:
+            self.names.append(str(function).split(".")[1])
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(1, ["cat", "index_copy_"]), (3, ["cat", "index_copy_", "index_select"])]
+)
+def test_kernels_of_a_layer(count: int, expected: list[str]) -> None:
+    """Keys and values together, and nothing that all layers have in common."""
+    slots, states = slots_of(count, (4, 4)), torch.randn(1, HEADS, 2, 4)
+    slots.aim(torch.tensor([0]), torch.tensor([0, 0]), torch.arange(2))
+    with Operations() as operations:
+        slots.cache.layers[0].update(states, states)
+    assert operations.names == expected
