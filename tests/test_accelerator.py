@@ -33,6 +33,7 @@ def test_a_simulated_step() -> None:
     one, tree, fused, _ = found["steps"]
     assert one["kernels"] > 12 * 30
     assert fused["kernels"] < one["kernels"] / 2
+    assert fused["most"]["index_copy_"] == 12 + 1, "one write per layer, and one for what is kept"
     assert fused["limit_ms"] < fused["device_ms"] < one["device_ms"] < tree["device_ms"] < 2 * one["step_ms"]
     assert found["assumed"]["bandwidth"] == 3e12
 

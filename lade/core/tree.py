@@ -168,11 +168,21 @@ def ancestor_matrix(parents: list[int], size: int | None = None) -> torch.Tensor
     size = size or len(parents)
     if size == 1:
         return torch.ones(1, 1, dtype=torch.bool)
+    octets = ancestor_octets([*parents, *[-1] * (size - len(parents))], (size + 7) // 8)
+    matrix = np.unpackbits(octets, axis=1, count=size, bitorder="little")
+    return torch.from_numpy(matrix).view(torch.bool)
+
+
+def ancestor_octets(parents: Sequence[int], width: int) -> np.ndarray:
+    """The same as bits: [T, width] uint8, read only; bit j of a node's line says whether it sees node j.
+
+    Python's integers are the fastest sets of nodes for trees of up to some thousand.
+
+    Args:
+        parents: -1 for a node that sees only itself.
+        width: octets of a line, at least T / 8.
+    """
     seen: list[int] = []
     for node, parent in enumerate(parents):
-        seen.append((seen[parent] if node else 0) | 1 << node)
-    seen += [1 << node for node in range(len(parents), size)]
-    width = (size + 7) // 8
-    octets = np.frombuffer(b"".join([bits.to_bytes(width, "little") for bits in seen]), dtype=np.uint8)
-    matrix = np.unpackbits(octets.reshape(size, width), axis=1, count=size, bitorder="little")
-    return torch.from_numpy(matrix).view(torch.bool)
+        seen.append(seen[parent] | 1 << node if parent >= 0 else 1 << node)
+    return np.frombuffer(b"".join([bits.to_bytes(width, "little") for bits in seen]), np.uint8).reshape(-1, width)

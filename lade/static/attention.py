@@ -36,8 +36,7 @@ def attend(
         part = scaled_dot_product_attention(
             folded, keys[row : row + 1], values[row : row + 1], hidden.to(query.dtype), scale=scaling
         )
-        mine = hidden.amax(-1, keepdim=True) == 0
-        found = part if found is None else torch.where(mine, part, found)
+        found = part if found is None else torch.where(hidden.amax(-1, keepdim=True) == 0, part, found)
     assert found is not None
     output = found.view(1, heads // group, nodes, group, -1).permute(0, 2, 1, 3, 4)
     return output.reshape(1, nodes, heads, -1)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from lade.base.locks import fork_safe_lock
-from lade.static.inputs import Size, StepInputs, StepRow, packed_inputs, size_of
+from lade.static.inputs import Size, StepInputs, StepRow, size_of
+from lade.static.packing import Packing
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
@@ -22,12 +23,24 @@ class Sized:
     """A step of one size.
 
     Attributes:
+        packing: of the inputs on the host.
         inputs: on the device, at an address that stays.
         run: computes the output from them.
+        sent: a CUDA event after the last copy of them, which reads the host's memory when it runs.
     """
 
+    packing: Packing
     inputs: StepInputs
     run: Callable[[], Output]
+    sent: Any = None
+
+    def send(self, rows: Sequence[StepRow]) -> None:
+        """Copy the inputs of a step to the device."""
+        if self.sent is not None and not self.sent.query():
+            self.sent.synchronize()
+        self.inputs.numbers.copy_(self.packing.fill(rows), non_blocking=True)
+        if self.sent is not None:
+            self.sent.record(torch.cuda.current_stream(self.inputs.numbers.device))
 
 
 class Graphs:
@@ -35,8 +48,8 @@ class Graphs:
 
     Args:
         step: with slots of one capacity.
-        fused: compile the step before it is captured, so that its small kernels become few. Takes up to minutes per
-            size, and one slot.
+        fused: compile the step's core before it is captured, so that its small kernels become few. Takes up to minutes
+            per size, and one slot.
 
     Raises:
         ValueError: fused, with several slots.
@@ -46,7 +59,7 @@ class Graphs:
         if fused and step.slots.count > 1:
             raise ValueError(f"step must have one slot to be fused, got {step.slots.count}")
         self.step, self.device = step, step.slots.lengths.device
-        self.fused: Any = torch.compile(step, fullgraph=True, dynamic=False) if fused else None
+        self.fused: Any = torch.compile(step.core, fullgraph=True, dynamic=False) if fused else None
         self.captures = self.device.type == "cuda"
         self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
@@ -62,7 +75,7 @@ class Graphs:
         if size not in self.sizes:
             self.sizes[size] = self._made(size)
         sized = self.sizes[size]
-        sized.inputs.numbers.copy_(self._numbers(size, rows), non_blocking=True)
+        sized.send(rows)
         return sized.run()
 
     def larger(self, tokens: int) -> Graphs:
@@ -70,37 +83,36 @@ class Graphs:
         step = self.step.larger(tokens)
         return Graphs(step, fused=self.fused is not None)
 
-    def _numbers(self, size: Size, rows: Sequence[StepRow]) -> torch.Tensor:
-        """On the host."""
-        slots = self.step.slots
-        numbers = torch.from_numpy(packed_inputs(rows, size, slots.spare, slots.capacity))
-        return numbers.pin_memory() if self.device.type == "cuda" else numbers
-
     def _compute(self, inputs: StepInputs) -> Output:
-        found: Output = (self.fused or self.step)(inputs)
-        return found
+        self.step.begin(inputs)
+        return self.step.end(inputs, (self.fused or self.step.core)(inputs))
 
     def _made(self, size: Size) -> Sized:
+        slots, on_cuda = self.step.slots, self.device.type == "cuda"
+        packing = Packing(size, slots.spare, slots.capacity, pinned=on_cuda)
         inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=self.device), size)
+        sized = Sized(packing, inputs, lambda: self._compute(inputs))
+        if on_cuda:
+            sized.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
         if self.captures:
             try:
-                return Sized(inputs, self._captured(inputs, size))
+                sized.run = self._captured(sized)
             except (RuntimeError, NotImplementedError) as error:
                 self.captures, self.failure = False, f"{type(error).__name__}: {error}"
-        return Sized(inputs, lambda: self._compute(inputs))
+        return sized
 
-    def _captured(self, inputs: StepInputs, size: Size) -> Callable[[], Output]:
+    def _captured(self, sized: Sized) -> Callable[[], Output]:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""
-        inputs.numbers.copy_(self._numbers(size, []))
+        sized.send([])
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         with _capturing:
             stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 for _ in range(WARM_UPS):
-                    self._compute(inputs)
+                    sized.run()
             torch.cuda.current_stream(self.device).wait_stream(stream)
             with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-                output = self._compute(inputs)
+                output = sized.run()
         self._pool = self._pool or graph.pool()
 
         def run() -> Output:

@@ -5,21 +5,17 @@ N nodes of all rows, padded to a bucket; R rows, padded to a bucket; W words of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from lade.core.tree import Draft
-from lade.kernels.rows import CHAIN
 from lade.static.buckets import nodes_bucket, rows_bucket
-from lade.target.pieces import WORD, Piece, ancestors
+from lade.target.pieces import words_for
 
-COLUMNS, DEPTH = 9, 4  # of a node, before its words; the one of its depth
-PER_ROW = 5
+COLUMNS, PER_ROW = 9, 5  # of a node, before its words; of a row
 NEVER, CERTAIN = -1, -2  # claims of nodes that no choice accepts, and of those that need none
 UNASKED = -1  # order of nodes before the first one whose logits are asked for
 
@@ -37,8 +33,7 @@ class Size(NamedTuple):
         return self.nodes * (COLUMNS + 1 + 2 * self.words) + PER_ROW * self.rows
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+class StepRow(NamedTuple):
     """What the host knows of one row of a step.
 
     Attributes:
@@ -52,8 +47,11 @@ class StepRow:
     moves: Sequence[tuple[int, int]] = ()
 
 
-class StepInputs:
-    """Views of one int64 tensor, on any device.
+Array = TypeVar("Array", torch.Tensor, np.ndarray)
+
+
+class StepFields(Generic[Array]):
+    """Views of one int64 tensor on any device, or of one array.
 
     Args:
         numbers: as many as the size says.
@@ -76,16 +74,20 @@ class StepInputs:
         integers: [N * (1 + W)] per row its depths and its words, as `lade.kernels` reads them.
     """
 
-    def __init__(self, numbers: torch.Tensor, size: Size) -> None:
-        self.numbers, height = numbers, COLUMNS + size.words
-        table = numbers[: size.nodes * height].view(height, size.nodes)
+    def __init__(self, numbers: Array, size: Size) -> None:
+        self.numbers: Array = numbers
+        height = COLUMNS + size.words
+        table: Any = numbers[: size.nodes * height].reshape(height, size.nodes)
         self.ids, self.slots, self.indices, self.parents, self.depths = table[:5]
         self.claims, self.orders, self.sources, self.goals = table[5:COLUMNS]
         self.words = table[COLUMNS:].T
-        rest = numbers[size.nodes * height :]
-        by_row = rest[: PER_ROW * size.rows].view(PER_ROW, size.rows)
+        rest: Any = numbers[size.nodes * height :]
+        by_row = rest[: PER_ROW * size.rows].reshape(PER_ROW, size.rows)
         self.rows, self.firsts, self.counts, self.trees, self.lengths = by_row
         self.integers = rest[PER_ROW * size.rows :]
+
+
+StepInputs = StepFields[torch.Tensor]
 
 
 def size_of(rows: Sequence[StepRow]) -> Size:
@@ -94,67 +96,8 @@ def size_of(rows: Sequence[StepRow]) -> Size:
     Raises:
         ValueError: none does.
     """
-    nodes = sum(len(row.draft) for row in rows)
-    moves = sum(len(row.moves) for row in rows)
-    words = -(-max(len(row.draft) for row in rows) // WORD)
-    return Size(nodes_bucket(max(nodes, moves)), rows_bucket(len(rows)), words)
-
-
-def packed_inputs(rows: Sequence[StepRow], size: Size, spare: int, capacity: int) -> np.ndarray:
-    """`StepInputs.numbers` of a draft in the slot of each row.
-
-    Args:
-        spare: the slot of padding nodes and rows.
-        capacity: tokens of a slot.
-    """
-    table = np.zeros((COLUMNS + size.words, size.nodes), dtype=np.int64)
-    first = 0
+    nodes = moves = largest = 0
     for row in rows:
-        end = first + len(row.draft)
-        table[: COLUMNS - 2, first:end] = _columns(row.slot, row.draft, first)
-        first = end
-    if rows:
-        words = ancestors([Piece.whole(row.draft) for row in rows]).T
-        table[COLUMNS : COLUMNS + len(words), :first] = words
-    padding = np.arange(size.nodes - first)
-    table[1:4, first:] = np.broadcast_to(spare, padding.shape), padding, padding + first
-    table[5:7, first:] = [[NEVER], [UNASKED]]
-    table[7:COLUMNS] = spare * capacity
-    moves = [(row.slot * capacity + one, row.slot * capacity + other) for row in rows for one, other in row.moves]
-    table[7:COLUMNS, : len(moves)] = np.array(moves, np.int64).reshape(-1, 2).T
-    return np.concatenate([table.reshape(-1), *_by_row(rows, table, size, spare)]).astype(np.int64)
-
-
-def _by_row(rows: Sequence[StepRow], table: np.ndarray, size: Size, spare: int) -> Iterator[np.ndarray | list[int]]:
-    """Slots, first nodes, numbers of nodes, places of trees and lengths of all rows, and the trees."""
-    counts, padding = [len(row.draft) for row in rows], [0] * (size.rows - len(rows))
-    firsts = [0, *accumulate(counts)][:-1]
-    trees, places = list[np.ndarray](), list[int]()
-    for first, count in zip(firsts, counts, strict=True):
-        places.append(sum(map(len, trees)))
-        own = table[COLUMNS : COLUMNS + -(-count // WORD), first : first + count]
-        trees += [table[DEPTH, first : first + count], own.T.reshape(-1)]
-    yield [*(row.slot for row in rows), *(spare for _ in padding), *firsts, *padding, *counts, *padding]
-    yield [*places, *(CHAIN for _ in padding), *(row.length for row in rows), *padding]
-    yield from trees
-    yield np.zeros(size.nodes * (1 + size.words) - sum(map(len, trees)), np.int64)
-
-
-def _columns(slot: int, draft: Draft, first: int) -> list[list[int]]:
-    count = len(draft)
-    asked = draft.queries[0] if draft.queries else count - 1
-    before = draft.depths[asked] if draft.queries else count
-    children, queried = set(draft.children.values()), set(draft.queries)
-    claims = [
-        CERTAIN if node <= asked else token if node in children and node in queried else NEVER
-        for node, token in enumerate(draft.tokens)
-    ]
-    return [
-        draft.tokens,
-        [slot] * count,
-        list(range(count)),
-        [first + max(parent, 0) for parent in draft.parents],
-        draft.depths,
-        claims,
-        [max(depth - before, UNASKED) for depth in draft.depths],
-    ]
+        count = len(row.draft.tokens)
+        nodes, moves, largest = nodes + count, moves + len(row.moves), max(largest, count)
+    return Size(nodes_bucket(max(nodes, moves)), rows_bucket(len(rows)), words_for(largest))

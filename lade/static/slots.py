@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
 
 from lade.static.buckets import NODES, capacity_bucket
+from lade.static.layers import Reach, StaticTreeLayer, stacked
 from lade.target.stock import contents, length_of
 
 
@@ -33,27 +34,30 @@ class StaticSlots:
         emitted: [slots + 1] tokens that each slot's request has emitted, for its noise.
         inverse_temperatures: [slots + 1] of the probabilities that a step returns.
         offsets: [slots + 1] first place of each slot.
-        places: [N] of the step's nodes, set before its forward.
-        rows: [R] slots of the step's rows, set before its forward.
-        whole: whether layers hand out all of their buffers, for attention that finds a row's keys by itself.
+        reach: what its layers write and read in a step.
     """
 
     def __init__(self, layers: Sequence[Any], count: int, tokens: int, device: torch.device) -> None:
-        self.capacity, self.spare = capacity_bucket(tokens), count
+        self.spare, capacity = count, capacity_bucket(tokens)
         places = torch.arange(count + 1, device=device)
-        self.offsets = places * self.capacity
+        self.offsets = places * capacity
         self.lengths, self.emitted = torch.zeros_like(places), torch.zeros_like(places)
         self.inverse_temperatures = torch.ones(count + 1, device=device)
         self._heats: dict[int, float] = {}  # the same, where they are not 1
         self._firsts: dict[int, list[int]] = {}  # slot -> per layer the first token that it was given
-        self.places, self.rows, self.whole = places, places, False
-        total = count * self.capacity + max(NODES[-1], self.capacity)
-        self.stacks, buffers = _stacked(layers, total)
-        self.cache = Cache(layers=[_layer(self, layer, buffers.get(index)) for index, layer in enumerate(layers)])
+        self.reach = Reach(count, capacity, self.offsets)
+        total = count * capacity + max(NODES[-1], capacity)
+        self.stacks, buffers = stacked(layers, total)
+        own = [StaticTreeLayer(self.reach, buffers[i]) if i in buffers else layer for i, layer in enumerate(layers)]
+        self.cache = Cache(layers=own)  # those without keys of their own stay as they are
 
     @property
     def count(self) -> int:
         return self.spare
+
+    @property
+    def capacity(self) -> int:
+        return self.reach.capacity
 
     def load(self, slot: int, layers: Sequence[Any], padding: int = 0, emitted: int = 0) -> None:
         """Begin an empty slot with the layers of a cache of transformers with one row; between two steps.
@@ -145,6 +149,15 @@ class StaticSlots:
             stack.index_copy_(2, goals, stack.index_select(2, sources))
         self.lengths.index_copy_(0, rows, lengths)
 
+    def aim(self, rows: torch.Tensor, slots: torch.Tensor, indices: torch.Tensor) -> None:
+        """Say where a step's nodes are written, before its forward.
+
+        Args:
+            rows: [R] slots of its rows.
+            slots, indices: [N] of its nodes, and their places behind the slots' tokens.
+        """
+        self.reach.aim(rows, self.offsets[slots] + self.lengths[slots] + indices)
+
     def keep(self, right: torch.Tensor, depths: torch.Tensor, slots: torch.Tensor, new: torch.Tensor) -> None:
         """Move the accepted nodes of a step behind their slots' tokens, and count them.
 
@@ -157,76 +170,6 @@ class StaticSlots:
         refuse = self.offsets[self.spare] + torch.arange(len(right), device=right.device)
         goals = torch.where(right, self.offsets[slots] + self.lengths[slots] + depths, refuse)
         for stack in self.stacks:
-            stack.index_copy_(2, goals, stack.index_select(2, self.places))
+            stack.index_copy_(2, goals, stack.index_select(2, self.reach.places))
         self.lengths.index_add_(0, slots, right.long())
         self.emitted.index_add_(0, slots, new.long())
-
-    def seen_by_rows(self, buffer: torch.Tensor) -> torch.Tensor:
-        """[R, H, C, D]: the slots of the step's rows in a layer's buffer [1, H, total, D]; or all of it."""
-        if self.whole:
-            return buffer
-        if self.count == len(self.rows) == 1:
-            return buffer.narrow(2, 0, self.capacity)  # without a copy
-        keys = torch.arange(self.capacity, device=buffer.device)
-        places = (self.offsets[self.rows][:, None] + keys).flatten()
-        _, heads, _, size = buffer.shape
-        return buffer[0].index_select(1, places).view(heads, -1, self.capacity, size).transpose(0, 1)
-
-
-class StaticTreeLayer(CacheLayerMixin):
-    """Keys and values of one layer, views of a stack: [1, H, total, D]."""
-
-    is_compileable, is_sliding, is_croppable = True, False, False
-
-    def __init__(self, slots: StaticSlots, keys: torch.Tensor, values: torch.Tensor) -> None:
-        super().__init__()
-        self.slots, self.keys, self.values, self.is_initialized = slots, keys, values, True
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """All is there."""
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store [1, H, N, D] keys and values of a step's nodes; returns the [R, H, C, D] that its rows attend to."""
-        assert self.keys is not None
-        assert self.values is not None
-        self.keys.index_copy_(2, self.slots.places, key_states)
-        self.values.index_copy_(2, self.slots.places, value_states)
-        return self.slots.seen_by_rows(self.keys), self.slots.seen_by_rows(self.values)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.slots.capacity, 0
-
-    def get_seq_length(self) -> int:
-        return 0  # positions are given
-
-    def get_max_length(self) -> int:
-        return self.slots.capacity
-
-    def get_max_cache_shape(self) -> int:
-        """The name of `get_max_length` before transformers 5.14."""
-        return self.slots.capacity
-
-
-Buffers = tuple[torch.Tensor, torch.Tensor]
-
-
-def _stacked(layers: Sequence[Any], total: int) -> tuple[list[torch.Tensor], dict[int, Buffers]]:
-    """Zeros for all layers, one tensor per shape, and each layer's part of them."""
-    found: dict[tuple[object, ...], list[tuple[int, int]]] = {}
-    for index, layer in enumerate(layers):
-        for which, states in enumerate(contents(layer) or ()):
-            alike = states.shape[1], states.shape[3], states.dtype, states.device
-            found.setdefault(alike, []).append((index, which))
-    stacks, parts = [], dict[tuple[int, int], torch.Tensor]()
-    for (heads, size, dtype, device), members in found.items():
-        stack = torch.zeros(len(members), heads, total, size, dtype=dtype, device=device)  # type: ignore[call-overload]
-        stacks.append(stack)
-        parts |= {member: stack[place : place + 1] for place, member in enumerate(members)}
-    return stacks, {index: (parts[index, 0], parts[index, 1]) for index, which in parts if which == 0}
-
-
-def _layer(slots: StaticSlots, layer: Any, buffers: Buffers | None) -> CacheLayerMixin:
-    """A layer without keys of its own stays as it is."""
-    return layer if buffers is None else StaticTreeLayer(slots, *buffers)

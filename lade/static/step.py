@@ -44,7 +44,7 @@ class StaticStep:
         kernel: Kernel | None = None,
     ) -> None:
         self.model, self.slots, self.vocabulary = model, slots, vocabulary
-        self.kernel, slots.whole = kernel, kernel is not None
+        self.kernel, slots.reach.whole = kernel, kernel is not None
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         self.dispatches = implementation_of(model) == SPLITS and slots.count > 1
         if kernel is not None and implementation_of(model) != SPLITS:
@@ -60,9 +60,22 @@ class StaticStep:
             tokens, and the float32 bits of their probabilities.
             [N, V] logits.
         """
+        self.begin(inputs)
+        return self.end(inputs, self.core(inputs))
+
+    def begin(self, inputs: StepInputs) -> None:
+        """Keep what was accepted of the last step."""
         self.slots.settle(inputs.rows, inputs.lengths, inputs.sources, inputs.goals)
+
+    def core(self, inputs: StepInputs) -> tuple[torch.Tensor, ...]:
+        """What may be compiled. It knows no `stacks`, and writes once to each layer's memory: torch's compiler would
+        copy what is written to twice, or of which another input is a view."""
         logits = self.compute(inputs)
         return self.table(logits, likeliest_token(logits), inputs), logits
+
+    def end(self, inputs: StepInputs, found: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The output, from what the core found."""
+        return found[0], found[1]
 
     def larger(self, tokens: int) -> StaticStep:
         """The same with slots of so many tokens, which hold what these hold."""
@@ -72,9 +85,7 @@ class StaticStep:
 
     def compute(self, inputs: StepInputs) -> torch.Tensor:
         """[N, V] logits; keys and values lie behind their slots' tokens."""
-        slots = self.slots
-        slots.rows = inputs.rows
-        slots.places = slots.offsets[inputs.slots] + slots.lengths[inputs.slots] + inputs.indices
+        self.slots.aim(inputs.rows, inputs.slots, inputs.indices)
         return self.forward(inputs)
 
     def table(
@@ -82,7 +93,7 @@ class StaticStep:
     ) -> torch.Tensor:
         """[N, 2 + 2k] of choices, flags and top-k."""
         tokens, probabilities = self.likeliest(logits, inputs)
-        largest = logits.gather(1, logits.argmax(-1, keepdim=True))  # NaN counts as the largest
+        largest = logits.amax(-1, keepdim=True)  # NaN counts as the largest
         columns = [choices[:, None], flags + NOT_A_NUMBER * largest.isnan(), tokens, probabilities.view(torch.int32)]
         return torch.cat([column.int() for column in columns], dim=1)
 

@@ -94,8 +94,9 @@ class StaticTarget:
         self._moves |= {slot: [] for slot in slots}
         lines, first = [], 0
         for draft in drafts:
-            lines.append({node: first + node for node in range(len(draft))})
-            first += len(draft)
+            end = first + len(draft.tokens)
+            lines.append(dict(enumerate(range(first, end))))
+            first = end
         step = self.graphs.step
         return StaticOutputs(logits, lines, vocabulary=self.vocabulary, found=found, slots=step.slots, step_slots=slots)
 

@@ -6,9 +6,9 @@ N nodes of all rows, W words of ancestors, V vocabulary, k tokens of a top-k.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from lade.core.tree import Draft
@@ -40,13 +40,22 @@ class WalkingStep(StaticStep):
         super().__init__(model, slots, vocabulary, kernel)
         self.chooser = chooser
 
-    def __call__(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `StaticStep`, with the choice after each node in place of the most likely token, and `RIGHT`."""
+    def begin(self, inputs: StepInputs) -> None:
+        """All is kept at the end of the last step."""
+
+    def core(self, inputs: StepInputs) -> tuple[torch.Tensor, ...]:
+        """As `StaticStep`, with the choice after each node in place of the most likely token, and `RIGHT`; behind them
+        [N] bool, the accepted nodes."""
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
         right = self.walk(inputs, choices)
+        return self.table(logits, choices, inputs, RIGHT * right[:, None]), logits, right
+
+    def end(self, inputs: StepInputs, found: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keep the accepted nodes."""
+        table, logits, right = found
         self.slots.keep(right, inputs.depths, inputs.slots, right & (inputs.orders > UNASKED))
-        return self.table(logits, choices, inputs, RIGHT * right[:, None]), logits
+        return table, logits
 
     def walk(self, inputs: StepInputs, choices: torch.Tensor) -> torch.Tensor:
         """[N] bool: the nodes whose ancestors and which themselves are what was chosen after their parents."""
@@ -58,9 +67,8 @@ class WalkingStep(StaticStep):
         return (fits[others] | ~ancestors).all(1) & (inputs.slots != self.slots.spare)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one row has of a step.
+class Taken(NamedTuple):
+    """What one row has of a step; views of its output.
 
     Attributes:
         path: accepted nodes, ascending.
@@ -71,18 +79,21 @@ class Taken:
 
     path: list[int]
     tokens: list[int]
-    likeliest: torch.Tensor
-    probabilities: torch.Tensor
+    likeliest: np.ndarray
+    probabilities: np.ndarray
 
 
 def taken(output: torch.Tensor, drafts: Sequence[Draft]) -> list[Taken]:
     """What each row has of the output of a step, which is on the host."""
-    found, first, top = [], 0, output.shape[1] // 2 + 1
+    table, k = output.numpy(), output.shape[1] // 2 - 1
+    choices, flags = table[:, 0].tolist(), table[:, 1].tolist()
+    likeliest, probabilities = table[:, 2 : 2 + k], table[:, 2 + k :].view(np.float32)
+    found, first = [], 0
     for draft in drafts:
-        own = output[first : first + len(draft)]
-        path = (own[:, 1] & RIGHT).nonzero().flatten().tolist()
-        asked = draft.queries[0] if draft.queries else len(draft)
-        tokens = [int(own[node, 0]) for node in path if node >= asked]
-        found.append(Taken(path, tokens, own[:, 2:top], own[:, top:].view(torch.float32)))
-        first += len(draft)
+        end = first + len(draft.tokens)
+        path = [node for node, flag in enumerate(flags[first:end]) if flag & RIGHT]
+        asked = draft.queries[0] if draft.queries else end
+        tokens = [choices[first + node] for node in path if node >= asked]
+        found.append(Taken(path, tokens, likeliest[first:end], probabilities[first:end]))
+        first = end
     return found

@@ -179,14 +179,11 @@ class Outputs:
         """From an accelerator, in one copy of integers."""
         found = self._table()
         chosen = [tokens.flatten().to(torch.int32) for _, tokens in self._chosen]
-        host = torch.cat([found.flatten(), *chosen]).cpu()
-        table, rest = host[: found.numel()].view(len(found), -1), host[found.numel() :].tolist()
+        host = (torch.cat([found.flatten(), *chosen]) if chosen else found).cpu().numpy().reshape(-1)
+        table, rest = host[: found.numel()].reshape(found.shape), host[found.numel() :].tolist()
         k = table.shape[1] // 2 - 1
-        self._read = _Read(
-            table[:, 0].tolist(),
-            table[:, 1].bool().tolist(),
-            (table[:, 2 : 2 + k].numpy().copy(), table[:, 2 + k :].contiguous().view(torch.float32).numpy()),
-        )
+        top = table[:, 2 : 2 + k].copy(), table[:, 2 + k :].copy().view(np.float32)
+        self._read = _Read(table[:, 0].tolist(), (table[:, 1] != 0).tolist(), top)
         lines = [line for some, _ in self._chosen for line in some]
         self._choices = dict(zip(lines, rest, strict=True))
         self._chosen.clear()

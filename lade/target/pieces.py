@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lade.core.tree import Draft
+from lade.core.tree import Draft, ancestor_octets
 
 WORD = 64  # bits
 
@@ -68,23 +68,20 @@ class Piece:
 def ancestors(pieces: Sequence[Piece]) -> np.ndarray:
     """[sum C, W] int64: bit j of a node's words says whether it sees node j of its own tree, itself included.
 
-    The words of each tree are enough for the largest one. Ancestors of all nodes are found together, those of 1, 2, 4,
-    ... generations before in turn.
+    The words of each tree are enough for the largest one.
     """
-    sizes = [piece.columns for piece in pieces]
-    nodes = np.arange(sum(sizes))
-    begins = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
-    parents = np.array([parent for piece in pieces for parent in piece.parents])
-    above = np.where(parents < 0, nodes, parents + begins)
-    own = nodes - begins
-    words = np.zeros((len(nodes), -(-max(sizes) // WORD)), "<u8")
-    words[nodes, own // WORD] = np.uint64(1) << (own % WORD).astype(np.uint64)
-    generations, deepest = 1, max(max(piece.depths) for piece in pieces)
-    while generations <= deepest:
-        words |= words[above]
-        above = above[above]
-        generations *= 2
-    return words.view("<i8")
+    words = words_for(max(piece.columns for piece in pieces))
+    return np.concatenate([ancestor_words(piece.parents, words) for piece in pieces])
+
+
+def ancestor_words(parents: Sequence[int], words: int) -> np.ndarray:
+    """[C, words] int64, the words of one tree; read only."""
+    return ancestor_octets(parents, words * WORD // 8).view("<i8")
+
+
+def words_for(nodes: int) -> int:
+    """How many words have a bit for each of so many nodes."""
+    return -(-nodes // WORD)
 
 
 def visibility(words: torch.Tensor) -> torch.Tensor:

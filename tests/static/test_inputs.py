@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from lade.core.tree import Draft, TreeBuilder, ancestor_matrix, chain
 from lade.core.verify import walk
+from lade.kernels.rows import CHAIN
 from lade.static.buckets import NODES, capacity_bucket, nodes_bucket, rows_bucket
-from lade.static.inputs import Size, StepInputs, StepRow, packed_inputs, size_of
+from lade.static.graphs import Sized
+from lade.static.inputs import CERTAIN, NEVER, Size, StepInputs, StepRow, size_of
+from lade.static.packing import Packing
 from lade.static.sight import visible
 from lade.static.walking import WalkingStep, taken
 
@@ -39,7 +42,7 @@ def drafts_of(noise: random.Random, rows: int) -> list[Draft]:
 def inputs_for(slots: list[int], drafts: list[Draft], spare: int) -> StepInputs:
     rows = [StepRow(slot, draft) for slot, draft in zip(slots, drafts, strict=True)]
     size = size_of(rows)
-    return StepInputs(torch.from_numpy(packed_inputs(rows, size, spare, CAPACITY)), size)
+    return StepInputs(Packing(size, spare, CAPACITY).fill(rows), size)
 
 
 @settings(max_examples=40)
@@ -54,7 +57,7 @@ def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
     )
     right = WalkingStep.walk(SimpleNamespace(slots=state), inputs, choices)  # type: ignore[arg-type]
     seen, _ = visible(inputs, state)
-    output = torch.cat([choices[:, None], 2 * right[:, None], choices[:, None], choices[:, None]], dim=1).int()
+    output = torch.stack([choices, 2 * right, choices + 1, choices + 2], dim=1).int()
     first = 0
     for slot, draft, found in zip(slots, drafts, taken(output, drafts), strict=False):
         end, length = first + len(draft), int(state.lengths[slot])
@@ -64,6 +67,8 @@ def test_paths_and_sight_are_those_of_the_host(seed: int) -> None:
             else SimpleNamespace(path=list(range(len(draft))), tokens=[])
         )
         assert (found.path, found.tokens) == (list(expected.path), expected.tokens)
+        assert found.likeliest.tolist() == output[first:end, 2:3].tolist()
+        assert found.probabilities.view(np.int32).tolist() == output[first:end, 3:].tolist()
         assert seen[first:end, :length].all()
         tree = ancestor_matrix(draft.parents)[:, : CAPACITY - length]
         assert torch.equal(seen[first:end, length : length + len(draft)], tree)
@@ -84,20 +89,81 @@ def test_sizes() -> None:
         nodes_bucket(257)
 
 
-def test_an_input_of_one_size_is_of_one_length() -> None:
-    """So that one tensor on the device takes all of them."""
-    size = Size(8, 2, 1)
-    drafts = [[StepRow(slot, Draft.alone(3), 5, [(7, 6)])] for slot in range(3)]
-    found = [packed_inputs(rows, size, 4, CAPACITY) for rows in [[], *drafts]]
-    assert {len(numbers) for numbers in found} == {size.numbers}
-    assert {numbers.dtype for numbers in found} == {np.dtype(np.int64)}
+@settings(max_examples=20)
+@given(st.integers(0, 1 << 30))
+def test_a_step_leaves_nothing_for_the_next_one_of_its_size(seed: int) -> None:
+    """All are packed at one place, which the device may read of at any time until it is packed again."""
+    noise, size = random.Random(seed), Size(256, 4, 2)
+    packing = Packing(size, 4, CAPACITY)
+    numbers = packing.fill([])
+    for _ in range(4):
+        drafts = drafts_of(noise, noise.randint(0, 3))
+        rows = [
+            StepRow(slot, draft, noise.randrange(9), [(7, 6)] * noise.randrange(3)) for slot, draft in enumerate(drafts)
+        ]
+        assert torch.equal(packing.fill(rows), Packing(size, 4, CAPACITY).fill(rows))
+        assert numbers.data_ptr() == packing.fill(rows).data_ptr()
+    inputs = StepInputs(packing.fill([]), size)
+    assert set(inputs.slots.tolist()) == set(inputs.rows.tolist()) == {4}
+    assert set(inputs.sources.tolist()) == set(inputs.goals.tolist()) == {4 * CAPACITY}
+    assert inputs.indices.tolist() == inputs.parents.tolist() == list(range(256))
+    assert inputs.trees.tolist() == [CHAIN] * 4
+    assert not inputs.words.any()
+
+
+def test_claims_of_nodes() -> None:
+    """A node is accepted where it is chosen, unless its logits are not asked for, or no model knows its token."""
+    tree = TreeBuilder(3)
+    for parent, token in ((0, 5), (0, 6), (1, 9), (2, 7)):
+        tree.add_path(parent, [token], "tree")
+    whole = tree.build()
+    tree.queries.remove(1)
+    drafts = {
+        (CERTAIN, 5, 6, 9, 7): whole,
+        (CERTAIN, 5, 6, NEVER, 7): whole.within(8),
+        (CERTAIN, NEVER, 6, 9, 7): tree.build(),
+        (CERTAIN,) * 3: chain([1, 2, 3], asked=True),
+        (CERTAIN,) * 2: chain([1, 2], asked=False),
+    }
+    for claims, draft in drafts.items():
+        assert inputs_for([0], [draft], spare=1).claims.tolist()[: len(draft)] == list(claims)
+
+
+class Event:
+    """A CUDA event of a copy that is still under way."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.numbers = torch.zeros(0)
+
+    def query(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        self.calls.append(("waits", int(self.numbers[0])))
+
+    def record(self, stream: object) -> None:
+        self.calls.append(("records", int(self.numbers[0])))
+
+
+def test_the_host_waits_for_the_copy_of_what_it_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    size, event = Size(1, 1, 1), Event()
+    packing = Packing(size, 1, CAPACITY)
+    event.numbers = packing.fill([])
+    sent: Any = event
+    sized = Sized(packing, StepInputs(torch.zeros(size.numbers, dtype=torch.long), size), lambda: None, sent)  # type: ignore[arg-type, return-value]
+    for token in (5, 6):
+        sized.send([StepRow(0, Draft.alone(token))])
+        assert sized.inputs.ids.tolist() == [token]
+    assert event.calls == [("waits", 0), ("records", 5), ("waits", 5), ("records", 6)]
 
 
 def test_what_is_kept_is_moved_first() -> None:
     rows = [StepRow(2, Draft.alone(3), 9, [(7, 6), (8, 7)]), StepRow(0, Draft.alone(5), 4, [(3, 2)])]
     size = size_of(rows)
     assert size == (4, 2, 1), "moves need room as nodes do"
-    inputs = StepInputs(torch.from_numpy(packed_inputs(rows, size, 4, CAPACITY)), size)
+    inputs = StepInputs(Packing(size, 4, CAPACITY).fill(rows), size)
     assert inputs.lengths.tolist() == [9, 4]
     spare = 4 * CAPACITY
     assert inputs.sources.tolist() == [2 * CAPACITY + 7, 2 * CAPACITY + 8, 3, spare]

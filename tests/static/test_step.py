@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME
+from functorch.compile import make_boxed_func
 from test_transfers import META, Transfers, model_on_meta
 from tiny import tiny_model, words
+from torch._dynamo.backends.common import aot_autograd
 from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper, TopKLogitsWarper
 
 from lade.core.noise import Noise, choose
@@ -16,8 +18,10 @@ from lade.core.tree import Draft, TreeBuilder
 from lade.static import attention
 from lade.static.choices import Greedy, Sampled
 from lade.static.graphs import Graphs
+from lade.static.inputs import StepRow
 from lade.static.runner import StaticRunner
 from lade.static.slots import StaticSlots
+from lade.static.step import StaticStep
 from lade.static.walking import WalkingStep
 
 FAMILIES = ("llama", "qwen3", "gemma3", "gpt2", "phi", "cohere2")
@@ -143,6 +147,34 @@ def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     assert twin.texts == reference
     assert not torch._dynamo.utils.counters["graph_break"]
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("kind", [StaticStep, WalkingStep])
+@torch.no_grad()
+def test_a_compiler_writes_keys_and_values_in_place(kind: Any) -> None:
+    """It does where each layer's memory is an input by itself, to which is written once: else it copies all of them."""
+    twin = Twin(model_for("llama", 1), (9,), False)
+    slots, row = twin.slots, StepRow(0, Draft.alone(7), length=9)
+    step = twin.runner.graphs.step if kind is WalkingStep else StaticStep(twin.runner.graphs.step.model, slots)
+    large = list[str]()
+
+    def noting(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        sized = [(node, node.meta.get("val")) for node in module.graph.nodes]
+        large.extend(
+            f"{node.target} of {node.args[0].op}" if node.args else node.op
+            for node, value in sized
+            if isinstance(value, torch.Tensor) and value.numel() >= 2 * slots.cache.layers[0].keys.numel()
+        )
+        return make_boxed_func(module.forward)
+
+    torch._dynamo.reset()
+    graphs = Graphs(step)
+    graphs.fused = torch.compile(step.core, fullgraph=True, dynamic=False, backend=aot_autograd(fw_compiler=noting))
+    found, _ = graphs.run([row])
+    layers = len(slots.cache.layers)
+    assert large == ["placeholder"] * layers + ["aten.index_copy.default of placeholder"] * layers
+    slots.lengths[0] = 9
+    assert torch.equal(found, Graphs(step).run([row])[0])
 
 
 @pytest.mark.parametrize("rows", [1, 3])
