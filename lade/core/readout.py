@@ -51,7 +51,7 @@ def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np
     """
     rows, size = logits.shape
     half = logits.dtype == torch.bfloat16
-    bits = logits.contiguous().view(torch.int16 if half else torch.int32).numpy().ravel()
+    bits = (logits.view(torch.int16) if half else logits).numpy().reshape(-1)  # a copy if it is not contiguous
     found = Readout(
         np.empty(rows, np.int32),
         np.empty(rows, np.bool_),

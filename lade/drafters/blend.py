@@ -161,9 +161,7 @@ class BlendDrafter:
     def _sizes(self, states: Sequence[_State], trees: Sequence[Grown]) -> list[int]:
         """The nodes of each tree that are worth their cost."""
         pairs = zip(states, trees, strict=True)
-        return self.pace.choose(
-            [Row(tree.masses, state.belief, state.memory.repeats, state.weight) for state, tree in pairs]
-        )
+        return self.pace.choose([Row(tree.masses, state.belief, tree.repeats, state.weight) for state, tree in pairs])
 
     def _cut(self, request: Request, tree: Grown, size: int) -> Draft:
         """The first nodes of a tree; the rest costs more than it is expected to save."""

@@ -22,9 +22,9 @@ from lade.memory.row import TOKEN as TOKEN_OF_NODE
 
 UNEXPANDED, ADDED = -1, -2  # in place of a candidate's token: a node whose children are not known; a node of the tree
 # Of a tree, its integers: the largest depth of a node; the most nodes, the root included; nodes; whether a further node
-# found no room.
-DEEPEST, LIMIT, SIZE, LIMITED = range(4)
-TREE_INTS = 4
+# found no room; whether the text's last token occurred earlier in it.
+DEEPEST, LIMIT, SIZE, LIMITED, REPEATS = range(5)
+TREE_INTS = 5
 # Its floats: path probability below which a stage's tokens are skipped; that of all stages below which a token is
 # skipped; that path probabilities hold in this text, over that of the most certain tree (a node's value is its path
 # probability times this); path probability of the node added last, 0 if there is none; if a further node found no room,

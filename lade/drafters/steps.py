@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from lade.base.compiled import Compiled, compiled, compiled_with_lists
 from lade.drafters.chains import keep_chain
-from lade.drafters.growth import SIZE, TREE_INTS, Forest, Trees, grow, write_tree
+from lade.drafters.growth import REPEATS, SIZE, TREE_INTS, Forest, Trees, grow, write_tree
+from lade.memory.automaton import repeated
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
 from lade.memory.places import follow
@@ -16,6 +17,7 @@ from lade.memory.row import (
     FIRST,
     LAST,
     NODES,
+    OWN,
     RECENT,
     RECENT_MASSES,
     USES,
@@ -65,6 +67,7 @@ def draft_rows(
             keep_chain(rows[place], place, forest)
     begin = 0
     for place in range(len(ends)):
+        forest.ints[place * TREE_INTS + REPEATS] = 1 if repeated(rows[place].ints, OWN) > 0 else 0
         size = forest.ints[place * TREE_INTS + SIZE]
         write_tree(rows[place], size, trees, begin)
         begin += size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from lade.core.tree import Draft
 from lade.drafters.growth import (
     CUT,
     LIMITED,
+    REPEATS,
     SIZE,
     TREE_FLOATS,
     TREE_INTS,
@@ -57,6 +58,7 @@ class Grown(NamedTuple):
         masses: T path probabilities.
         limited: whether a further node found no room.
         cut: then the path probability of the last node that found room; else 0.
+        repeats: whether the text's last token occurred earlier in it.
     """
 
     tokens: list[int]
@@ -66,6 +68,7 @@ class Grown(NamedTuple):
     masses: list[float]
     limited: bool
     cut: float
+    repeats: bool
 
 
 class Learned(NamedTuple):
@@ -116,14 +119,14 @@ class Workspace:
         number = len(memories)
         forest = self._forest_for(number, nodes)
         trees = self._trees_for(sum(min(plan.most, nodes + 1) for plan in plans))
-        forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0)]
+        forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0, 0)]
         values = [value for plan in plans for value in (plan.floor, plan.least, plan.weight, 0.0, 0.0)]
         forest.floats[: number * TREE_FLOATS] = values
         for memory, plan in zip(memories, plans, strict=True):
             memory.reserve_nodes(min(plan.most, nodes + 1))  # one more: a root's child that is not counted
         tokens = np.array([token for some in new for token in some], np.int32)
-        ends = np.cumsum([len(some) for some in new])
-        with _locked([memory.pool for memory in memories]):
+        ends = np.array([*accumulate(map(len, new))], np.int64)
+        with _Locked(memory.pool for memory in memories):
             self._rows.set([memory.row() for memory in memories])
             DRAFT(self._rows, tokens, ends, forest, trees, nodes, together, prior, chains)
         return _grown(forest, trees, number)
@@ -138,7 +141,7 @@ class Workspace:
         tokens, probabilities = predictions.likeliest()
         most = max(len(row.nodes) for row in rows)
         self._sums_for(most, tokens.shape[1])
-        with _locked([row.memory.pool for row in rows]):
+        with _Locked(row.memory.pool for row in rows):
             for row in rows:
                 row.memory.reserve_nodes(len(row.draft))
             _reserve(rows)
@@ -166,27 +169,42 @@ class Workspace:
 
 def _grown(forest: Forest, trees: Trees, rows: int) -> list[Grown]:
     """The trees of so many rows, of which machine code has written the arrays."""
-    ints, floats = forest.ints.reshape(-1, TREE_INTS)[:rows], forest.floats.reshape(-1, TREE_FLOATS)[:rows]
-    ends = ints[:, SIZE].cumsum().tolist()
-    tokens, parents, depths, stages = trees.nodes.reshape(4, -1)[:, : ends[-1]].tolist()
-    masses = trees.masses[: ends[-1]].tolist()
+    ints, floats = forest.ints[: rows * TREE_INTS].tolist(), forest.floats[: rows * TREE_FLOATS].tolist()
+    sizes, cuts = ints[SIZE::TREE_INTS], floats[CUT::TREE_FLOATS]
+    limited, repeats = ints[LIMITED::TREE_INTS], ints[REPEATS::TREE_INTS]
+    nodes = sum(sizes)
+    tokens, parents, depths, stages = trees.nodes.reshape(4, -1)[:, :nodes].tolist()
+    masses = trees.masses[:nodes].tolist()
     found, begin = [], 0
-    for end, limited, cut in zip(ends, ints[:, LIMITED].tolist(), floats[:, CUT].tolist(), strict=True):
-        own = slice(begin, end)
-        found.append(Grown(tokens[own], parents[own], depths[own], stages[own], masses[own], limited == 1, cut))
-        begin = end
+    for size, full, cut, known in zip(sizes, limited, cuts, repeats, strict=True):
+        own = slice(begin, begin + size)
+        tree = tokens[own], parents[own], depths[own], stages[own], masses[own]
+        found.append(Grown(*tree, full == 1, cut, known == 1))
+        begin += size
     return found
 
 
-def _locked(pools: Sequence[Pool]) -> AbstractContextManager[Any]:
-    """All locks of some pools, taken in an order that is the same for all threads."""
-    if all(pool is pools[0] for pool in pools):
-        lock: AbstractContextManager[Any] = pools[0].lock
-        return lock
-    stack = ExitStack()
-    for pool in sorted({id(pool): pool for pool in pools}.values(), key=id):
-        stack.enter_context(pool.lock)
-    return stack
+class _Locked:
+    """Holds all locks of some pools, taken in an order that is the same for all threads."""
+
+    def __init__(self, pools: Iterable[Pool]) -> None:
+        known = {id(pool): pool.lock for pool in pools}
+        self._locks = [known[each] for each in sorted(known)]
+        self._taken = 0
+
+    def __enter__(self) -> None:
+        try:
+            for lock in self._locks:
+                lock.acquire()
+                self._taken += 1
+        except BaseException:  # an interrupt while another thread holds one
+            self.__exit__()
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        while self._taken:
+            self._taken -= 1
+            self._locks[self._taken].release()
 
 
 def _reserve(rows: Sequence[Learned]) -> None:

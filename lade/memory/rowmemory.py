@@ -136,13 +136,6 @@ class RowMemory:
                 ADD_FOLLOWER(ints, GRAMS, *map(int, context), int(gram[length]), True)
 
     @property
-    def repeats(self) -> bool:
-        """Whether the last token occurred earlier in the text."""
-        ints = self._regions.ints
-        last = ints[OWN + automata.STATES] + ints[OWN + automata.LAST] * automata.WIDTH
-        return bool(ints[last + automata.LINK] > 0)
-
-    @property
     def suffices(self) -> bool:
         """Whether the warm table is believed in full, so that a window would find hardly anything new."""
         uses = self._regions.ints[USES + stages.WARM]

@@ -38,6 +38,7 @@ class PredictionTable:
         fields = predictions.CONTEXTS, NUMBER, predictions.INDEX, predictions.SLOTS
         self._table = Table(self._regions, fields, WIDTH)
         self.masses = np.zeros(0, np.float32)
+        self._most = room  # contexts that there may be, as far as it was counted
         self._room_for(room)
 
     @property
@@ -50,7 +51,10 @@ class PredictionTable:
 
     def reserve(self, contexts: int) -> None:
         """Make room for so many more contexts."""
-        self._room_for(len(self) + contexts)
+        self._most += contexts
+        if self._most > self._table.room:
+            self._most = len(self) + contexts
+            self._room_for(self._most)
 
     def _room_for(self, contexts: int) -> None:
         if self._table.reserve(contexts):
