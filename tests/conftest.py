@@ -37,13 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """The garbage collector finds nothing among what is imported: it passes only over what tests leave."""
+    """The garbage collector finds nothing among what is imported: it passes only over what tests leave, and rarely."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(7_000, 10, 10)
         gc.enable()
 
 

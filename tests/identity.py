@@ -57,7 +57,9 @@ class Identity:
 
 
 def plain_text(model: PreTrainedModel, **inputs: Any) -> PlainText:
-    """Decode plainly and greedily."""
-    out = model.generate(**inputs, do_sample=False, return_dict_in_generate=True, output_scores=True)
-    best = torch.stack(out.scores, dim=1).topk(2).values  # [B, T, 2]
-    return PlainText(out.sequences, (best[..., 0] - best[..., 1]).nan_to_num(), model.dtype == torch.float64)
+    """Decode plainly and greedily; in inference mode, which computes the same and takes less time."""
+    with torch.inference_mode():
+        out = model.generate(**inputs, do_sample=False, return_dict_in_generate=True, output_scores=True)
+        best = torch.stack(out.scores, dim=1).topk(2).values  # [B, T, 2]
+        gaps = (best[..., 0] - best[..., 1]).nan_to_num()
+    return PlainText(out.sequences.clone(), gaps.clone(), model.dtype == torch.float64)

@@ -35,7 +35,7 @@ class Reference:
     gaps: list[list[float]] = field(default_factory=list)
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def contrastive(
     expert: PreTrainedModel,
     amateur: PreTrainedModel,
@@ -66,8 +66,8 @@ def contrastive(
 def one_step(expert: PreTrainedModel, amateur: PreTrainedModel, text: list[int], rule: Rule) -> tuple[Tensor, float]:
     """[V] scores, and the distance of what decides: the two best scores, or a token from the bound of plausibility."""
     ids = torch.tensor([text])
-    p = expert(input_ids=ids).logits[0, -1].log_softmax(-1)
-    q = (amateur(input_ids=ids).logits[0, -1] / rule.amateur_temperature).log_softmax(-1)
+    p = expert(input_ids=ids, use_cache=False).logits[0, -1].log_softmax(-1)
+    q = (amateur(input_ids=ids, use_cache=False).logits[0, -1] / rule.amateur_temperature).log_softmax(-1)
     bound = p.max() + math.log(rule.alpha) if rule.alpha else torch.tensor(-math.inf)
     scores = p - rule.weight * q
     scores[p < bound] = -math.inf

@@ -1,12 +1,13 @@
 """Rows of a batch: each at its own pace, the same text as alone, the same random numbers as plain decoding."""
 
 import warnings
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from families import BY_NAME
-from identity import Identity, plain_text
+from identity import Identity, PlainText, plain_text
 from sidebyside import assert_looked_ahead
 from tiny import tiny_model, words
 from torch import Tensor
@@ -25,15 +26,21 @@ def tiny(name: str) -> PreTrainedModel:
     return tiny_model(BY_NAME[name], BY_NAME[name].attention[-1])
 
 
+@cache
+def plain(name: str) -> PlainText:
+    """Of the whole batch."""
+    return plain_text(tiny(name), **words(*LENGTHS), max_new_tokens=NEW_TOKENS)
+
+
 def seeded(seed: int, generate: Any, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
     """What is generated, and the state that the global generator is left in."""
     torch.manual_seed(seed)
     return generate(*args, **kwargs), torch.get_rng_state()
 
 
-def end_tokens(model: PreTrainedModel, **kwargs: Any) -> list[int]:
+def end_tokens(name: str) -> list[int]:
     """Two tokens that stand at different places of the rows' own texts, so that rows end at different times."""
-    text = model.generate(**kwargs, do_sample=False, max_new_tokens=NEW_TOKENS)[:, kwargs["input_ids"].shape[1] :]
+    text = plain(name).sequences[:, max(LENGTHS) :]
     return [int(text[0, 6]), int(text[1, 14])]
 
 
@@ -50,7 +57,7 @@ def test_each_row_as_if_alone(name: str, identity: Identity) -> None:
     model, batch = tiny(name), words(*LENGTHS)
     together = lade.generate(model, **batch, config=CONFIG, do_sample=False, max_new_tokens=NEW_TOKENS)
     assert_looked_ahead()
-    identity.check(together, plain_text(model, **batch, max_new_tokens=NEW_TOKENS))
+    identity.check(together, plain(name))
     for row, length in [*enumerate(LENGTHS)][1::2]:  # padded by some tokens, and by all but one
         alone = plain_text(model, input_ids=batch["input_ids"][row : row + 1, -length:], max_new_tokens=NEW_TOKENS)
         identity.check(together[row : row + 1, -length - NEW_TOKENS :], alone)
@@ -60,7 +67,7 @@ def test_each_row_as_if_alone(name: str, identity: Identity) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_end_at_different_times(name: str) -> None:
     model, batch = tiny(name), words(*LENGTHS)
-    ends = end_tokens(model, **batch)
+    ends = end_tokens(name)
     kwargs = batch | {"do_sample": False, "max_new_tokens": NEW_TOKENS, "eos_token_id": ends}
     expected = model.generate(**kwargs)
     ours = lade.generate(model, **kwargs, config=CONFIG)
@@ -133,7 +140,7 @@ def test_seeded_samples(name: str, lengths: tuple[int, ...], ends: bool) -> None
     model = tiny(name)
     kwargs = words(*lengths) | SAMPLING | {"max_new_tokens": NEW_TOKENS}
     if ends:
-        kwargs["eos_token_id"] = end_tokens(model, **words(*LENGTHS))
+        kwargs["eos_token_id"] = end_tokens(name)
     expected, state = seeded(5, model.generate, **kwargs)
     ours, our_state = seeded(5, lade.generate, model, **kwargs, config=CONFIG)
     assert ours.tolist() == expected.tolist()

@@ -5,6 +5,7 @@ import importlib
 import pickle
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,18 +17,25 @@ from lade.applications.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "safetensors.torch")
-# Runs a statement in a fresh interpreter and prints which of the heavy packages it has loaded.
+# Runs statements in a fresh interpreter and prints which of the heavy packages are loaded after each.
 PROBE = """
 import contextlib, io, sys
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    {statement}
-print([name for name in {heavy} if name in sys.modules])
+for statement in {statements}:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        exec(statement)
+    print([name for name in {heavy} if name in sys.modules])
 """
 
 
+@cache
+def loaded_after(statements: tuple[str, ...]) -> dict[str, str]:
+    code = PROBE.format(statements=statements, heavy=HEAVY)
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    return dict(zip(statements, told.splitlines(), strict=True))
+
+
 def loaded_by(statement: str) -> str:
-    code = PROBE.format(statement=statement, heavy=HEAVY)
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return loaded_after((statement,))[statement]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +52,16 @@ def test_importing_lade_loads_no_model_library(statement: str) -> None:
     assert loaded_by(statement) == "[]"
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], *([name, "--help"] for name in sorted(COMMANDS))])
-def test_help_of_the_command_loads_no_model_library(arguments: list[str]) -> None:
-    assert loaded_by(f"from lade.applications.cli import main; main({arguments!r})") == "[]"
+HELP = tuple(
+    f"from lade.applications.cli import main; main({arguments!r})"
+    for arguments in (["--version"], ["--help"], *([name, "--help"] for name in sorted(COMMANDS)))
+)
+
+
+@pytest.mark.parametrize("statement", HELP)
+def test_help_of_the_command_loads_no_model_library(statement: str) -> None:
+    """One after the other in one interpreter, which takes a while to start: behind one that loads some, all are red."""
+    assert loaded_after(HELP)[statement] == "[]"
 
 
 @needs_fork
@@ -151,19 +166,22 @@ def test_settings_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+LIGHT = tuple(
+    f"import lade.{name}"
+    for name in (
         "config.default",
         "config.preset",
         "memory.warm.progress",
         "target.skipset",
         "applications.search.autotune",
         "models.quant",
-    ],
+    )
 )
-def test_modules_that_need_no_model_library_load_none(name: str) -> None:
-    assert loaded_by(f"import lade.{name}") == "[]"
+
+
+@pytest.mark.parametrize("statement", LIGHT)
+def test_modules_that_need_no_model_library_load_none(statement: str) -> None:
+    assert loaded_after(LIGHT)[statement] == "[]"
 
 
 def test_python_m_lade_is_the_command() -> None:

@@ -26,9 +26,15 @@ GREEDY = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
 
 
 @cache
+def plain(name: str, attention: str, dtype: torch.dtype, lengths: tuple[int, ...]) -> Any:
+    """What the model writes as it is, and its cache: the same whatever the tokens are worth that its texts lack."""
+    model = tiny_model(BY_NAME[name], attention, dtype)
+    return model.generate(**words(*lengths), **GREEDY, return_dict_in_generate=True)
+
+
 def plain_tokens(name: str, attention: str, dtype: torch.dtype) -> frozenset[int]:
     """Those of the model's plain texts."""
-    texts = [tiny_model(BY_NAME[name], attention, dtype).generate(**words(*each), **GREEDY) for each in LENGTHS]
+    texts = [plain(name, attention, dtype, each).sequences for each in LENGTHS]
     return frozenset(token for text in texts for row in text.tolist() for token in row)
 
 
@@ -90,10 +96,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TokenDrafter]:
     return make
 
 
-def assert_plain(model: PreTrainedModel, lengths: tuple[int, ...], **kwargs: Any) -> None:
+def assert_plain(model: PreTrainedModel, lengths: tuple[int, ...], theirs: Any = None, **kwargs: Any) -> None:
     kwargs = words(*lengths) | GREEDY | {"return_dict_in_generate": True} | kwargs
     torch.manual_seed(1)
-    theirs = model.generate(**kwargs)
+    theirs = theirs or model.generate(**kwargs)
     torch.manual_seed(1)
     ours = lade.generate(model, **kwargs)
     assert lade.last_stats().fallback is None
@@ -117,13 +123,13 @@ def test_a_drafted_token_that_is_not_finite(
         pytest.skip("transformers has no such attention for it")
     model, token = not_finite(name, value, attention)
     drafter = made(token, (0,), 3)
-    assert_plain(model, (9,))
+    assert_plain(model, (9,), plain(name, attention, model.dtype, (9,)))
     widths = [nodes for _, nodes in drafter.drafted]
     assert 1 <= len(widths) <= 3
     assert set(widths) == {5}
     assert lade.last_stats().steps > len(widths) + 1  # after a draft with that token the drafter is not asked
     drafter = made(token, (1,), 5)
-    assert_plain(model, (9, 4, 6))
+    assert_plain(model, (9, 4, 6), plain(name, attention, model.dtype, (9, 4, 6)))
     wide = Counter(row for row, nodes in drafter.drafted if nodes > 1)
     assert wide[1] < min(wide[0], wide[2])
 

@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -49,7 +51,8 @@ from lade.target.skipset import SkipSet, read_skip_set, write_skip_set
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 LONG = 30.0  # seconds that no reader takes
 HEAD = {"kind": "measurements", "format": 1}
-DEEP = "[" * 100_000 + "]" * 100_000
+DEPTH = 20_000  # beyond what any parser of Python's recurses
+DEEP = "[" * DEPTH + "]" * DEPTH
 
 pytestmark = pytest.mark.usefixtures("table_folder", "default_settings", "short_texts")
 
@@ -219,13 +222,32 @@ def rows(path: Path) -> bool:
 
 
 @contextmanager
-def made(name: str, folder: Path) -> Iterator[tuple[Reader, Path]]:
-    """A sound file in a cache folder of its own."""
+def in_cache(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LADE_CACHE", str(folder / "cache"))
-        yield READERS[name], READERS[name].make(folder)
+        yield
         forget()
         lade.drop_pools()
+
+
+@cache
+def sound_files(make: Callable[[Path], Path]) -> tuple[Path, dict[Path, bytes]]:
+    """Where in its folder the file lies, and all files that are made there; made once, as a table takes a while."""
+    with TemporaryDirectory() as name, in_cache(folder := Path(name)):
+        path = make(folder)
+        files = {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        return path.relative_to(folder), files
+
+
+@contextmanager
+def made(name: str, folder: Path) -> Iterator[tuple[Reader, Path]]:
+    """A sound file in a cache folder of its own."""
+    path, files = sound_files(READERS[name].make)
+    with in_cache(folder):
+        for place, content in files.items():
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            (folder / place).write_bytes(content)
+        yield READERS[name], folder / path
 
 
 def soon(call: Callable[[], bool]) -> bool:
@@ -294,7 +316,7 @@ CRAFTED = {
     "nothing": "",
     "null": "null",
     "deep": DEEP,
-    "deep object": '{"a":' * 100_000,
+    "deep object": '{"a":' * DEPTH,
     "deep below a key": '{"settings": ' + DEEP + "}",
     "rather deep": '{"a":' * 900 + "1" + "}" * 900,
     "not a number": '{"kind": NaN, "prompt": NaN}',

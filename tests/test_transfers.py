@@ -72,8 +72,11 @@ def asked_from() -> str:
 
 
 def model_on_meta(name: str, attention: str) -> PreTrainedModel:
+    """One layer of each kind: operations of this device are slow, and an exchange of any layer is one too many."""
+    family = BY_NAME[name]
+    layers = len(family.config.get("layer_types", "1"))
     with META:
-        config = AutoConfig.for_model(BY_NAME[name].model_type, **BY_NAME[name].config)
+        config = AutoConfig.for_model(family.model_type, **family.config | {"num_hidden_layers": layers})
         model = AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
     note(model, Verdict(None, None if attention == "sdpa" else "it is eager"))
     return model

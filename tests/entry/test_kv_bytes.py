@@ -80,7 +80,8 @@ def test_buffers_stay_within(kind: tuple[str, str], drafts: str, data: st.DataOb
                 assert stored(engine) <= peak.bytes <= limit
         for request, asked in running:
             assert request.error is None
-            assert request.tokens == model.generate(**asked)[0].tolist()
+            with torch.inference_mode():  # the same in less time
+                assert request.tokens == model.generate(**asked)[0].tolist()
 
 
 def test_what_can_never_fit_is_refused() -> None:

@@ -3,7 +3,9 @@
 import copy
 import itertools
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -52,6 +54,12 @@ def gone_on(model: PreTrainedModel, **arguments: Any) -> tuple[WarmTable, list[i
     return table, told
 
 
+@cache
+def whole(name: str = "llama") -> WarmTable:
+    """What is computed without an interrupt, once for all tests."""
+    return compute(fresh(name))
+
+
 def same(table: WarmTable, other: WarmTable) -> None:
     """Texts that are read again at once may differ from those read token by token in their last bits."""
     assert torch.equal(table.tokens, other.tokens)
@@ -79,7 +87,7 @@ def test_an_interrupted_computation_goes_on(name: str, at: int, table_folder: Pa
     assert names(table_folder) == ["warmpart"]
     table, after = gone_on(fresh(name)) if at < TOTAL else (warm_up(fresh(name)), [TOTAL + 1])
     assert after[0] > before[-1]  # nothing is done twice
-    same(table, compute(fresh(name)))
+    same(table, whole(name))
     assert names(table_folder) == ["warm3"]
 
 
@@ -87,7 +95,7 @@ def test_interrupts_in_a_row_lose_nothing(table_folder: Path) -> None:
     told = [interrupted(fresh(), at) for at in range(100, TOTAL, 150)]
     assert all(later[0] > earlier[-1] for earlier, later in itertools.pairwise(told))
     table, _ = gone_on(fresh())
-    same(table, compute(fresh()))
+    same(table, whole())
 
 
 def test_the_cost_of_both_is_told(table_folder: Path) -> None:
@@ -119,7 +127,7 @@ def test_an_interrupt_anywhere_leaves_a_sound_part(
         with pytest.raises(KeyboardInterrupt):
             warm_up(fresh())
     table, _ = gone_on(fresh())
-    same(table, compute(fresh()))
+    same(table, whole())
 
 
 # Parts that do not count
@@ -175,17 +183,39 @@ STALE = {
 }
 
 
+@cache
+def sound_part() -> tuple[str, bytes]:
+    """Its name and content."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADE_CACHE", folder)
+        interrupted(fresh(), VOCAB + 40 * 8 + 120)
+        (path,) = Path(folder).iterdir()
+        return path.name, path.read_bytes()
+
+
 @pytest.mark.parametrize("kind", STALE)
 def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> None:
-    interrupted(fresh(), VOCAB + 40 * 8 + 120)
-    (path,) = table_folder.iterdir()
+    name, content = sound_part()
+    table_folder.mkdir()
+    path = table_folder / name
+    path.write_bytes(content)
     model = STALE[kind](path)
     assert PartFile(model, plan_of(model, 16)).load() is None
     assert not path.exists()
     table, told = gone_on(model)
     assert told[0] == 40
-    same(table, compute(model))
+    same(table, compute(model) if kind == "other weights" else whole())
     assert names(table_folder) == ["warm3"]
+
+
+def test_a_sound_part_counts(table_folder: Path) -> None:
+    """Without damage the cases above would go on."""
+    name, content = sound_part()
+    table_folder.mkdir()
+    (table_folder / name).write_bytes(content)
+    table, told = gone_on(fresh())
+    assert told[0] > VOCAB + 40 * 8
+    same(table, whole())
 
 
 def test_another_top_begins_anew() -> None:

@@ -3,7 +3,9 @@
 import copy
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Barrier, Thread
 from typing import Any
 
@@ -23,6 +25,7 @@ from lade.memory.warm import file as warmfile
 from lade.memory.warm import table as warmtable
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm.predictions import AfterPrefix
+from lade.memory.warm.table import WarmTable
 from lade.memory.warm.warming import cached, compute, table_file, warm_up
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
@@ -354,11 +357,23 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 }
 
 
+@cache
+def sound_table() -> tuple[WarmTable, bytes]:
+    """A table of few texts and its file, computed once."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADE_CACHE", folder)
+        return warm_up(fresh()), table_file(fresh()).read_bytes()
+
+
 @pytest.mark.usefixtures("few_texts")
 @pytest.mark.parametrize("damage", BROKEN)
-def test_a_broken_or_foreign_file_is_ignored_with_one_warning_and_replaced(damage: str, forwards: list[int]) -> None:
-    table = warm_up(fresh())
+def test_a_broken_or_foreign_file_is_ignored_with_one_warning_and_replaced(
+    damage: str, table_folder: Path, forwards: list[int]
+) -> None:
+    table, content = sound_table()
+    table_folder.mkdir()
     path = table_file(fresh())
+    path.write_bytes(content)
     BROKEN[damage](path)
     forwards.clear()
     with pytest.warns(CacheWarning, match="lade ignores .*safetensors: ") as record:
