@@ -32,7 +32,7 @@ def json_object(text: str, where: object) -> dict[str, Any]:
 def json_value(text: str, where: object) -> Any:
     """The value in this text. UnreadableFileError, which begins with `where`, if it is not strict JSON."""
     try:
-        if _depth(text) > MAX_DEPTH:
+        if _is_deep(text):
             raise ValueError(f"nesting must be at most {MAX_DEPTH} deep")
         found = _DECODER.decode(text)
         if SURROGATE.search(text):
@@ -59,13 +59,14 @@ def read_lines(path: Path, most: int) -> list[tuple[int, str]]:
     return [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _depth(text: str) -> int:
-    """The deepest nesting of brackets outside of strings."""
-    deepest = depth = 0
+def _is_deep(text: str) -> bool:
+    """Whether brackets outside of strings nest deeper than `MAX_DEPTH`; reads no further than to where they do."""
+    depth = 0
     for found in TOKENS.finditer(text) if text.count("[") + text.count("{") > MAX_DEPTH else ():
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
-        deepest = max(deepest, depth)
-    return deepest
+        if depth > MAX_DEPTH:
+            return True
+    return False
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Trees: what a node sees, against the definition; and drafts, against a set of paths."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -71,6 +73,9 @@ def test_builder_is_a_set_of_paths(paths: list[tuple[int, list[int], bool]]) -> 
     assert draft.parents[0] == -1
     assert all(0 <= parent < node for node, parent in enumerate(draft.parents) if node)
     assert draft.children == {(draft.parents[node], draft.tokens[node]): node for node in range(1, len(draft))}
+    for place in itertools.product(range(len(draft)), {*draft.tokens, 99}):
+        assert draft.child(*place) == draft.children.get(place)
+    assert TreeBuilder.of(draft).build() == draft
 
 
 def test_shared_prefixes_share_nodes() -> None:

@@ -158,6 +158,7 @@ def test_a_draft_within_a_vocabulary() -> None:
     assert within.tokens == [3, 1, 3, 2, 3, 1]
     assert (within.parents, within.queries) == (draft.parents, draft.queries)
     assert within.children == {(0, 1): 1, (2, 2): 3, (4, 1): 5}
+    assert (within.child(0, 3), within.child(1, 3), within.child(2, 2)) == (None, None, 3)
 
 
 # References
