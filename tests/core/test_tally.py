@@ -1,7 +1,7 @@
 """What becomes of drafts, counted by source, by depth and by the length of a step."""
 
 from lade.core.request import Verdict
-from lade.core.tally import Acceptance, Tally, together
+from lade.core.tally import TOGETHER, Acceptance, Tally, together
 from lade.core.tree import Draft, TreeBuilder
 
 
@@ -29,6 +29,16 @@ def test_a_step_is_counted_by_source_depth_and_length() -> None:
         accepted_by_depth={1: 2, 2: 2},
         accepted_lengths={1: 2, 3: 2},
     )
+
+
+def test_many_steps_count_as_often_as_one() -> None:
+    one, many, verdict = Tally(), Tally(), Verdict(path=[0, 1, 2], tokens=[6, 7, 12])
+    one.add(draft(), verdict)
+    for _ in range(TOGETHER):
+        many.add(draft(), verdict)
+    for name in ("proposed", "verified", "accepted"):
+        expected = {source: TOGETHER * count for source, count in getattr(one, name).items()}
+        assert getattr(many, name) == getattr(many, name) == expected  # asking changes nothing
 
 
 def test_tallies_sum_up() -> None:

@@ -429,6 +429,7 @@ def test_pools_are_read_and_changed_under_their_locks(pools: list[Pool], monkeyp
     drafter = drafter_of(8, pool=lambda _: next(left))
     step(drafter, [request_of(drafter, [1, 2, 3], row=row) for row in range(2)], DEEP, 0, random.Random(0))
     assert used == ["DRAFT", "LEARN"]
+    assert not any(pool.lock._is_owned() for pool in pools)
 
 
 # Learning

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+import rowarrays
 from drafting import Entry, remember
 from hypothesis import given
 from hypothesis import strategies as st
-from rowarrays import nodes_of
 
 from lade import LookaheadConfig
 from lade.drafters.workspace import Grown, TreePlan, Workspace
@@ -80,7 +80,7 @@ class Tree:
 
     @classmethod
     def of(cls, memory: RowMemory, grown: Grown) -> "Tree":
-        nodes, paths = nodes_of(memory, len(grown.masses)).copy(), [()]
+        nodes, paths = rowarrays.nodes_of(memory, len(grown.masses)).copy(), [()]
         assert nodes[:, [TOKEN, PARENT, DEPTH]].T.tolist() == [grown.tokens, grown.parents, grown.depths]
         assert nodes[1:, STAGE].tolist() == grown.stages[1:]
         for node in nodes[1:].tolist():
@@ -100,6 +100,15 @@ def grown(
     plans = [TreePlan(each.deepest, each.most, floor, floor, each.weight) for each in limits]
     trees = Workspace().grow(memories, [[]] * len(limits), plans, nodes, True, child_prior, chains)
     return [Tree.of(*each) for each in zip(memories, trees, strict=True)]
+
+
+@given(text=st.lists(st.integers(0, 4), min_size=1, max_size=8), new=st.lists(st.integers(0, 4), max_size=4))
+def test_a_tree_says_whether_its_root_occurred_before(text: list[int], new: list[int]) -> None:
+    memory = rowarrays.memory_of(text)
+    memory.reserve_text(len(text) + len(new))
+    (tree,) = Workspace().grow([memory], [new], [TreePlan(3, 4, 0.0, 0.0, 1.0)], 4, True, 1.0)
+    *before, last = [*text, *new]
+    assert tree.repeats == (last in before)
 
 
 def children(seed: int, tree: dict[Path, float], limits: Limits) -> dict[Path, float]:
