@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lade.core.request import Request
 from lade.core.tree import Draft, chain
@@ -36,8 +37,7 @@ class Chunk:
         return chain(tokens, asked=end == request.prompt_length, scored=scores_prompt(request))
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """One step.
 
     Attributes:
@@ -72,7 +72,10 @@ def planned(
         tokens: the step's total, if it reads prompts.
         reading: bounds the prompt tokens.
     """
-    decoding, depths, outgrown, unread = list[Request](), list[int](), list[Request](), list[Request]()
+    decoding: list[Request] = []
+    depths: list[int] = []
+    outgrown: list[Request] = []
+    unread: list[Request] = []
     for request in sorted(active, key=_without_drafts):
         if reads(request):
             unread.append(request)
@@ -83,13 +86,11 @@ def planned(
         else:
             decoding.append(request)
             depths.append(max(0, depth))
-    rows, chunks = len(decoding), list[Chunk]()
-    drafting = sum(request.drafts for request in decoding)
-    if unread:
-        most = min(most_prompt_tokens(tokens, rows), reading.most(rows, len(unread)))
-        chunks = _chunks(unread, target, most)
+    rows, drafting = len(decoding), sum(request.drafts for request in decoding)
+    most = min(most_prompt_tokens(tokens, rows), reading.most(rows, len(unread))) if unread else 0
+    chunks = _chunks(unread, target, most)
     if not chunks:
-        return StepPlan(decoding, drafting, depths, UNLIMITED, [], outgrown)
+        return StepPlan(decoding, drafting, depths, UNLIMITED, chunks, outgrown)
     left = tokens - sum(map(len, chunks))
     return StepPlan(decoding, drafting, depths, max(1, left // max(1, rows)), chunks, outgrown)
 

@@ -129,7 +129,7 @@ class PackedRows:
         found: list[tuple[LayerGroup, list[RowKeys], Uniform | None]] = []
         shared: dict[tuple[object, ...], RowMask] = {}
         for kind in kinds:
-            group, rows = masks.group(kind), list[RowKeys]()
+            group, rows = masks.group(kind), []
             for sight in sights:
                 lowest = masks.lowest_key(kind, sight.slot)
                 offset = group.slabs.offsets[sight.slot]

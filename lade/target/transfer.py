@@ -86,7 +86,8 @@ def _sights(
         depths: of each tree; chains have none.
         seen: of all trees (`visibility`).
     """
-    found, begin, tree = list[Sight](), 0, iter(depths)
+    begin, tree = 0, iter(depths)
+    found: list[Sight] = []
     for slot, piece in zip(slots, pieces, strict=True):
         first, columns = piece.first, piece.columns
         if piece.is_chain:
