@@ -40,16 +40,14 @@ class AtOnce:
     ) -> None:
         self.all = requests
         self.stream, self.processors, self.ends, self.noise = stream, processors, ends, noise
+        self._greedy = noise is None and not processors
         self.rows: Rows = {}
 
     def begin(self, rows: Rows, outputs: Outputs) -> None:
         self.rows, self.outputs = rows, outputs
         self.stream.begin_step()
-        if not self._plain_argmax():
+        if not self._greedy:
             self._choose_all(rows, outputs)
-
-    def _plain_argmax(self) -> bool:
-        return self.noise is None and not self.processors
 
     def _choose_all(self, rows: Rows, outputs: Outputs) -> None:
         nodes = [(row, node) for row, (_, draft) in rows.items() for node in draft.queries]
@@ -77,7 +75,7 @@ class AtOnce:
         return found
 
     def choose(self, row: int, node: int) -> int:
-        if self._plain_argmax():
+        if self._greedy:
             return self.outputs.greedy(row, node)
         return checked(self.outputs.choice(row, node))  # other nodes may have no distribution
 
