@@ -85,7 +85,14 @@ class Graphs:
 
     def _compute(self, inputs: StepInputs) -> Output:
         self.step.begin(inputs)
-        return self.step.end(inputs, (self.fused or self.step.core)(inputs))
+        return self.step.end(inputs, self._core(inputs))
+
+    def _core(self, inputs: StepInputs) -> tuple[torch.Tensor, ...]:
+        if self.fused is None:
+            return self.step.core(inputs)
+        with self.step.attending(traced=True):
+            found: tuple[torch.Tensor, ...] = self.fused(inputs)
+        return found
 
     def _made(self, size: Size) -> Sized:
         slots, on_cuda = self.step.slots, self.device.type == "cuda"
