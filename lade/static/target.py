@@ -21,7 +21,7 @@ from lade.target.model import UNLIMITED, HFTarget
 from lade.target.outputs import Outputs
 from lade.target.stock import fill, window_of
 
-WAY = "static"  # of attention, in the statistics
+WAY, FUSED_WAY = "static", "static fused"  # of attention, in the statistics
 
 
 class StaticTarget:
@@ -90,7 +90,7 @@ class StaticTarget:
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
             found, logits = self.graphs.run(rows)
         self.untimed = len(self.graphs.sizes) > sizes
-        self.clock.attended([WAY])
+        self.clock.attended([FUSED_WAY if self.graphs.fused else WAY])
         self._moves |= {slot: [] for slot in slots}
         lines, first = [], 0
         for draft in drafts:

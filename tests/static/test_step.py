@@ -19,7 +19,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from lade.core.noise import Noise, choose
 from lade.core.tree import Draft, TreeBuilder, chain
-from lade.static import attention
+from lade.static import attention, fusing
 from lade.static.choices import Greedy, Sampled
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepInputs, StepRow, size_of
@@ -107,7 +107,7 @@ class OneGraph(Graphs):
         super().__init__(step)
         self.compiled = torch.compile(step, fullgraph=True, dynamic=False, backend="eager")
 
-    def _compute(self, inputs: Any) -> Any:
+    def _compute(self, inputs: Any, core: Any) -> Any:
         with self.step.attending(traced=True):
             return self.compiled(inputs)
 
@@ -156,7 +156,7 @@ def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
 
 @pytest.mark.parametrize("kind", [StaticStep, WalkingStep])
 @torch.no_grad()
-def test_a_compiler_writes_keys_and_values_in_place(kind: Any) -> None:
+def test_a_compiler_writes_keys_and_values_in_place(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does where each layer's memory is an input by itself, to which is written once: else it copies all of them."""
     twin = Twin(model_for("llama", 1), (9,), False)
     slots, row = twin.slots, StepRow(0, Draft.alone(7), length=9)
@@ -176,8 +176,8 @@ def test_a_compiler_writes_keys_and_values_in_place(kind: Any) -> None:
         return make_boxed_func(module.forward)
 
     torch._dynamo.reset()
-    graphs = Graphs(step)
-    graphs.fused = torch.compile(step.core, fullgraph=True, dynamic=False, backend=aot_autograd(fw_compiler=noting))
+    monkeypatch.setattr(fusing, "BACKEND", aot_autograd(fw_compiler=noting))
+    graphs = Graphs(step, fused=True)
     found, _ = graphs.run([row])
     layers = len(slots.cache.layers)
     assert not repeated, "for each head of a group"
