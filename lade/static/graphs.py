@@ -14,6 +14,7 @@ from lade.static import fusing
 from lade.static.fusing import Core
 from lade.static.inputs import Size, StepInputs, StepRow, size_of
 from lade.static.packing import Packing
+from lade.static.readback import Readback
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
@@ -64,6 +65,7 @@ class Graphs:
             fusing.check(step)
         self.step, self.device, self.fused = step, step.slots.lengths.device, fused
         self.captures = self.device.type == "cuda"
+        self.back = Readback(torch.cuda.Event() if self.captures else None)  # type: ignore[no-untyped-call]
         self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
         self._pool: Any = None  # of memory, shared by all graphs, of which one runs at a time

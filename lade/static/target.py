@@ -97,8 +97,10 @@ class StaticTarget:
             end = first + len(draft.tokens)
             lines.append(dict(enumerate(range(first, end))))
             first = end
-        step = self.graphs.step
-        return StaticOutputs(logits, lines, vocabulary=self.vocabulary, found=found, slots=step.slots, step_slots=slots)
+        own, back = self.graphs.step.slots, self.graphs.back
+        return StaticOutputs(
+            logits, lines, vocabulary=self.vocabulary, found=found, slots=own, step_slots=slots, back=back
+        )
 
     def _make_room(self, tokens: int) -> None:
         """Larger slots have graphs of their own."""
