@@ -79,6 +79,7 @@ class Kernels(TorchDispatchMode):
 
     fused: bool = False
     seconds: float = 0.0
+    moved: int = 0  # bytes read and written
     names: Counter[str] = field(default_factory=Counter)
     _running: float = 0.0  # seconds of the fused kernel that goes on
 
@@ -97,6 +98,7 @@ class Kernels(TorchDispatchMode):
         return output
 
     def add(self, name: str, moved: int, arithmetic: int) -> None:
+        self.moved += moved
         busy = max(moved / ASSUMED.bandwidth, arithmetic / ASSUMED.operations, ASSUMED.kernel)
         plain = name.partition(".")[0]
         if self.fused and plain not in ANCHORS:
@@ -163,7 +165,8 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
     size = size_of([StepRow(0, accelerator.tree(nodes))])
     inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=META), size)
     with ExitStack() as scopes:
-        scopes.enter_context(patch("torch.nn.functional.scaled_dot_product_attention", kernels.attention))
+        for place in ("torch.nn.functional", "lade.target.grouped"):
+            scopes.enter_context(patch(f"{place}.scaled_dot_product_attention", kernels.attention))
         scopes.enter_context(kernels)
         output, _ = step(inputs)
     host = host_seconds(nodes, tuple(output.shape))
@@ -172,8 +175,9 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
     limit = reads / ASSUMED.bandwidth
     return {
         "context": context, "nodes": nodes, "fused": fused, "kernels": sum(kernels.names.values()), "transfers": 2,
-        "device_ms": 1e3 * kernels.seconds, "host_ms": 1e3 * host, "step_ms": 1e3 * whole,
-        "limit_ms": 1e3 * limit, "share_of_limit": limit / whole, "most": dict(kernels.names.most_common(8)),
+        "moved_gb": kernels.moved / 1e9, "device_ms": 1e3 * kernels.seconds, "host_ms": 1e3 * host,
+        "step_ms": 1e3 * whole, "limit_ms": 1e3 * limit, "share_of_limit": limit / whole,
+        "most": dict(kernels.names.most_common(8)),
     }  # fmt: skip
 
 

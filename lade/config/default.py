@@ -34,9 +34,9 @@ def config_lade(**settings: Any) -> LookaheadConfig:
 
     Args:
         settings: LEVEL (N), WINDOW_SIZE (W), GUESS_SET_SIZE (G), MODE, BUDGET, ADAPT, TENANT, POOL_SIZE,
-            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DIST_WORKERS, DIST_TIMEOUT, USE_FLASH, DEBUG as in
-            `LookaheadConfig`. The first three are upper limits unless MODE is "lookahead"; the first time that they are
-            given without a mode, the log says so. PRESET is a file that `lade tune` wrote, or a name in the user's
+            POOL_FROM_PROMPT, ALWAYS_FWD_ONE, SEED, DIST_WORKERS, DIST_TIMEOUT, USE_FLASH, STATIC, DEBUG as
+            in `LookaheadConfig`. The first three are upper limits unless MODE is "lookahead"; the first time that they
+            are given without a mode, the log says so. PRESET is a file that `lade tune` wrote, or a name in the user's
             cache folder: its mode and settings are taken, those for MODE where that is given, and names given beside it
             win.
 

@@ -15,6 +15,7 @@ from lade.config.setting import integer, setting, settings_of, within
 
 MODES = ("auto", "lookahead")
 FAMILIES = ("reference", "suffix", "window", "counts", "recycled", "warm", "recent")  # sources of drafts
+FUSED = "fused"  # static steps, which are compiled too
 NGRAM = 5  # N, where none is given
 MOST_WORKERS = 1024
 MOST_SECONDS = 86_400
@@ -25,6 +26,12 @@ MOST_TOKENS = 4096  # of a row in a forward: its mask, which grows with the squa
 def _check_mode(name: str, value: Any) -> None:
     if value not in MODES:
         raise invalid(name, f"{', '.join(map(repr, MODES))} or None", value)
+
+
+def _check_static(name: str, value: Any) -> None:
+    switch = isinstance(value, int) and value in (0, 1)
+    if not switch and not (isinstance(value, str) and value == FUSED):
+        raise invalid(name, f"True, False, 1, 0, {FUSED!r} or None", value)
 
 
 def _check_tenant(name: str, value: Any) -> None:
@@ -76,6 +83,8 @@ class LookaheadConfig:
             own where it is not installed. Otherwise the fastest way of attention that was measured.
         static: whether steps are static where the model's can be: of fixed shapes, on a CUDA device captured as graphs,
             which launch all kernels of a step at once. Default: on a CUDA device. Elsewhere they gain nothing.
+            `"fused"`: those of one row are compiled by torch too, before the capture, so that their small kernels
+            become few; that takes up to minutes for each of about ten sizes, when it is first needed.
         debug: 1 prints a summary after every call.
 
     Raises:
@@ -101,7 +110,7 @@ class LookaheadConfig:
     workers: int | None = setting("DIST_WORKERS", within(0, MOST_WORKERS), settled=1)
     timeout: float | None = setting("DIST_TIMEOUT", _check_timeout, settled=60.0)
     flash: bool = setting("USE_FLASH", check_switch, False)
-    static: bool | None = setting("STATIC", check_switch)
+    static: bool | str | None = setting("STATIC", _check_static)
     debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ class GenerationStats:
         by_row: the same counts per row of a batch; empty for one row.
         widths: nodes per row in a forward, padding included -> number of forwards.
         attention: way of attention (`lade.target.ways`) -> forwards that used it; "single" is one node without a mask,
-            "static" are static steps, "padded" are models whose trees are padded.
+            "static" and "static fused" are static steps, "padded" are models whose trees are padded.
         decisions: reason for the size of a tree -> how often (`lade.pace.controller`); empty where sizes are fixed.
         not_static: why steps were not static, where they would have been; `None` where they were, or nobody wanted it.
         warm_table: a digest of the warm table that was a source of drafts (`lade.warm_up`); `None`: there was none.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import DynamicCache
 
-from lade.config.settings import Settings
+from lade.config.settings import FUSED, Settings
 from lade.core.stats import Clock
 from lade.drafters.factory import most_nodes
 from lade.engine.result import returns_cache
@@ -39,7 +39,7 @@ def target_of(call: Call, settings: Settings, eager: HFTarget, other: str | None
         return eager
     rows, width = call.input_ids.shape
     reason = other or _padding_reason(call) or _layers_reason(call, eager.cache)
-    found = reason or static_target(eager, rows, _nodes(eager, settings, rows), width)
+    found = reason or static_target(eager, rows, _nodes(eager, settings, rows), width, settings.static == FUSED)
     if isinstance(found, StaticTarget):
         return found
     eager.clock.not_static = found
@@ -55,7 +55,7 @@ def engine_target(eager: HFTarget, settings: Settings, rows: int, other: str | N
     """
     if not wants_static(eager.model, settings.static):
         return eager
-    found = other or lasting_target(eager, rows, _nodes(eager, settings, rows))
+    found = other or lasting_target(eager, rows, _nodes(eager, settings, rows), settings.static == FUSED)
     if isinstance(found, LastingTarget):
         return found
     eager.clock.not_static = found

@@ -15,6 +15,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from lade.target.folding import fold, fold_mask, unfold
+
 NAME = "lade_static"
 
 
@@ -28,18 +30,14 @@ def attend(
         keys, values: [R, H, C, D] the slots of the rows.
         mask: [R, 1, N, C] additive; hides from a row the nodes of others.
     """
-    heads, nodes, group = query.shape[1], query.shape[2], query.shape[1] // keys.shape[1]
-    folded = query.view(1, -1, group, nodes, query.shape[3]).transpose(2, 3).flatten(2, 3)  # [1, H, N * G, D]
-    found = None
+    group = query.shape[1] // keys.shape[1]
+    folded, found = fold(query, group), None  # [1, H, N * G, D]
     for row in range(keys.shape[0]):
-        hidden = mask[row : row + 1].repeat_interleave(group, 2)
-        part = scaled_dot_product_attention(
-            folded, keys[row : row + 1], values[row : row + 1], hidden.to(query.dtype), scale=scaling
-        )
+        hidden = fold_mask(mask[row : row + 1], group).to(query.dtype)
+        part = scaled_dot_product_attention(folded, keys[row : row + 1], values[row : row + 1], hidden, scale=scaling)
         found = part if found is None else torch.where(hidden.amax(-1, keepdim=True) == 0, part, found)
     assert found is not None
-    output = found.view(1, heads // group, nodes, group, -1).permute(0, 2, 1, 3, 4)
-    return output.reshape(1, nodes, heads, -1)
+    return unfold(found, group)
 
 
 class StaticForward:

@@ -16,16 +16,16 @@ DEVICE = "cuda"  # where steps are static unless the settings say otherwise
 MOST_ROWS = 32  # of which each has 8 nodes in the largest step
 
 
-def wants_static(model: Any, asked: bool | None) -> bool:
+def wants_static(model: Any, asked: bool | str | None) -> bool:
     """Whether steps are static if they can be.
 
     Args:
         asked: by the settings; `None` leaves it to the device.
     """
-    return model.device.type == DEVICE if asked is None else asked
+    return model.device.type == DEVICE if asked is None else bool(asked)
 
 
-def static_target(eager: HFTarget, rows: int, nodes: int, tokens: int) -> StaticTarget | str:
+def static_target(eager: HFTarget, rows: int, nodes: int, tokens: int, fused: bool = False) -> StaticTarget | str:
     """The target whose forwards of drafts are static steps, or why there is none.
 
     Args:
@@ -33,9 +33,10 @@ def static_target(eager: HFTarget, rows: int, nodes: int, tokens: int) -> Static
         rows: the most that decode at once.
         nodes: the most of a step, as far as it is known.
         tokens: of the longest prompt, as far as it is known.
+        fused: compile steps of one row.
     """
     reason = _reason(eager.model, rows, nodes)
-    found = borrowed(eager.model, rows, tokens) if reason is None else reason
+    found = borrowed(eager.model, rows, tokens, fused) if reason is None else reason
     return found if isinstance(found, str) else StaticTarget(eager, found)
 
 

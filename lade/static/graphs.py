@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import torch
 
 from lade.base.locks import fork_safe_lock
+from lade.static import fusing
+from lade.static.fusing import Core
 from lade.static.inputs import Size, StepInputs, StepRow, size_of
 from lade.static.packing import Packing
+from lade.static.readback import Readback
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
 WARM_UPS = 2  # runs before a capture, in which libraries allocate their workspaces
+_log = logging.getLogger(__name__)
 _capturing = fork_safe_lock()  # one capture at a time: a second stream's calls would end it
 
 
@@ -49,18 +54,18 @@ class Graphs:
     Args:
         step: with slots of one capacity.
         fused: compile the step's core before it is captured, so that its small kernels become few. Takes up to minutes
-            per size, and one slot.
+            per size, and one slot. After that has failed, which the log says, further sizes are not.
 
     Raises:
-        ValueError: fused, with several slots.
+        ValueError: fused, with several slots or a kernel.
     """
 
     def __init__(self, step: StaticStep, fused: bool = False) -> None:
-        if fused and step.slots.count > 1:
-            raise ValueError(f"step must have one slot to be fused, got {step.slots.count}")
-        self.step, self.device = step, step.slots.lengths.device
-        self.fused: Any = torch.compile(step.core, fullgraph=True, dynamic=False) if fused else None
+        if fused:
+            fusing.check(step)
+        self.step, self.device, self.fused = step, step.slots.lengths.device, fused
         self.captures = self.device.type == "cuda"
+        self.back = Readback(torch.cuda.Event() if self.captures else None)  # type: ignore[no-untyped-call]
         self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
         self._pool: Any = None  # of memory, shared by all graphs, of which one runs at a time
@@ -81,25 +86,41 @@ class Graphs:
     def larger(self, tokens: int) -> Graphs:
         """Of the same step with larger slots, which hold what these hold; no size is made yet."""
         step = self.step.larger(tokens)
-        return Graphs(step, fused=self.fused is not None)
+        return Graphs(step, self.fused)
 
-    def _compute(self, inputs: StepInputs) -> Output:
+    def _compute(self, inputs: StepInputs, core: Core) -> Output:
         self.step.begin(inputs)
-        return self.step.end(inputs, (self.fused or self.step.core)(inputs))
+        return self.step.end(inputs, core(inputs))
 
     def _made(self, size: Size) -> Sized:
         slots, on_cuda = self.step.slots, self.device.type == "cuda"
         packing = Packing(size, slots.spare, slots.capacity, pinned=on_cuda)
         inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=self.device), size)
-        sized = Sized(packing, inputs, lambda: self._compute(inputs))
+        sized = Sized(packing, inputs, lambda: self._compute(inputs, self.step.core))
         if on_cuda:
             sized.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        if self.fused:
+            self._fuse(sized)
         if self.captures:
             try:
                 sized.run = self._captured(sized)
             except (RuntimeError, NotImplementedError) as error:
                 self.captures, self.failure = False, f"{type(error).__name__}: {error}"
         return sized
+
+    def _fuse(self, sized: Sized) -> None:
+        """Compile the step on inputs that are all padding, so that no slot changes."""
+        core = fusing.fused(self.step)
+        sized.send([])
+        try:
+            self._compute(sized.inputs, core)
+        except RuntimeError as error:
+            self.fused, told = False, " ".join(str(error).split())[:300]
+            _log.warning(
+                "lade: static steps are not fused: torch's compiler failed: %s: %s", type(error).__name__, told
+            )
+        else:
+            sized.run = lambda: self._compute(sized.inputs, core)
 
     def _captured(self, sized: Sized) -> Callable[[], Output]:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""

@@ -27,11 +27,12 @@ class LastingTarget(StaticTarget):
         graphs: borrowed, for so many rows; given back at once.
         rows: the most that decode at once.
         nodes: the most of a step, as far as it is known.
+        fused: compile steps of one row.
     """
 
-    def __init__(self, eager: HFTarget, graphs: Graphs, rows: int, nodes: int) -> None:
+    def __init__(self, eager: HFTarget, graphs: Graphs, rows: int, nodes: int, fused: bool) -> None:
         super().__init__(eager, graphs)
-        self._rows, self._nodes, self._static = rows, nodes, True
+        self._rows, self._nodes, self._fused, self._static = rows, nodes, fused, True
         give_back(self)
 
     @property
@@ -41,7 +42,7 @@ class LastingTarget(StaticTarget):
     def open(self, slot: int, tokens: int, most: int) -> None:
         """Start an empty sequence; the first one finds the model as it is now."""
         if self._idle:
-            found = static_target(self.eager, self._rows, self._nodes, tokens)
+            found = static_target(self.eager, self._rows, self._nodes, tokens, self._fused)
             self._static = isinstance(found, StaticTarget)
             self.clock.not_static = None if isinstance(found, StaticTarget) else found
             self.graphs = found.graphs if isinstance(found, StaticTarget) else self.graphs
@@ -82,10 +83,10 @@ class LastingPrefixes:
         self._store.keep(slot, text, tenant)
 
 
-def lasting_target(eager: HFTarget, rows: int, nodes: int) -> LastingTarget | str:
+def lasting_target(eager: HFTarget, rows: int, nodes: int, fused: bool = False) -> LastingTarget | str:
     """The target of an engine, or why its steps are not static (`static_target`)."""
-    found = static_target(eager, rows, nodes, 0)
-    return LastingTarget(eager, found.graphs, rows, nodes) if isinstance(found, StaticTarget) else found
+    found = static_target(eager, rows, nodes, 0, fused)
+    return LastingTarget(eager, found.graphs, rows, nodes, fused) if isinstance(found, StaticTarget) else found
 
 
 def readable(store: Store, target: HFTarget | LastingTarget) -> Store | LastingPrefixes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
+from lade.static.readback import Readback
 from lade.static.slots import StaticSlots
 from lade.target.outputs import Outputs
 
@@ -22,15 +24,20 @@ class StaticOutputs(Outputs):
         found: [M, 2 + 2k] int32, as `StaticStep` returns it.
         slots: that it was computed in.
         step_slots: of the rows.
+        back: its way to the host.
     """
 
     found: torch.Tensor = field(kw_only=True)
     slots: StaticSlots = field(kw_only=True)
     step_slots: Sequence[int] = field(kw_only=True)
+    back: Readback = field(kw_only=True)
 
     @property
     def _on_host(self) -> bool:
         return False
+
+    def _copied(self, found: torch.Tensor) -> np.ndarray:
+        return self.back(found)
 
     def _table(self) -> torch.Tensor:
         """As the step found it, if its probabilities are at the temperatures that are asked for: else anew.

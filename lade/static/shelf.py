@@ -10,7 +10,7 @@ import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from transformers import DynamicCache
@@ -56,16 +56,22 @@ class _Kept:
 
 
 _kept: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
+_unfused: WeakSet[Any] = WeakSet()  # models of which the log has said that their steps of several rows are not
 _locks = ModelLocks()
 
 
-def borrowed(model: Any, rows: int, tokens: int) -> Graphs | str:
-    """Graphs with slots for so many rows and tokens, or why the model has none."""
-    state = forward_state(model), patches_of(model).key, implementation_of(model), rows_bucket(rows) > 1
+def borrowed(model: Any, rows: int, tokens: int, fused: bool = False) -> Graphs | str:
+    """Graphs with slots for so many rows and tokens, or why the model has none.
+
+    Args:
+        fused: compile their steps, if they have one slot; the log says once per model where they have not.
+    """
+    fused = fused and not _several(model, rows)
+    state = forward_state(model), patches_of(model).key, implementation_of(model), rows_bucket(rows) > 1, fused
     with _locks.of(model):
         kept = _kept.get(model)
         if kept is None or kept.state != state:
-            graphs, reason = _probed(model, rows, tokens)
+            graphs, reason = _probed(model, rows, tokens, fused)
             _kept[model] = _Kept(state, reason)
             if reason is not None:
                 _log.warning("lade: steps of this model are not static: %s", reason)
@@ -74,9 +80,17 @@ def borrowed(model: Any, rows: int, tokens: int) -> Graphs | str:
             return kept.reason
         found, kept.graphs = kept.graphs, None
     if found is None or found.step.slots.count != rows_bucket(rows):
-        return _graphs(model, rows, tokens)
+        return _graphs(model, rows, tokens, fused)
     found.step.model = model
     return found
+
+
+def _several(model: Any, rows: int) -> bool:
+    """Whether steps that are to be fused have several slots."""
+    if rows_bucket(rows) > 1 and model not in _unfused:
+        _unfused.add(model)
+        _log.warning("lade: static steps of %d rows are not fused: only those of one row can be", rows)
+    return rows_bucket(rows) > 1
 
 
 def give_back(target: StaticTarget) -> None:
@@ -91,11 +105,11 @@ def give_back(target: StaticTarget) -> None:
 
 
 @torch.no_grad()
-def _graphs(model: Any, rows: int, tokens: int) -> Graphs:
+def _graphs(model: Any, rows: int, tokens: int, fused: bool = False) -> Graphs:
     slots = StaticSlots(shapes_of(model), rows_bucket(rows), tokens + SPARE + NODES[-1], model.device)
-    takes_kernel = implementation_of(model) == SPLITS and model.dtype in DTYPES
+    takes_kernel = implementation_of(model) == SPLITS and model.dtype in DTYPES and not fused
     kernel = attend if takes_kernel and available.runs(model.device) else None
-    return Graphs(StaticStep(model, slots, readable(model), kernel))
+    return Graphs(StaticStep(model, slots, readable(model), kernel), fused)
 
 
 @torch.no_grad()
@@ -106,14 +120,14 @@ def shapes_of(model: Any) -> Sequence[Any]:
     return cache.layers
 
 
-def _probed(model: Any, rows: int, tokens: int) -> tuple[Graphs, str | None]:
+def _probed(model: Any, rows: int, tokens: int, fused: bool) -> tuple[Graphs, str | None]:
     """Graphs, and why they are not to be used."""
     found: list[StaticTarget] = []
 
     def made(texts: Sequence[Sequence[int]]) -> StaticTarget:
         config = model.config.get_text_config(decoder=True)
         eager = HFTarget(model, empty_cache(model), layer_kinds(config), position_limit(config), Clock())
-        found.append(StaticTarget(eager, _graphs(model, rows, tokens)))
+        found.append(StaticTarget(eager, _graphs(model, rows, tokens, fused)))
         prefill_texts(eager, texts)
         found[0].take(range(len(texts)))
         return found[0]

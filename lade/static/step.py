@@ -18,12 +18,13 @@ from lade.static.inputs import StepInputs
 from lade.static.kernelrows import Kernel, KernelForward, marks, rows_of
 from lade.static.sight import masks
 from lade.static.slots import StaticSlots
-from lade.target.attention import packed
+from lade.target.attention import can_pack, packed
+from lade.target.grouped import GroupedForward, repeats
 from lade.target.masks import MaskKind, layer_kinds
 from lade.target.verdicts import implementation_of
 
 NOT_A_NUMBER = 1  # flag of a node
-SPLITS = "sdpa"  # models of this implementation get the attention of several rows by lade's dispatcher
+SPLITS = "sdpa"  # models of this implementation get attention by lade's dispatcher: of several rows, or grouped heads
 
 
 class StaticStep:
@@ -46,7 +47,8 @@ class StaticStep:
         self.model, self.slots, self.vocabulary = model, slots, vocabulary
         self.kernel, slots.reach.whole = kernel, kernel is not None
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
-        self.dispatches = implementation_of(model) == SPLITS and slots.count > 1
+        copies = repeats(model) and can_pack(SPLITS)  # one row does without a dispatcher where it would not
+        self.dispatches = implementation_of(model) == SPLITS and (slots.count > 1 or copies)
         if kernel is not None and implementation_of(model) != SPLITS:
             raise ValueError(f"kernel must be None for attention {implementation_of(model)!r}, got one")
         if slots.count > 1 and not self.dispatches and implementation_of(model) != NAME:
@@ -105,8 +107,7 @@ class StaticStep:
             scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
             seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
         else:
-            if self.dispatches:
-                scope = packed(StaticForward())  # type: ignore[arg-type]
+            scope = self.attending()
             seen = masks(kinds, inputs, self.slots, self.model.dtype)
         with scope:
             output = self.model(
@@ -119,6 +120,12 @@ class StaticStep:
             )
         logits: torch.Tensor = output.logits[0]
         return logits
+
+    def attending(self, traced: bool = False) -> contextlib.AbstractContextManager[Any]:
+        """The scope of a forward with masks. torch's compiler does not enter it: it is opened around what is traced."""
+        if self.kernel is not None or not self.dispatches or torch.compiler.is_compiling():
+            return contextlib.nullcontext()
+        return packed(GroupedForward(traced) if self.slots.count == 1 else StaticForward())  # type: ignore[arg-type]
 
     def likeliest(self, logits: torch.Tensor, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """[N, k] tokens and their [N, k] float32 probabilities."""

@@ -21,7 +21,7 @@ from lade.target.model import UNLIMITED, HFTarget
 from lade.target.outputs import Outputs
 from lade.target.stock import fill, window_of
 
-WAY = "static"  # of attention, in the statistics
+WAY, FUSED_WAY = "static", "static fused"  # of attention, in the statistics
 
 
 class StaticTarget:
@@ -90,15 +90,17 @@ class StaticTarget:
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
             found, logits = self.graphs.run(rows)
         self.untimed = len(self.graphs.sizes) > sizes
-        self.clock.attended([WAY])
+        self.clock.attended([FUSED_WAY if self.graphs.fused else WAY])
         self._moves |= {slot: [] for slot in slots}
         lines, first = [], 0
         for draft in drafts:
             end = first + len(draft.tokens)
             lines.append(dict(enumerate(range(first, end))))
             first = end
-        step = self.graphs.step
-        return StaticOutputs(logits, lines, vocabulary=self.vocabulary, found=found, slots=step.slots, step_slots=slots)
+        own, back = self.graphs.step.slots, self.graphs.back
+        return StaticOutputs(
+            logits, lines, vocabulary=self.vocabulary, found=found, slots=own, step_slots=slots, back=back
+        )
 
     def _make_room(self, tokens: int) -> None:
         """Larger slots have graphs of their own."""

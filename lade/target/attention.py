@@ -20,11 +20,13 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 
 from lade.base.locks import fork_safe_lock
 from lade.target import own
+from lade.target.grouped import GroupedForward
 from lade.target.rowattention import PackedForward, RootForward
 
 NAME = "sdpa"
 
 Function = Callable[..., Any]
+Forward = PackedForward | RootForward | GroupedForward
 
 # Transformers' own functions, by the name of the implementation: packed forwards compute what these do.
 STOCK: dict[str, Function] = {
@@ -39,7 +41,7 @@ STOCK: dict[str, Function] = {
 _lock = fork_safe_lock()
 _users = Counter[str]()  # by the name of the implementation
 _before: dict[Function, Function] = {}  # by dispatcher, what it stands in front of
-_running: ContextVar[PackedForward | RootForward | None] = ContextVar("lade_packed", default=None)
+_running: ContextVar[Forward | None] = ContextVar("lade_packed", default=None)
 
 
 class packed:  # noqa: N801 - a scope, which contextlib would make three times as slow
@@ -52,7 +54,7 @@ class packed:  # noqa: N801 - a scope, which contextlib would make three times a
 
     __slots__ = ("_forward", "_name", "_token")
 
-    def __init__(self, forward: PackedForward | RootForward, name: str = NAME) -> None:
+    def __init__(self, forward: Forward, name: str = NAME) -> None:
         self._forward, self._name = forward, name
 
     def __enter__(self) -> None:
@@ -112,10 +114,21 @@ def _dispatcher(before: Function) -> Function:
         attention_mask: torch.Tensor | None,
         **kwargs: Any,
     ) -> Any:
-        forward = None if torch.compiler.is_compiling() else _running.get()
+        forward: Forward | None = None
+        if not torch.compiler.is_compiling():
+            forward = _running.get()
+        elif _traces_grouped():
+            forward = GroupedForward()
         if forward is None:
             return before(module, query, key, value, attention_mask, **kwargs)
         return forward.attend(query, key, value, attention_mask, **kwargs)
 
     _before[dispatch] = before
     return dispatch
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _traces_grouped() -> bool:
+    """Whether what torch's compiler traces runs in the scope of a forward that it may find, each time."""
+    forward = _running.get()
+    return isinstance(forward, GroupedForward) and forward.traced

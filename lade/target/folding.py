@@ -31,3 +31,13 @@ def fold_heads(numbers: torch.Tensor, group: int, folded: int) -> torch.Tensor:
         folded: T * G.
     """
     return numbers.view(1, -1, group).repeat(1, 1, folded // group)
+
+
+def fold_mask(mask: torch.Tensor, group: int) -> torch.Tensor:
+    """What hides keys from folded queries: [B, H or 1, T * G, K] of a mask [B, G * H or 1, T, K].
+
+    That of one node stays as it is where all heads share it: [B, 1, 1, K] fits by broadcasting.
+    """
+    if mask.shape[1] > 1:
+        return fold(mask, group)
+    return mask if group == 1 or mask.shape[2] == 1 else mask.repeat_interleave(group, 2)

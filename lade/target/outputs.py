@@ -182,11 +182,15 @@ class Outputs:
         columns = [greedy[:, None], nan[:, None], tokens, bits]
         return torch.cat([column.to(torch.int32) for column in columns], dim=1)
 
+    def _copied(self, found: torch.Tensor) -> np.ndarray:
+        """All elements of int32 in one row, on the host until the next step."""
+        return found.cpu().numpy().reshape(-1)
+
     def _copy(self) -> None:
         """From an accelerator, in one copy of integers."""
         found = self._table()
         chosen = [tokens.flatten().to(torch.int32) for _, tokens in self._chosen]
-        host = (torch.cat([found.flatten(), *chosen]) if chosen else found).cpu().numpy().reshape(-1)
+        host = self._copied(torch.cat([found.flatten(), *chosen]) if chosen else found)
         table, rest = host[: found.numel()].reshape(found.shape), host[found.numel() :].tolist()
         k = table.shape[1] // 2 - 1
         top = table[:, 2 : 2 + k].copy(), table[:, 2 + k :].copy().view(np.float32)

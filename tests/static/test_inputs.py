@@ -16,7 +16,9 @@ from lade.kernels.rows import CHAIN
 from lade.static.buckets import NODES, capacity_bucket, nodes_bucket, rows_bucket
 from lade.static.graphs import Sized
 from lade.static.inputs import CERTAIN, NEVER, Size, StepInputs, StepRow, size_of
+from lade.static.outputs import StaticOutputs
 from lade.static.packing import Packing
+from lade.static.readback import Readback
 from lade.static.sight import visible
 from lade.static.walking import WalkingStep, taken
 
@@ -157,6 +159,37 @@ def test_the_host_waits_for_the_copy_of_what_it_overwrites(monkeypatch: pytest.M
         sized.send([StepRow(0, Draft.alone(token))])
         assert sized.inputs.ids.tolist() == [token]
     assert event.calls == [("waits", 0), ("records", 5), ("waits", 5), ("records", 6)]
+
+
+def test_the_host_waits_for_the_copy_of_what_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    event = Event()
+    back, event.numbers = Readback(event), torch.zeros(1)
+    back(torch.ones(3, 4).int())
+    event.calls, event.numbers = [], back._memory
+    for value, shape in ((5, (3, 4)), (6, (7,)), (8, (3, 8))):
+        found = back(torch.full(shape, value).int())
+        assert found.tolist() == [value] * torch.Size(shape).numel()
+        assert found.__array_interface__["data"][0] == event.numbers.data_ptr(), "memory is pinned once"
+    assert event.calls == [(what, value) for value in (5, 6, 8) for what in ("records", "waits")]
+    assert back(torch.ones(5, 5).int()).tolist() == [1] * 25, "it grows"
+
+
+def test_what_was_read_of_a_step_outlives_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    event, slots = Event(), SimpleNamespace(heat=lambda *args: True)
+    event.numbers = torch.zeros(1)
+    back, found = Readback(event), torch.arange(12).reshape(2, 6).int()
+    given: Any = {"found": found, "slots": slots, "step_slots": [0], "back": back}
+    outputs = StaticOutputs(torch.zeros(2, 9), [{0: 0, 1: 1}], **given)
+    tokens, probabilities = outputs.likeliest()
+    back(-found)
+    assert tokens.tolist() == [[2, 3], [8, 9]]
+    assert probabilities.view(np.int32).tolist() == [[4, 5], [10, 11]]
+
+
+def test_outputs_are_copied_at_once_where_nothing_waits() -> None:
+    assert Readback()(torch.ones(3, 4).int()).tolist() == [1] * 12
 
 
 def test_what_is_kept_is_moved_first() -> None:

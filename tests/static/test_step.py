@@ -1,5 +1,6 @@
 """The static step that walks on the device: no graph break, the text of plain decoding, two transfers."""
 
+import functools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +12,17 @@ from functorch.compile import make_boxed_func
 from test_transfers import META, Transfers, model_on_meta
 from tiny import tiny_model, words
 from torch._dynamo.backends.common import aot_autograd
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper, TopKLogitsWarper
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.modeling_utils import AttentionInterface
 
 from lade.core.noise import Noise, choose
-from lade.core.tree import Draft, TreeBuilder
-from lade.static import attention
+from lade.core.tree import Draft, TreeBuilder, chain
+from lade.static import attention, fusing
 from lade.static.choices import Greedy, Sampled
 from lade.static.graphs import Graphs
-from lade.static.inputs import StepRow
+from lade.static.inputs import StepInputs, StepRow, size_of
 from lade.static.runner import StaticRunner
 from lade.static.slots import StaticSlots
 from lade.static.step import StaticStep
@@ -103,8 +107,9 @@ class OneGraph(Graphs):
         super().__init__(step)
         self.compiled = torch.compile(step, fullgraph=True, dynamic=False, backend="eager")
 
-    def _compute(self, inputs: Any) -> Any:
-        return self.compiled(inputs)
+    def _compute(self, inputs: Any, core: Any) -> Any:
+        with self.step.attending(traced=True):
+            return self.compiled(inputs)
 
 
 @pytest.fixture
@@ -151,12 +156,13 @@ def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
 
 @pytest.mark.parametrize("kind", [StaticStep, WalkingStep])
 @torch.no_grad()
-def test_a_compiler_writes_keys_and_values_in_place(kind: Any) -> None:
+def test_a_compiler_writes_keys_and_values_in_place(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does where each layer's memory is an input by itself, to which is written once: else it copies all of them."""
     twin = Twin(model_for("llama", 1), (9,), False)
     slots, row = twin.slots, StepRow(0, Draft.alone(7), length=9)
     step = twin.runner.graphs.step if kind is WalkingStep else StaticStep(twin.runner.graphs.step.model, slots)
-    large = list[str]()
+    large, repeated = list[str](), list[torch.Size]()
+    shape = slots.capacity, slots.cache.layers[0].keys.shape[3]
 
     def noting(module: torch.fx.GraphModule, inputs: Any) -> Any:
         sized = [(node, node.meta.get("val")) for node in module.graph.nodes]
@@ -165,16 +171,58 @@ def test_a_compiler_writes_keys_and_values_in_place(kind: Any) -> None:
             for node, value in sized
             if isinstance(value, torch.Tensor) and value.numel() >= 2 * slots.cache.layers[0].keys.numel()
         )
+        clones = [value for node, value in sized if node.target == torch.ops.aten.clone.default]
+        repeated.extend(value.shape for value in clones if value.shape[-2:] == shape)
         return make_boxed_func(module.forward)
 
     torch._dynamo.reset()
-    graphs = Graphs(step)
-    graphs.fused = torch.compile(step.core, fullgraph=True, dynamic=False, backend=aot_autograd(fw_compiler=noting))
+    monkeypatch.setattr(fusing, "BACKEND", aot_autograd(fw_compiler=noting))
+    graphs = Graphs(step, fused=True)
     found, _ = graphs.run([row])
     layers = len(slots.cache.layers)
+    assert not repeated, "for each head of a group"
     assert large == ["placeholder"] * layers + ["aten.index_copy.default of placeholder"] * layers
     slots.lengths[0] = 9
     assert torch.equal(found, Graphs(step).run([row])[0])
+
+
+class Copies(TorchDispatchMode):
+    """The operations, other than views, that return keys or values of a whole slot."""
+
+    def __init__(self, capacity: int, size: int) -> None:
+        super().__init__()
+        self.shape, self.names = (capacity, size), list[str]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.shape[-2:] == self.shape and not function.is_view:
+            self.names.append(str(function))
+        return found
+
+
+@pytest.mark.parametrize("nodes", [1, 6])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "phi"])
+@torch.no_grad()
+def test_one_row_copies_no_keys(name: str, nodes: int) -> None:
+    """Neither where several heads share them nor elsewhere, at 8k tokens, on the meta device."""
+    model, cache = model_on_meta(name, "sdpa"), DynamicCache()
+    model(input_ids=torch.zeros(1, 4, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
+    slots = StaticSlots(cache.layers, 1, 8192, META)
+    step = StaticStep(model, slots)
+    rows = [StepRow(0, chain(range(3, 3 + nodes), asked=True), 4)]
+    inputs = StepInputs(torch.zeros(size_of(rows).numbers, dtype=torch.long, device=META), size_of(rows))
+    with Copies(slots.capacity, slots.cache.layers[0].keys.shape[3]) as copies:
+        step(inputs)
+    assert copies.names == []
+
+
+def test_a_user_s_own_attention_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one row, in place of which lade's would repeat no keys."""
+    twin = Twin(model_for("llama", 1), (9,), False)
+    assert StaticStep(twin.runner.graphs.step.model, twin.slots).dispatches
+    own = functools.partial(sdpa_attention_forward)
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", own)  # type: ignore[arg-type]
+    assert not StaticStep(twin.runner.graphs.step.model, twin.slots).dispatches
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -18,6 +18,7 @@ from lade.facts.positions import position_limit
 from lade.kernels.reference import attend
 from lade.static import shelf
 from lade.static.graphs import Graphs
+from lade.static.readback import Readback
 from lade.static.step import StaticStep
 from lade.static.target import StaticTarget
 from lade.target.masks import layer_kinds
@@ -70,6 +71,32 @@ def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...], kernel: An
     assert not target.eager.positions
     slots = target.graphs.step.slots
     assert not any(stack[:, :, : slots.offsets[-1]].any() for stack in slots.stacks)
+
+
+class Event:
+    """A CUDA event of copies that have been made."""
+
+    waits = 0
+
+    def record(self, stream: object) -> None:
+        """Nothing is left to do."""
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+@torch.no_grad()
+def test_steps_are_read_from_memory_that_later_ones_overwrite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a CUDA device."""
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    model, prompt, event = tiny_model(BY_NAME["llama"], "sdpa", torch.float64), words(9)["input_ids"], Event()
+    (request,), loop = requests_of([prompt[0].tolist()]), loop_of(model, slots=1)
+    loop.target.graphs.back = Readback(event)
+    loop.submit(request)
+    while loop.step():
+        pass
+    assert request.tokens == model.generate(prompt, do_sample=False, max_new_tokens=NEW)[0].tolist()
+    assert event.waits == loop.target.clock.attention["static"] > 3
 
 
 @pytest.mark.parametrize("emission", [greedy, warped])

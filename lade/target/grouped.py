@@ -1,0 +1,65 @@
+"""Attention by a mask for groups of query heads that share keys and values, which are not repeated for each of them.
+
+transformers' SDPA repeats all of both in every layer where a mask is given. Knows the arguments of its attention
+functions, no model. N nodes, H heads of keys and values, each for G query heads, C keys, D head size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from lade.target.folding import fold, fold_mask, unfold
+
+
+class GroupedForward:
+    """A forward of one row, for the dispatcher of `lade.target.attention`.
+
+    Args:
+        traced: whether torch's compiler may find it, too: whoever opens the scope compiles all that is called in it,
+            and calls that nowhere else.
+    """
+
+    rows = 1  # of the model's inputs
+
+    def __init__(self, traced: bool = False) -> None:
+        self.traced = traced
+        self._folded: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # by mask's id and G
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **others: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """What transformers' attention functions return: [1, N, G * H, D].
+
+        Args:
+            query: [1, G * H, N, D]
+            key, value: [1, H, C, D]
+            mask: [1, G * H or 1, N, C] additive.
+        """
+        if mask is None or others.get("position_bias") is not None or others.get("softcap") is not None:
+            raise NotImplementedError("the model changes its masks or its scores")
+        group = query.shape[1] // key.shape[1]
+        hidden = self._hidden(mask, group).to(query.dtype)
+        output = scaled_dot_product_attention(fold(query, group), key, value, hidden, dropout, scale=scaling)
+        return unfold(output, group), None
+
+    def _hidden(self, mask: torch.Tensor, group: int) -> torch.Tensor:
+        """Layers share masks, so each is folded once."""
+        known = self._folded.get((id(mask), group))
+        if known is None:  # with the mask, whose id is not used again meanwhile
+            known = self._folded[id(mask), group] = mask, fold_mask(mask, group)
+        return known[1]
+
+
+def repeats(model: torch.nn.Module) -> bool:
+    """Whether transformers' SDPA repeats keys and values in layers of a model."""
+    return any(getattr(module, "num_key_value_groups", 1) > 1 for module in model.modules())
