@@ -13,7 +13,7 @@ import torch
 
 from lade.core.topk import exactly_likeliest
 from lade.memory.predictions import TOP
-from lade.static.attention import NAME, StaticForward
+from lade.static.attention import NAME
 from lade.static.inputs import StepInputs
 from lade.static.kernelrows import Kernel, KernelForward, marks, rows_of
 from lade.static.sight import masks
@@ -125,7 +125,7 @@ class StaticStep:
         """The scope of a forward with masks. torch's compiler does not enter it: it is opened around what is traced."""
         if self.kernel is not None or not self.dispatches or torch.compiler.is_compiling():
             return contextlib.nullcontext()
-        return packed(GroupedForward(traced) if self.slots.count == 1 else StaticForward())  # type: ignore[arg-type]
+        return packed(GroupedForward(traced))
 
     def likeliest(self, logits: torch.Tensor, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
         """[N, k] tokens and their [N, k] float32 probabilities."""

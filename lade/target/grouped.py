@@ -1,7 +1,8 @@
-"""Attention by a mask for groups of query heads that share keys and values, which are not repeated for each of them.
+"""Attention by masks for groups of query heads that share keys and values, which are not repeated for each of them.
 
 transformers' SDPA repeats all of both in every layer where a mask is given. Knows the arguments of its attention
-functions, no model. N nodes, H heads of keys and values, each for G query heads, C keys, D head size.
+functions, no model. N nodes in one query, R rows that they belong to, H heads of keys and values, each for G query
+heads, C keys of a row, D head size.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from lade.target.folding import fold, fold_mask, unfold
 
 
 class GroupedForward:
-    """A forward of one row, for the dispatcher of `lade.target.attention`.
+    """A forward of nodes of one row or several, for the dispatcher of `lade.target.attention`.
 
     Args:
         traced: whether torch's compiler may find it, too: whoever opens the scope compiles all that is called in it,
@@ -42,15 +43,19 @@ class GroupedForward:
 
         Args:
             query: [1, G * H, N, D]
-            key, value: [1, H, C, D]
-            mask: [1, G * H or 1, N, C] additive.
+            key, value: [R, H, C, D]
+            mask: [R, G * H or 1, N, C] additive; hides from a row the nodes of others.
         """
         if mask is None or others.get("position_bias") is not None or others.get("softcap") is not None:
             raise NotImplementedError("the model changes its masks or its scores")
         group = query.shape[1] // key.shape[1]
-        hidden = self._hidden(mask, group).to(query.dtype)
-        output = scaled_dot_product_attention(fold(query, group), key, value, hidden, dropout, scale=scaling)
-        return unfold(output, group), None
+        folded, hidden, found = fold(query, group), self._hidden(mask, group).to(query.dtype), None
+        for row in range(key.shape[0]):
+            own = slice(row, row + 1)
+            part = scaled_dot_product_attention(folded, key[own], value[own], hidden[own], dropout, scale=scaling)
+            found = part if found is None else torch.where(hidden[own].amax(-1, keepdim=True) == 0, part, found)
+        assert found is not None
+        return unfold(found, group), None
 
     def _hidden(self, mask: torch.Tensor, group: int) -> torch.Tensor:
         """Layers share masks, so each is folded once."""
