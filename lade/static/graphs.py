@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -125,19 +125,31 @@ class Graphs:
     def _captured(self, sized: Sized) -> Callable[[], Output]:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""
         sized.send([])
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        with _capturing:
-            stream.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UPS):
-                    sized.run()
-            torch.cuda.current_stream(self.device).wait_stream(stream)
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-                output = sized.run()
-        self._pool = self._pool or graph.pool()
-
-        def run() -> Output:
-            graph.replay()
-            return output
-
+        run, self._pool = capture(sized.run, self.device, self._pool)
         return run
+
+
+Found = TypeVar("Found")
+
+
+def capture(compute: Callable[[], Found], device: torch.device, pool: Any = None) -> tuple[Callable[[], Found], Any]:
+    """A function of a CUDA device as a graph, which is replayed; and the pool of memory that it uses.
+
+    Args:
+        pool: of other graphs, of which one runs at a time; `None` for a new one.
+    """
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with _capturing:
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                compute()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            output = compute()
+
+    def run() -> Found:
+        graph.replay()
+        return output
+
+    return run, pool or graph.pool()

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from families import BY_NAME
 from functorch.compile import make_boxed_func
+from staticmodels import FAMILIES, WARPERS, model_for
 from test_transfers import META, Transfers, model_on_meta
-from tiny import tiny_model, words
+from tiny import words
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel, TemperatureLogitsWarper, TopKLogitsWarper
+from transformers import DynamicCache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import AttentionInterface
 
 from lade.core.noise import Noise, choose
 from lade.core.tree import Draft, TreeBuilder, chain
-from lade.static import attention, fusing
+from lade.static import fusing
 from lade.static.choices import Greedy, Sampled
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepInputs, StepRow, size_of
@@ -28,14 +28,7 @@ from lade.static.slots import StaticSlots
 from lade.static.step import StaticStep
 from lade.static.walking import WalkingStep
 
-FAMILIES = ("llama", "qwen3", "gemma3", "gpt2", "phi", "cohere2")
 NEW, DEPTH, NODES, ROWS = 20, 3, 32, 4  # of a compiled step
-WARPERS = LogitsProcessorList([TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)])
-
-
-def model_for(name: str, rows: int) -> PreTrainedModel:
-    attention.register()
-    return tiny_model(BY_NAME[name], "sdpa" if rows == 1 else attention.NAME, torch.float64)
 
 
 def plain(model: PreTrainedModel, lengths: Sequence[int], sampled: bool) -> list[list[int]]:

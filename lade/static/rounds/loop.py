@@ -1,0 +1,126 @@
+"""The host's side of rounds: one copy to the device, rounds without a wait, one copy back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from lade.memory.context import NOTHING
+from lade.static.graphs import capture
+from lade.static.readback import Readback
+from lade.static.rounds.recall import LONGEST
+from lade.static.rounds.step import PER_ROW, SLOT, RoundStep
+from lade.static.step import NOT_A_NUMBER
+from lade.static.walking import RIGHT
+
+
+class Place(NamedTuple):
+    """Where a row is, before some rounds.
+
+    Attributes:
+        text: of the request so far, whose last token is not in the slot yet.
+        left: tokens that it may still emit.
+        emitted: tokens that it has emitted, for its noise.
+    """
+
+    slot: int
+    text: Sequence[int]
+    left: int
+    emitted: int = 0
+
+
+class Emitted(NamedTuple):
+    """What some rounds gave one row.
+
+    Attributes:
+        steps: the tokens of each round in which it emitted any.
+        nan: whether it was stopped by logits with NaN, before their tokens were emitted.
+    """
+
+    steps: list[list[int]]
+    nan: bool
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for step in self.steps for token in step]
+
+
+class DeviceLoop:
+    """Runs rounds of one step, as a captured graph on a CUDA device.
+
+    Args:
+        step: none of whose slots is in a round.
+    """
+
+    def __init__(self, step: RoundStep) -> None:
+        self.step = step
+        device = step.left.device
+        on_cuda = device.type == "cuda"
+        self._told = torch.zeros(step.rows, PER_ROW, dtype=torch.long, pin_memory=on_cuda)
+        self._back = Readback(torch.cuda.Event() if on_cuda else None)  # type: ignore[no-untyped-call]
+        self._round: Callable[[], object] | None = None if on_cuda else step.round
+        self._resume: Callable[[], object] | None = None if on_cuda else step.resume
+
+    def begin(self, slot: int, text: Sequence[int]) -> None:
+        """Another request is in this slot; drafts know what followed what in its text."""
+        self.step.growing.recall.begin(slot, torch.tensor(text, device=self.step.left.device))
+
+    @torch.no_grad()
+    def run(self, places: Sequence[Place], rounds: int) -> list[Emitted]:
+        """What so many rounds emit for each row; their slots then hold all but the last token of each text.
+
+        Raises:
+            ValueError: names the argument; nothing is computed then.
+        """
+        self._check(places, rounds)
+        self._tell(places)
+        if self._round is None or self._resume is None:
+            self._capture()
+        assert self._round is not None
+        assert self._resume is not None
+        self.step.visit.copy_(self._told, non_blocking=True)
+        self._resume()
+        for _ in range(rounds):
+            self._round()
+        return self._read(len(places), rounds)
+
+    def _check(self, places: Sequence[Place], rounds: int) -> None:
+        step, growing = self.step, self.step.growing
+        if not 1 <= rounds <= step.rounds:
+            raise ValueError(f"rounds must be from 1 to {step.rounds}, got {rounds}")
+        if not 1 <= len(places) <= step.rows:
+            raise ValueError(f"places must be from 1 to {step.rows}, got {len(places)}")
+        needed = max(len(place.text) for place in places) + rounds * (growing.depth + 1) + growing.nodes
+        if needed > step.slots.capacity:
+            raise ValueError(f"places must leave slots of {step.slots.capacity} tokens room, got a need of {needed}")
+
+    def _tell(self, places: Sequence[Place]) -> None:
+        self._told.zero_()
+        self._told[:, SLOT] = self.step.slots.spare
+        for row, place in enumerate(places):
+            last = ([NOTHING] * LONGEST + list(place.text[-LONGEST:]))[-LONGEST:]
+            self._told[row] = torch.tensor([place.slot, len(place.text) - 1, place.left, place.emitted, *last])
+
+    def _capture(self) -> None:
+        """While no slot is in a round, so that the runs before a capture change none."""
+        step = self.step
+        step.visit.zero_()
+        step.visit[:, SLOT] = step.slots.spare
+        step.resume()
+        self._resume, pool = capture(step.resume, step.left.device)
+        self._round, _ = capture(step.round, step.left.device, pool)
+
+    def _read(self, rows: int, rounds: int) -> list[Emitted]:
+        found = self.step.found[:rounds]
+        table = self._back(found).reshape(found.shape)
+        choices, flags = table[:, :, 0], table[:, :, 1]
+        nodes, several = self.step.growing.nodes, []
+        for row in range(rows):
+            own = slice(row * nodes, (row + 1) * nodes)
+            steps = [choices[each, own][flags[each, own] & RIGHT > 0].tolist() for each in range(rounds)]
+            emitted = [step for step in steps if step]
+            nan = (flags[: len(emitted) + 1, own] & NOT_A_NUMBER > 0).any()
+            several.append(Emitted(emitted, bool(nan)))
+        return several

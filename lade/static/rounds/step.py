@@ -1,0 +1,157 @@
+"""A round: draft, forward pass, choice, walk, keep and learn in one function of the device, without the host.
+
+So rounds may follow each other, and the host reads what several have emitted at once. R rows, T nodes of a row's tree,
+N = R * T, S slots, V vocabulary, k tokens of a top-k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lade.memory.predictions import TOP
+from lade.static.choices import Chooser
+from lade.static.inputs import CERTAIN, NEVER, Size, StepInputs
+from lade.static.kernelrows import Kernel
+from lade.static.rounds.growing import Growing, Trees
+from lade.static.rounds.recall import LONGEST
+from lade.static.slots import StaticSlots
+from lade.static.step import NOT_A_NUMBER
+from lade.static.walking import RIGHT, WalkingStep
+from lade.target.pieces import WORD, words_for
+
+ENDED = -3  # in place of a token after which a text ends: no node follows
+SLOT, LENGTH, LEFT, EMITTED, LAST = range(5)  # what a visit says of a row, and its last tokens from `LAST` on
+PER_ROW = LAST + LONGEST
+
+
+class RoundStep(WalkingStep):
+    """The function, for one model and trees of one size.
+
+    Args:
+        rows: how many a round has, R.
+        growing: makes its trees.
+        stops: tokens after which a text ends.
+        rounds: the most between two visits of the host.
+
+    Attributes:
+        visit: [R, PER_ROW] what the host says of each row before the first round; rows of the spare slot do nothing.
+        contexts: [S + 1, LONGEST] last tokens of each slot's text, of which the last one is not computed yet.
+        left: [S + 1] tokens that each slot's text may still emit; 0 once it has ended, or where a NaN stops it.
+        found: [rounds, N, 2 + 2k] of each round, as `WalkingStep` returns it.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        slots: StaticSlots,
+        chooser: Chooser,
+        rows: int,
+        growing: Growing,
+        stops: Sequence[int] = (),
+        rounds: int = 1,
+        vocabulary: int | None = None,
+        kernel: Kernel | None = None,
+    ) -> None:
+        super().__init__(model, slots, chooser, vocabulary, kernel)
+        device, nodes = slots.lengths.device, growing.nodes
+        self.growing, self.rows, self.rounds = growing, rows, rounds
+        self.stops = torch.tensor(sorted(stops), dtype=torch.long, device=device)
+        self.visit = torch.zeros(rows, PER_ROW, dtype=torch.long, device=device)
+        self.visit[:, SLOT] = slots.spare
+        self.contexts = torch.zeros(slots.count + 1, LONGEST, dtype=torch.long, device=device)
+        self.left = torch.zeros_like(slots.lengths)
+        top = TOP if vocabulary is None else min(TOP, vocabulary)
+        self.found = torch.zeros(rounds, rows * nodes, 2 + 2 * top, dtype=torch.int32, device=device)
+        self._round = torch.zeros(1, dtype=torch.long, device=device)
+        size = Size(rows * nodes, rows, words_for(nodes))
+        self.inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=device), size)
+        self._own_bits = self._bits(torch.arange(nodes, device=device), size.words)
+        self._lay_out(nodes)
+
+    def _lay_out(self, nodes: int) -> None:
+        """What does not change from round to round: each row has as many nodes."""
+        own, rows = self.inputs, torch.arange(self.rows, device=self.left.device)
+        own.indices.copy_(torch.arange(len(own.ids), device=rows.device) % nodes)
+        own.firsts.copy_(rows * nodes)
+        own.trees.copy_(rows * nodes * (1 + own.words.shape[1]))
+
+    @staticmethod
+    def _bits(nodes: torch.Tensor, words: int) -> torch.Tensor:
+        """[T, W] the bit of each node in its words."""
+        word = torch.arange(words, device=nodes.device)
+        return (nodes[:, None] // WORD == word).long() << nodes[:, None] % WORD
+
+    def resume(self) -> None:
+        """Begin a visit with what `visit` says."""
+        told, own, slots = self.visit, self.inputs, self.slots
+        rows = told[:, SLOT]
+        own.rows.copy_(rows)
+        own.slots.copy_(rows.repeat_interleave(self.growing.nodes))
+        own.counts.copy_((rows != slots.spare) * self.growing.nodes)
+        pairs = (slots.lengths, LENGTH), (self.left, LEFT), (slots.emitted, EMITTED)
+        for goal, column in pairs:
+            goal.index_copy_(0, rows, told[:, column])
+        self.contexts.index_copy_(0, rows, told[:, LAST:])
+        self._round.zero_()
+
+    def round(self) -> None:
+        """Draft, compute, choose, walk, keep, learn."""
+        inputs, rows = self.inputs, self.inputs.rows
+        trees = self.growing(rows, self.contexts[rows])
+        self._fill(trees)
+        logits = self.compute(inputs)
+        choices = self.chooser(logits, inputs, self.slots)
+        table = self.table(logits, choices, inputs)
+        ended = torch.isin(choices, self.stops)
+        live = self.left[rows] * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)  # [R] tokens to emit
+        right = self.walk(inputs, torch.where(ended, ENDED, choices))
+        right = right & (inputs.depths < live.repeat_interleave(self.growing.nodes))
+        table[:, 1] |= RIGHT * right
+        self.found.index_copy_(0, self._round, table[None])
+        self._round.add_(1)
+        self.slots.keep(right, inputs.depths, inputs.slots, right)
+        self._learn(trees, table, live)
+        self._follow(trees, choices, ended, right, live)
+
+    def _fill(self, trees: Trees) -> None:
+        """The inputs of a forward pass of these trees."""
+        own, rows = self.inputs, self.rows
+        own.ids.copy_(trees.tokens.flatten())
+        own.parents.copy_((own.firsts[:, None] + trees.parents).flatten())
+        own.depths.copy_(trees.depths.flatten())
+        own.orders.copy_(own.depths)
+        claims = torch.where(trees.masses > 0, trees.tokens, NEVER)
+        claims[:, 0] = CERTAIN
+        own.claims.copy_(claims.flatten())
+        words, above = self._own_bits.expand(rows, -1, -1), trees.parents[:, :, None].expand(-1, -1, own.words.shape[1])
+        hops = 1
+        while hops <= self.growing.depth:  # each node takes over what its ancestor so many hops above sees
+            words = words | words.gather(1, above)
+            above = above.gather(1, above)
+            hops *= 2
+        own.words.copy_(words.flatten(0, 1))
+        own.integers.copy_(torch.cat([trees.depths, words.flatten(1)], dim=1).flatten())
+
+    def _learn(self, trees: Trees, table: torch.Tensor, live: torch.Tensor) -> None:
+        """The predictions after all nodes of rows that go on, those of the tree's end last."""
+        top = table.shape[1] // 2 - 1
+        kept = ((trees.masses > 0) & (live > 0)[:, None]).flatten()
+        masses = table[:, 2 + top :].contiguous().view(torch.float32)
+        self.growing.recall.learn(self.inputs.slots, trees.contexts.flatten(0, 1), table[:, 2 : 2 + top], masses, kept)
+
+    def _follow(
+        self, trees: Trees, choices: torch.Tensor, ended: torch.Tensor, right: torch.Tensor, live: torch.Tensor
+    ) -> None:
+        """Make the last token that each row has emitted its next root."""
+        rows, accepted = self.inputs.rows, right.view(self.rows, -1)
+        last = (accepted * (1 + trees.depths)).argmax(1, keepdim=True)  # [R, 1]
+        token = choices.view(self.rows, -1).gather(1, last)
+        context = trees.contexts.gather(1, last[:, :, None].expand(-1, -1, LONGEST))[:, 0, 1:]
+        moved = accepted.any(1)
+        follow = torch.where(moved[:, None], torch.cat([context, token], dim=1), self.contexts[rows])
+        self.contexts.index_copy_(0, rows, follow)
+        stopped = ended.view(self.rows, -1).gather(1, last)[:, 0] & moved
+        self.left.index_copy_(0, rows, torch.where(stopped, 0, live - accepted.sum(1)))
