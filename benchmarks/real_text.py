@@ -66,17 +66,23 @@ class Sum:
         return f"{self.new_tokens / self.steps:.2f} ({self.forward_tokens / self.steps:.0f})" if self.steps else "-"
 
 
-def drafting(budget: int, *sources: str) -> Decode:
-    return partial(lade.generate, config=lade.LookaheadConfig(budget=budget, adapt=False, sources=sources))
+def drafting(budget: int, *sources: str, device: bool = False) -> Decode:
+    config = lade.LookaheadConfig(
+        budget=budget, adapt=False, sources=sources, device_drafts=device, static=device or None
+    )
+    return partial(lade.generate, config=config)
 
 
 def of_source(name: str) -> Callable[[int], Decode]:
     return lambda budget: drafting(budget, name)
 
 
+COLD = tuple(name for name in FAMILIES if name != "warm")
 VARIANTS: Mapping[str, Callable[[int], Decode]] = {
-    "cold": lambda budget: drafting(budget, *(name for name in FAMILIES if name != "warm")),
+    "cold": lambda budget: drafting(budget, *COLD),
     "warm": lambda budget: drafting(budget, *FAMILIES),
+    "cold-device": lambda budget: drafting(budget, *COLD, device=True),
+    "warm-device": lambda budget: drafting(budget, *FAMILIES, device=True),
     **{f"only-{name}": of_source(name) for name in FAMILIES if name != "reference"},
     "prompt-lookup": lambda budget: partial(lade.prompt_lookup_generate, draft_tokens=budget - 1),
     "prompt-lookup-10": lambda budget: partial(lade.prompt_lookup_generate, draft_tokens=min(LOOKUP, budget - 1)),

@@ -85,6 +85,9 @@ class LookaheadConfig:
             which launch all kernels of a step at once. Default: on a CUDA device. Elsewhere they gain nothing.
             `"fused"`: those of one row are compiled by torch too, before the capture, so that their small kernels
             become few; that takes up to minutes for each of about ten sizes, when it is first needed.
+        device_drafts: whether static steps may draft on the device too, from recycled predictions and the warm table,
+            several steps between two visits of the host: greedy text, mode `"auto"`, calls of `generate`. With `adapt`,
+            measured time decides between these drafts and those of the host; otherwise all are the device's.
         debug: 1 prints a summary after every call.
 
     Raises:
@@ -111,6 +114,7 @@ class LookaheadConfig:
     timeout: float | None = setting("DIST_TIMEOUT", _check_timeout, settled=60.0)
     flash: bool = setting("USE_FLASH", check_switch, False)
     static: bool | str | None = setting("STATIC", _check_static)
+    device_drafts: bool = setting("DEVICE_DRAFTS", check_switch, False)
     debug: int = setting("DEBUG", integer("an integer of at least 0", lambda value: value >= 0), 0)
 
     def __post_init__(self) -> None:

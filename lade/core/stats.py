@@ -141,7 +141,12 @@ class Clock:
         self.prefill_seconds = self._begin - start
 
     def forward(self, tokens: int, rows: int, width: int) -> Timed:
-        """Count a forward and the seconds in its scope.
+        """Count a forward and the seconds in its scope; arguments as of `count`."""
+        self.count(tokens, rows, width)
+        return self.waiting()
+
+    def count(self, tokens: int, rows: int, width: int) -> None:
+        """Count a forward whose seconds are counted elsewhere.
 
         Args:
             tokens: nodes of all rows.
@@ -150,6 +155,9 @@ class Clock:
         self.steps += rows
         self.forward_tokens += tokens
         self.widths[width] += 1
+
+    def waiting(self) -> Timed:
+        """Counts the seconds in its scope as the model's."""
         return Timed(self, "model_seconds")
 
     def attended(self, ways: Iterable[str]) -> None:

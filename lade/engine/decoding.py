@@ -16,10 +16,11 @@ from lade.core.noise import Noise
 from lade.core.request import Emission, Request
 from lade.core.stats import Clock, CompanionClock, record
 from lade.distributed.processes import ONE, OneProcess
-from lade.drafters.factory import drafter_for, static_pace
+from lade.drafters.blend import BlendDrafter
+from lade.drafters.factory import budget_of, drafter_for, static_pace
 from lade.engine.ahead import ChosenAhead
-from lade.engine.emission import TokenByToken
-from lade.engine.emission_factory import ahead_for, emission_for
+from lade.engine.emission import AtOnce, TokenByToken
+from lade.engine.emission_factory import ahead_for, emission_for, eos_tokens
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
@@ -27,7 +28,10 @@ from lade.engine.result import result_of, returns_cache
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
 from lade.engine.target import eager_target, target_of
+from lade.memory.warm import warming
 from lade.pace.pace import WholeBudget
+from lade.pace.turns import Turns
+from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
 from lade.target.call import Call, generated_length
@@ -125,7 +129,7 @@ class Decoding:
         return result
 
     def _decode(self, first: Outputs) -> None:
-        loop = DecodeLoop(self.target, self.drafter, slots=len(self.requests))
+        loop = DecodeLoop(self.target, self.drafter, slots=len(self.requests), rounds=self._rounds())
         loop.adopt(self.requests, first)
         while loop.step():
             pass
@@ -133,6 +137,18 @@ class Decoding:
             if request.error is not None:
                 raise request.error
         self.processes.ended(self.requests)
+
+    def _rounds(self) -> DeviceDrafts | None:
+        """Steps that the device drafts: where the host only reads off which token is the likeliest."""
+        emission, settings = self.emission, self.settings
+        static = isinstance(self.target, StaticTarget) and isinstance(self.drafter, BlendDrafter)
+        if not (settings.device_drafts and static and isinstance(emission, AtOnce) and emission.greedy):
+            return None
+        assert isinstance(self.target, StaticTarget)
+        table = warming.cached(self.call.model) if "warm" in settings.sources else None
+        sizes = len(self.requests), budget_of(self.call.model, settings)
+        turns = Turns() if settings.adapt else None
+        return DeviceDrafts(self.target, *sizes, eos_tokens(self.call.criteria), table, turns)
 
     def _pad(self) -> None:
         """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""

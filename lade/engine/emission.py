@@ -33,6 +33,9 @@ class AtOnce:
         processors: of `purity.TEXT_BLIND`, applied to [M, V] scores.
         ends: the stop rule.
         noise: for sampling; `None` chooses the most likely token.
+
+    Attributes:
+        greedy: whether the most likely token is chosen, whatever the text.
     """
 
     def __init__(
@@ -40,13 +43,13 @@ class AtOnce:
     ) -> None:
         self.all = requests
         self.stream, self.processors, self.ends, self.noise = stream, processors, ends, noise
-        self._greedy = noise is None and not processors
+        self.greedy = noise is None and not processors
         self.rows: Rows = {}
 
     def begin(self, rows: Rows, outputs: Outputs) -> None:
         self.rows, self.outputs = rows, outputs
         self.stream.begin_step()
-        if not self._greedy:
+        if not self.greedy:
             self._choose_all(rows, outputs)
 
     def _choose_all(self, rows: Rows, outputs: Outputs) -> None:
@@ -75,7 +78,7 @@ class AtOnce:
         return found
 
     def choose(self, row: int, node: int) -> int:
-        if self._greedy:
+        if self.greedy:
             return self.outputs.greedy(row, node)
         return checked(self.outputs.choice(row, node))  # other nodes may have no distribution
 

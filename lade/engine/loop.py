@@ -15,7 +15,7 @@ from lade.core.request import Request
 from lade.core.tree import Draft
 from lade.engine.admission import Admission, end, reads, retired
 from lade.engine.planning import STEP_TOKENS, Chunk, StepPlan, planned
-from lade.engine.protocols import MemoryBudget, PrefixStore, Target
+from lade.engine.protocols import MemoryBudget, PrefixStore, Rounds, Target
 from lade.engine.verification import begin, verify
 from lade.pace.reading import WHOLE, WholeReading
 from lade.target.outputs import Outputs
@@ -32,6 +32,7 @@ class DecodeLoop:
         prefixes: for requests that have none of their own; `None` computes their prompts whole.
         budget: of the slots' memory; `None` for no bound.
         reading: bounds the prompt tokens of steps in which other requests decode.
+        rounds: steps that the device drafts by itself, for a drafter that can `follow` them; `None`: there are none.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class DecodeLoop:
         prefixes: PrefixStore | None = None,
         budget: MemoryBudget | None = None,
         reading: WholeReading = WHOLE,
+        rounds: Rounds | None = None,
     ) -> None:
         self.target, self.drafter, self.step_tokens, self.reading = target, drafter, step_tokens, reading
+        self.rounds = rounds
         self.admission = Admission(target, slots, prefixes, budget)
         self.active: list[Request] = []
         self._lock = fork_safe_lock()
@@ -126,9 +129,13 @@ class DecodeLoop:
         requests = [*decoding, *(chunk.request for chunk in reading)]
         slots = [request.slot for request in requests]
         drafting = plan.drafting if decoding else 0
-        drafts = [*(self._drafts(plan) if drafting else []), *roots(decoding[drafting:])]
-        drafts += [chunk.draft() for chunk in reading]
-        drafts, outputs = self._forward(requests, slots, drafts)
+        made = None if reading or drafting < len(decoding) else self._made(decoding)
+        if made is None:
+            drafts = [*(self._drafts(plan) if drafting else []), *roots(decoding[drafting:])]
+            drafts += [chunk.draft() for chunk in reading]
+            drafts, outputs = self._forward(requests, slots, drafts)
+        else:
+            drafts, outputs = made
         verdicts = verify(requests, drafts)
         self.target.keep(slots, [verdict.path for verdict in verdicts])
         for request, draft, verdict in zip(decoding, drafts, verdicts, strict=False):
@@ -139,6 +146,14 @@ class DecodeLoop:
             self._read(reading, outputs, first=len(decoding))
         if reading or drafting < len(decoding) or getattr(self.target, "untimed", False):
             self.drafter.pause()  # the cost of its drafts is not known from its time
+
+    def _made(self, requests: Sequence[Request]) -> tuple[list[Draft], Outputs] | None:
+        """A step that the device has made by itself."""
+        found = None if self.rounds is None else self.rounds.next(requests)
+        if found is not None:
+            self.drafter.follow(requests)  # type: ignore[attr-defined]
+            begin(requests, *found)
+        return found
 
     def _advance_alone(self, request: Request) -> None:
         """A forward without a draft, which may raise; that ends this request alone."""

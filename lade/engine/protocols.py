@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from lade.core.request import Request
 from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.target.outputs import Outputs
@@ -60,6 +61,14 @@ class Target(Protocol):
 
     def keep(self, slots: Sequence[int], paths: Sequence[Sequence[int]]) -> None:
         """Keep one path in each slot of the last forward, and drop all other nodes."""
+        ...
+
+
+class Rounds(Protocol):
+    """Steps that a device drafts and computes by itself."""
+
+    def next(self, requests: Sequence[Request]) -> tuple[list[Draft], Outputs] | None:
+        """The next step of these requests: their drafts, and what was computed; `None` where the host is to draft."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -68,6 +68,7 @@ class Graphs:
         self.back = Readback(torch.cuda.Event() if self.captures else None)  # type: ignore[no-untyped-call]
         self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
+        self.loops: dict[Hashable, Any] = {}  # `lade.static.rounds.loop.DeviceLoop`s in the same slots, by their kind
         self._pool: Any = None  # of memory, shared by all graphs, of which one runs at a time
 
     def run(self, rows: Sequence[StepRow]) -> Output:
@@ -82,6 +83,12 @@ class Graphs:
         sized = self.sizes[size]
         sized.send(rows)
         return sized.run()
+
+    def belong(self, model: Any) -> None:
+        """Compute with this model, which is that of before or `None`."""
+        self.step.model = model
+        for loop in self.loops.values():
+            loop.step.model = model
 
     def larger(self, tokens: int) -> Graphs:
         """Of the same step with larger slots, which hold what these hold; no size is made yet."""

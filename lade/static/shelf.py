@@ -81,7 +81,7 @@ def borrowed(model: Any, rows: int, tokens: int, fused: bool = False) -> Graphs 
         found, kept.graphs = kept.graphs, None
     if found is None or found.step.slots.count != rows_bucket(rows):
         return _graphs(model, rows, tokens, fused)
-    found.step.model = model
+    found.belong(model)
     return found
 
 
@@ -97,8 +97,8 @@ def give_back(target: StaticTarget) -> None:
     """Let a later call borrow a target's graphs, whose slots are emptied."""
     for slot in list(target.lengths):
         target.close(slot)
-    model, step = target.eager.model, target.graphs.step
-    step.model = None
+    model = target.eager.model
+    target.graphs.belong(None)
     with _locks.of(model):
         if model in _kept:
             _kept[model].graphs = target.graphs

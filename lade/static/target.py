@@ -40,6 +40,7 @@ class StaticTarget:
         self.untimed = False  # whether the last forward was the first of its size, which is captured
         self.lengths: dict[int, int] = {}  # tokens of the slots that decode, those of `_moves` included
         self._moves: dict[int, list[tuple[int, int]]] = {}  # places of tokens that the next step moves
+        self.compacted = False  # whether the device has kept the accepted paths of the last forward itself
         self._asked: list[int] = []  # slots whose prompts the last forward has read to their ends
 
     def prefill(
@@ -81,7 +82,8 @@ class StaticTarget:
         if slots[0] not in self.lengths:
             self._asked = [slot for slot, draft in zip(slots, drafts, strict=True) if draft.queries]
             return self.eager.forward(slots, drafts)
-        self._make_room(max(self.lengths[slot] + len(draft) for slot, draft in zip(slots, drafts, strict=True)))
+        self.compacted = False
+        self.make_room(max(self.lengths[slot] + len(draft) for slot, draft in zip(slots, drafts, strict=True)))
         rows = [
             StepRow(slot, draft, self.lengths[slot], self._moves[slot])
             for slot, draft in zip(slots, drafts, strict=True)
@@ -102,7 +104,18 @@ class StaticTarget:
             logits, lines, vocabulary=self.vocabulary, found=found, slots=own, step_slots=slots, back=back
         )
 
-    def _make_room(self, tokens: int) -> None:
+    def settle(self, slots: Sequence[int]) -> None:
+        """Let these slots hold what was kept of the last forward, before steps that the device makes by itself."""
+        for slot in slots:
+            self.graphs.step.slots.move(slot, self._moves[slot])
+            self._moves[slot] = []
+
+    def counted(self, drafts: Sequence[Draft]) -> None:
+        """Count a forward that the device made by itself."""
+        self.clock.count(sum(map(len, drafts)), len(drafts), max(map(len, drafts)))
+        self.clock.attended([FUSED_WAY if self.graphs.fused else WAY])
+
+    def make_room(self, tokens: int) -> None:
         """Larger slots have graphs of their own."""
         if tokens > self.graphs.step.slots.capacity:
             self.graphs = self.graphs.larger(tokens)
@@ -114,8 +127,8 @@ class StaticTarget:
             self.take(self._asked)
             return
         for slot, path in zip(slots, paths, strict=True):
-            place = self.lengths[slot]
-            self._moves[slot] = [(place + node, place + index) for index, node in enumerate(path) if node != index]
+            place, moved = self.lengths[slot], [] if self.compacted else list(enumerate(path))
+            self._moves[slot] = [(place + node, place + index) for index, node in moved if node != index]
             self.lengths[slot] += len(path)
 
     def discard(self, slots: Sequence[int]) -> None:
@@ -133,7 +146,7 @@ class StaticTarget:
             padding = self.eager.cache.lengths[slot] - length
             self.eager.cache.export(stock, [slot], margin=True)
             self.eager.close(slot)
-            self._make_room(length)
+            self.make_room(length)
             self.graphs.step.slots.load(slot, stock.layers, padding)
             self.lengths[slot], self._moves[slot] = length, []
 

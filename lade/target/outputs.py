@@ -58,6 +58,24 @@ class Outputs:
     _chosen: list[tuple[Sequence[int], torch.Tensor]] = field(default_factory=list, init=False, repr=False)
     _choices: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # by line
 
+    @classmethod
+    def read(
+        cls,
+        logits: torch.Tensor,
+        lines: Sequence[Mapping[int, int]],
+        greedy: list[int],
+        top: tuple[np.ndarray, np.ndarray],
+    ) -> Outputs:
+        """Outputs without NaN of which the host has everything already.
+
+        Args:
+            greedy: the most likely token of each line.
+            top: [M, k] int32 tokens and [M, k] float32 probabilities.
+        """
+        found = cls(logits, lines)
+        found._read = _Read(greedy, [False] * len(greedy), top)
+        return found
+
     def at(self, row: int, node: int) -> torch.Tensor:
         """[1, V] raw logits after one node."""
         return self.logits.narrow(0, self.lines[row][node], 1)

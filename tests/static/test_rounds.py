@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from families import BY_NAME
@@ -25,9 +26,11 @@ from lade.static.choices import Greedy, Sampled
 from lade.static.rounds.growing import BELOW, SHARES, Growing
 from lade.static.rounds.loop import DeviceLoop, Place
 from lade.static.rounds.recall import BITS, FOLLOWED, LONGEST, Recall
-from lade.static.rounds.step import RoundStep
+from lade.static.rounds.step import TREE, RoundStep
 from lade.static.rounds.warmarrays import WarmArrays
 from lade.static.slots import StaticSlots
+from lade.static.step import NOT_A_NUMBER
+from lade.static.walking import RIGHT
 
 NEW, NODES, DEPTH, ROUNDS = 20, 8, 3, 3
 CPU = torch.device("cpu")
@@ -76,16 +79,24 @@ class Rounds:
             Place(slot, self.texts[row], self.ends[row] - len(self.texts[row]), self.emitted(row))
             for slot, row in zip(slots, rows, strict=True)
         ]
-        for row, found in zip(rows, self.loop.run(places, ROUNDS), strict=True):
-            assert not found.nan
-            self.texts[row] += found.tokens
-            self.steps += len(found.steps)
+        found = self.loop.run(places, ROUNDS).swapaxes(0, 1)
+        for row, steps in zip(rows, found, strict=False):
+            for step in steps:
+                emitted = emitted_of(step)
+                self.texts[row] += emitted
+                self.steps += bool(emitted)
             assert self.loop.step.slots.lengths[self.order[row]] == len(self.texts[row]) - 1
 
     def decode(self) -> list[list[int]]:
         while rows := [row for row, end in enumerate(self.ends) if len(self.texts[row]) < end]:
             self.visit(rows)
         return [text[-NEW:] for text in self.texts]
+
+
+def emitted_of(step: np.ndarray) -> list[int]:
+    """The tokens that a round has emitted in a row, of its [T, 4 + 2k] nodes."""
+    assert not (step[:, TREE + 1] & NOT_A_NUMBER).any()
+    return step[step[:, TREE + 1] & RIGHT > 0, TREE].tolist()
 
 
 def plain(model: Any, lengths: Sequence[int], sampled: bool) -> list[list[int]]:
@@ -137,9 +148,12 @@ def test_nan_stops_a_row_alone() -> None:
     broken = rounds.order[1]
     rounds.loop.step.slots.cache.layers[0].keys[:, :, broken * rounds.loop.step.slots.capacity] = torch.nan
     places = [Place(slot, rounds.texts[row], NEW - 1, 1) for row, slot in enumerate(rounds.order)]
-    whole, stopped = rounds.loop.run(places, ROUNDS)
-    assert (whole.nan, stopped.nan, stopped.steps) == (False, True, [])
-    assert whole.tokens == reference[0][1 : 1 + len(whole.tokens)]
+    found = rounds.loop.run(places, ROUNDS)
+    whole = [token for step in found[:, 0] for token in emitted_of(step)]
+    assert whole == reference[0][1 : 1 + len(whole)]
+    assert len(whole) >= ROUNDS
+    assert (found[0, 1, :, TREE + 1] & NOT_A_NUMBER).all()
+    assert not (found[:, 1, :, TREE + 1] & RIGHT).any()
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from lade.memory.context import NOTHING
@@ -12,8 +13,6 @@ from lade.static.graphs import capture
 from lade.static.readback import Readback
 from lade.static.rounds.recall import LONGEST
 from lade.static.rounds.step import PER_ROW, SLOT, RoundStep
-from lade.static.step import NOT_A_NUMBER
-from lade.static.walking import RIGHT
 
 
 class Place(NamedTuple):
@@ -29,22 +28,6 @@ class Place(NamedTuple):
     text: Sequence[int]
     left: int
     emitted: int = 0
-
-
-class Emitted(NamedTuple):
-    """What some rounds gave one row.
-
-    Attributes:
-        steps: the tokens of each round in which it emitted any.
-        nan: whether it was stopped by logits with NaN, before their tokens were emitted.
-    """
-
-    steps: list[list[int]]
-    nan: bool
-
-    @property
-    def tokens(self) -> list[int]:
-        return [token for step in self.steps for token in step]
 
 
 class DeviceLoop:
@@ -68,31 +51,44 @@ class DeviceLoop:
         self.step.growing.recall.begin(slot, torch.tensor(text, device=self.step.left.device))
 
     @torch.no_grad()
-    def run(self, places: Sequence[Place], rounds: int) -> list[Emitted]:
-        """What so many rounds emit for each row; their slots then hold all but the last token of each text.
+    def prepare(self) -> None:
+        """Capture what is not captured yet.
+
+        Raises:
+            RuntimeError, NotImplementedError: the model's forward pass cannot be.
+        """
+        if self._round is None:
+            self._capture()
+
+    @torch.no_grad()
+    def run(self, places: Sequence[Place], rounds: int) -> np.ndarray:
+        """So many rounds; the slots then hold all but the last token of each text.
+
+        Returns:
+            [rounds, R, T, 4 + 2k] int32, `RoundStep.found`, until the next call.
 
         Raises:
             ValueError: names the argument; nothing is computed then.
         """
         self._check(places, rounds)
         self._tell(places)
-        if self._round is None or self._resume is None:
-            self._capture()
+        self.prepare()
         assert self._round is not None
         assert self._resume is not None
         self.step.visit.copy_(self._told, non_blocking=True)
         self._resume()
         for _ in range(rounds):
             self._round()
-        return self._read(len(places), rounds)
+        found = self.step.found[:rounds]
+        return self._back(found).reshape(rounds, self.step.rows, self.step.growing.nodes, -1)
 
     def _check(self, places: Sequence[Place], rounds: int) -> None:
-        step, growing = self.step, self.step.growing
+        step = self.step
         if not 1 <= rounds <= step.rounds:
             raise ValueError(f"rounds must be from 1 to {step.rounds}, got {rounds}")
         if not 1 <= len(places) <= step.rows:
             raise ValueError(f"places must be from 1 to {step.rows}, got {len(places)}")
-        needed = max(len(place.text) for place in places) + rounds * (growing.depth + 1) + growing.nodes
+        needed = tokens_of(max(len(place.text) for place in places), rounds, step.growing.nodes, step.growing.depth)
         if needed > step.slots.capacity:
             raise ValueError(f"places must leave slots of {step.slots.capacity} tokens room, got a need of {needed}")
 
@@ -112,15 +108,7 @@ class DeviceLoop:
         self._resume, pool = capture(step.resume, step.left.device)
         self._round, _ = capture(step.round, step.left.device, pool)
 
-    def _read(self, rows: int, rounds: int) -> list[Emitted]:
-        found = self.step.found[:rounds]
-        table = self._back(found).reshape(found.shape)
-        choices, flags = table[:, :, 0], table[:, :, 1]
-        nodes, several = self.step.growing.nodes, []
-        for row in range(rows):
-            own = slice(row * nodes, (row + 1) * nodes)
-            steps = [choices[each, own][flags[each, own] & RIGHT > 0].tolist() for each in range(rounds)]
-            emitted = [step for step in steps if step]
-            nan = (flags[: len(emitted) + 1, own] & NOT_A_NUMBER > 0).any()
-            several.append(Emitted(emitted, bool(nan)))
-        return several
+
+def tokens_of(longest: int, rounds: int, nodes: int, depth: int) -> int:
+    """Room that a slot needs whose text is so long, for so many rounds of trees of this size."""
+    return longest + rounds * (depth + 1) + nodes

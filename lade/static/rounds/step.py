@@ -22,6 +22,7 @@ from lade.static.step import NOT_A_NUMBER
 from lade.static.walking import RIGHT, WalkingStep
 from lade.target.pieces import WORD, words_for
 
+TREE = 2  # columns of a node before those of `WalkingStep`
 ENDED = -3  # in place of a token after which a text ends: no node follows
 SLOT, LENGTH, LEFT, EMITTED, LAST = range(5)  # what a visit says of a row, and its last tokens from `LAST` on
 PER_ROW = LAST + LONGEST
@@ -33,14 +34,15 @@ class RoundStep(WalkingStep):
     Args:
         rows: how many a round has, R.
         growing: makes its trees.
-        stops: tokens after which a text ends.
+        stops: tokens after which a text ends, beside those that the model cannot read.
         rounds: the most between two visits of the host.
 
     Attributes:
         visit: [R, PER_ROW] what the host says of each row before the first round; rows of the spare slot do nothing.
         contexts: [S + 1, LONGEST] last tokens of each slot's text, of which the last one is not computed yet.
         left: [S + 1] tokens that each slot's text may still emit; 0 once it has ended, or where a NaN stops it.
-        found: [rounds, N, 2 + 2k] of each round, as `WalkingStep` returns it.
+        found: [rounds, N, 4 + 2k] of each round: the token of each node, or `NEVER` where it only fills up its row,
+            and its parent in its tree; then what `WalkingStep` returns.
     """
 
     def __init__(
@@ -58,13 +60,14 @@ class RoundStep(WalkingStep):
         super().__init__(model, slots, chooser, vocabulary, kernel)
         device, nodes = slots.lengths.device, growing.nodes
         self.growing, self.rows, self.rounds = growing, rows, rounds
+        self.readable = vocabulary or model.config.get_text_config(decoder=True).vocab_size
         self.stops = torch.tensor(sorted(stops), dtype=torch.long, device=device)
         self.visit = torch.zeros(rows, PER_ROW, dtype=torch.long, device=device)
         self.visit[:, SLOT] = slots.spare
         self.contexts = torch.zeros(slots.count + 1, LONGEST, dtype=torch.long, device=device)
         self.left = torch.zeros_like(slots.lengths)
         top = TOP if vocabulary is None else min(TOP, vocabulary)
-        self.found = torch.zeros(rounds, rows * nodes, 2 + 2 * top, dtype=torch.int32, device=device)
+        self.found = torch.zeros(rounds, rows * nodes, TREE + 2 + 2 * top, dtype=torch.int32, device=device)
         self._round = torch.zeros(1, dtype=torch.long, device=device)
         size = Size(rows * nodes, rows, words_for(nodes))
         self.inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=device), size)
@@ -105,12 +108,13 @@ class RoundStep(WalkingStep):
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
         table = self.table(logits, choices, inputs)
-        ended = torch.isin(choices, self.stops)
+        ended = torch.isin(choices, self.stops) | (choices >= self.readable)
         live = self.left[rows] * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)  # [R] tokens to emit
         right = self.walk(inputs, torch.where(ended, ENDED, choices))
         right = right & (inputs.depths < live.repeat_interleave(self.growing.nodes))
         table[:, 1] |= RIGHT * right
-        self.found.index_copy_(0, self._round, table[None])
+        tree = torch.stack([trees.tokens.where(trees.masses > 0, NEVER), trees.parents], dim=2).flatten(0, 1).int()
+        self.found.index_copy_(0, self._round, torch.cat([tree, table], dim=1)[None])
         self._round.add_(1)
         self.slots.keep(right, inputs.depths, inputs.slots, right)
         self._learn(trees, table, live)
