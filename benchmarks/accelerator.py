@@ -48,6 +48,7 @@ from lade.static.buckets import NODES as NODES_OF_STEPS
 from lade.static.buckets import rows_bucket
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepRow
+from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.shelf import shapes_of
 from lade.static.slots import StaticSlots
 from lade.static.step import StaticStep
@@ -178,9 +179,13 @@ def synchronisations(run: Run) -> dict[str, bool]:
 
 @torch.no_grad()
 def static_texts(
-    run: Run, prompts: Sequence[Sequence[int]], config: lade.LookaheadConfig, kernel: Any = None
+    run: Run, prompts: Sequence[Sequence[int]], config: lade.LookaheadConfig, kernel: Any = None, device: bool = False
 ) -> list[list[int]]:
-    """The new tokens of prompts that are decoded side by side in static steps."""
+    """The new tokens of prompts that are decoded side by side in static steps.
+
+    Args:
+        device: whether it drafts in all steps, without a warm table.
+    """
     longest = max(map(len, prompts)) + run.new_tokens + NODES_OF_STEPS[-1]
     whole = run.model.config.get_text_config(decoder=True)
     eager = HFTarget(run.model, empty_cache(run.model), layer_kinds(whole), position_limit(whole), Clock())
@@ -189,7 +194,9 @@ def static_texts(
     limit = budget_of(run.model, settings)
     costs = SharedCost(StepCost(policy=policy_for(run.model)), lambda logs: None)  # not those of other forwards
     pace = Pace(costs, limit, sharing=Bucketed(NODES_OF_STEPS, limit)) if limit > 1 else None
-    loop = DecodeLoop(target, drafter_for(run.model, settings, packed=True, pace=pace), len(prompts))
+    rounds = DeviceDrafts(target, len(prompts), limit, frozenset(), None, None) if device else None
+    drafter = drafter_for(run.model, settings, packed=True, pace=pace)
+    loop = DecodeLoop(target, drafter, len(prompts), rounds=rounds)
     requests = [Request(0, list(prompt), len(prompt), run.new_tokens) for prompt in prompts]
     for request in requests:
         request.emission = AtOnce([request], Stream(None, [request], 0), None, HostRule(frozenset()), None)
@@ -222,12 +229,14 @@ WAYS: dict[str, Callable[..., list[list[int]]]] = {
     "auto": generated("auto"),
     "static step, one token": lambda run, prompts: static_texts(run, prompts, PLAIN),
     "static step, auto": lambda run, prompts: static_texts(run, prompts, TREES),
+    "static step, drafts of the device": lambda run, prompts: static_texts(run, prompts, TREES, device=True),
 }
 
 
 ON_CUDA: dict[str, Callable[..., list[list[int]]]] = {
     "static step, one token, kernel": lambda run, prompts: static_texts(run, prompts, PLAIN, attend),
     "static step, auto, kernel": lambda run, prompts: static_texts(run, prompts, TREES, attend),
+    "static step, drafts of the device, kernel": lambda run, prompts: static_texts(run, prompts, TREES, attend, True),
 }
 
 

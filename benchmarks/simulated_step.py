@@ -26,9 +26,12 @@ from torch.utils.flop_counter import flop_registry
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from lade.applications.widen import SHAPES
+from lade.memory.predictions import TOP
 from lade.static.choices import Greedy
 from lade.static.inputs import StepInputs, StepRow, size_of
 from lade.static.packing import Packing
+from lade.static.rounds.growing import Growing
+from lade.static.rounds.recall import LONGEST, Recall
 from lade.static.slots import StaticSlots
 from lade.static.walking import WalkingStep, taken
 
@@ -181,6 +184,19 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
     }  # fmt: skip
 
 
+@torch.no_grad()
+def device_drafting(nodes: int, vocabulary: int) -> dict[str, Any]:
+    """What a step's drafting on the device takes: a tree of so many nodes is grown, and its predictions are learned."""
+    recall, slot = Recall(2, vocabulary, META), torch.zeros(1, dtype=torch.long, device=META)
+    growing, kernels = Growing(recall, None, nodes), Kernels(False)
+    with kernels:
+        tree = growing(slot, torch.zeros(1, LONGEST, dtype=torch.long, device=META))
+        predicted = torch.zeros(nodes, TOP, device=META)
+        slots = torch.zeros(nodes, dtype=torch.long, device=META)
+        recall.learn(slots, tree.contexts[0], predicted.int(), predicted, slots == 0)
+    return {"nodes": nodes, "kernels": sum(kernels.names.values()), "device_ms": 1e3 * kernels.seconds}
+
+
 def host_seconds(nodes: int, output: tuple[int, ...]) -> float:
     """Processor time of packing a step's inputs and reading its output, on this machine."""
     draft, back = accelerator.tree(nodes), torch.zeros(output, dtype=torch.int32)
@@ -204,7 +220,9 @@ def main(shape: str, contexts: list[int], nodes: list[int]) -> None:
     model = model_on_meta(SHAPES[shape], max(contexts) + 512)
     cases = itertools.product((False, True), contexts, nodes)
     found = [simulated(model, context, count, fused) for fused, context, count in cases]
-    click.echo(json.dumps({"shape": shape, "assumed": asdict(ASSUMED), "steps": found}, indent=2))
+    drafts = [device_drafting(count, model.config.vocab_size) for count in nodes if count > 1]
+    told = {"shape": shape, "assumed": asdict(ASSUMED), "steps": found, "drafting on the device": drafts}
+    click.echo(json.dumps(told, indent=2))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_variants_at_budgets(tmp_path: Path) -> None:
         for budget in (4, 8)
     }
     assert all(row.new_tokens == 12 and 0 < row.steps <= row.forward_tokens <= row.steps * row.budget for row in rows)
-    assert {row.variant for row in rows if row.warm_table is not None} == {"warm", "only-warm"}
+    assert {row.variant for row in rows if row.warm_table is not None} == {"warm", "warm-device", "only-warm"}
     assert len(result.stdout.splitlines()) >= 1 + 2 * len(real_text.VARIANTS)
 
 

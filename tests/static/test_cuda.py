@@ -40,6 +40,25 @@ def test_texts_of_plain_decoding(name, lengths, sampled):
         model.to("cpu")
 
 
+@pytest.mark.parametrize("lengths", [(9,), (9, 21, 4, 13)], ids=("alone", "four"))
+@torch.no_grad()
+def test_the_device_drafts(lengths):
+    model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64).to("cuda")
+    try:
+        kwargs = {key: value.to("cuda") for key, value in words(*lengths).items()}
+        kwargs |= {"do_sample": False, "max_new_tokens": NEW}
+        plain = model.generate(**kwargs)
+        config = lade.LookaheadConfig(mode="auto", budget=12, adapt=False, device_drafts=True)
+        assert torch.equal(lade.generate(model, **kwargs, config=config), plain)
+        assert set(lade.last_stats().proposed) == {"device"}
+        (loop,) = shelf._kept[model].graphs.loops.values()
+        torch.cuda.set_sync_debug_mode("error")
+        loop._round()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        model.to("cpu")
+
+
 @torch.no_grad()
 def test_requests_of_an_engine():
     model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64).to("cuda")

@@ -100,9 +100,17 @@ def test_after_a_nan_the_host_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
             found[1:, 0, 0, TREE + 1] |= NOT_A_NUMBER
         return found
 
+    cleared, discard = list[int](), drafts.StaticTarget.discard
+
+    def noting(target: Any, slots: Any) -> None:
+        cleared.extend(slots)
+        discard(target, slots)
+
     monkeypatch.setattr(drafts.DeviceLoop, "run", with_nan)
+    monkeypatch.setattr(drafts.StaticTarget, "discard", noting)
     stats = compared(model_of("llama"), **words(9, 5), max_new_tokens=80)
     assert stats.proposed.keys() > {"device"}
+    assert cleared == [0, 1], "a masked NaN spreads"
 
 
 def test_measured_time_decides_where_both_may_draft(monkeypatch: pytest.MonkeyPatch) -> None:

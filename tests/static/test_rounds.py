@@ -23,6 +23,7 @@ from lade.memory.predictions import TOP
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
 from lade.static.choices import Greedy, Sampled
+from lade.static.rounds import recall as recall_module
 from lade.static.rounds.growing import BELOW, SHARES, Growing
 from lade.static.rounds.loop import DeviceLoop, Place
 from lade.static.rounds.recall import BITS, FOLLOWED, LONGEST, Recall
@@ -133,10 +134,11 @@ def test_a_text_ends_at_its_first_stop_token() -> None:
     stop = whole[2]
     rounds = Rounds(model, (9,), stops=[stop])
     assert stop != whole[0], "the first token is not one of a round"
+    rounds.loop.begin(0, [*rounds.texts[0], *whole[1:]])  # so that what follows is drafted
     rounds.visit([0])
     ended = whole[: whole.index(stop) + 1]
     assert rounds.texts[0][9:] == ended
-    assert rounds.steps < ROUNDS, "no round followed"
+    assert rounds.steps == 1
     assert rounds.loop.step.left[0] == 0
 
 
@@ -235,6 +237,21 @@ def test_the_newest_prediction_of_a_context_is_found(steps: Any, slot: int, cont
         pairs = zip(tokens[0, length - 1].tolist(), masses[0, length - 1].tolist(), strict=True)
         found = {token: mass for token, mass in pairs if mass > 0}
         assert found == known.get((slot, *context[-length:]), {})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(predictions, min_size=1, max_size=6), min_size=1, max_size=4), contexts)
+def test_contexts_that_share_a_place_are_told_apart(steps: Any, context: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recall_module, "PLACES", 2)
+        recall = Recall(2, VOCABULARY, CPU)
+        known = stored(steps, recall)
+        for slot in (0, 1):
+            tokens, masses = recall.find(torch.tensor([slot]), torch.tensor([context]))
+            for length in range(1, LONGEST + 1):
+                pairs = zip(tokens[0, length - 1].tolist(), masses[0, length - 1].tolist(), strict=True)
+                found = {token: mass for token, mass in pairs if mass > 0}
+                assert found in ({}, known.get((slot, *context[-length:]), {}))
 
 
 def test_what_followed_in_a_prompt_is_known_at_once() -> None:
