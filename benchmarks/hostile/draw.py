@@ -87,6 +87,7 @@ def _drafting(draws: random.Random) -> dict[str, Any]:
         drafting["warm"] = True
     if draws.random() < 0.2:
         config["static"] = True
+        config["device_drafts"] = draws.random() < 0.5
     return drafting
 
 

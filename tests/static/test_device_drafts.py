@@ -1,5 +1,6 @@
 """Calls of `generate` whose drafts the device makes: the text of plain decoding, and the same counts as other steps."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -75,6 +76,31 @@ def test_the_cache_is_that_of_plain_decoding() -> None:
         torch.testing.assert_close(one.values, other.values)
 
 
+@pytest.mark.parametrize("new", [23, 24, 25])
+def test_the_last_positions_of_a_model(new: int) -> None:
+    """gpt2 has a learned embedding for each; the text may end before, at, or behind the last one."""
+    config = BY_NAME["gpt2"].config | {"n_positions": 40}
+    model = tiny_model(dataclasses.replace(BY_NAME["gpt2"], config=config), "sdpa", torch.float64)
+    prompt = words(40 - 24)
+    lade.generate(model, **prompt, do_sample=False, max_new_tokens=4, config=CONFIG)
+    asked = {**prompt, "do_sample": False, "max_new_tokens": new}
+    try:
+        plain = model.generate(**asked)
+    except IndexError:
+        with pytest.raises(IndexError):
+            lade.generate(model, **asked, config=CONFIG)
+        return
+    assert torch.equal(lade.generate(model, **asked, config=CONFIG), plain)
+    assert set(lade.last_stats().proposed) == {"device"}
+
+
+def test_few_loops_are_kept() -> None:
+    model = own_llama().double()
+    for stop in range(drafts.MOST_LOOPS + 1):
+        compared(model, **words(9), eos_token_id=60 + stop, pad_token_id=0)
+    assert len(shelf._kept[model].graphs.loops) <= drafts.MOST_LOOPS
+
+
 def test_slots_grow() -> None:
     stats = compared(model_of("llama"), **words(200), max_new_tokens=80)
     assert set(stats.proposed) == {"device"}
@@ -97,7 +123,7 @@ def test_after_a_nan_the_host_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     def with_nan(loop: Any, places: Any, rounds: int) -> Any:
         found = run(loop, places, rounds).copy()
         if places[0].left < 60:  # the device has drafted
-            found[1:, 0, 0, TREE + 1] |= NOT_A_NUMBER
+            found[1:, 0, 0, TREE + 1] = NOT_A_NUMBER
         return found
 
     cleared, discard = list[int](), drafts.StaticTarget.discard

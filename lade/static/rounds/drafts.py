@@ -27,11 +27,13 @@ from lade.static.rounds.step import TREE, RoundStep
 from lade.static.rounds.warmarrays import WarmArrays
 from lade.static.step import NOT_A_NUMBER
 from lade.static.target import StaticTarget
+from lade.static.walking import RIGHT
 from lade.target.outputs import Outputs
 
 ROUNDS = 4  # of a visit, at most
 MOST_NODES = 64  # of a row's tree
 SOURCE = "device"
+MOST_LOOPS = 4  # that one set of graphs keeps; each has tables of its own
 _log = logging.getLogger(__name__)
 TAKEN = 2  # tokens that a round is at least expected to emit
 
@@ -71,9 +73,10 @@ class DeviceDrafts:
             if self._broken or not self._turn(requests) or not self._visit(requests):
                 return None
         step = self._steps.popleft()[[self._order[slot] for slot in slots]]
-        if (step[:, :, TREE + 1] & NOT_A_NUMBER).any():  # a step of the loop's own finds out whose draft it comes from
+        flags = step[:, :, TREE + 1]
+        if not (flags[:, 0] & RIGHT).all():  # the device has stopped a row: at its last position, or as there is NaN
             self._steps.clear()
-            self._broken = True
+            self._broken = bool((flags & NOT_A_NUMBER).any())  # a step of the loop's own finds out of whose draft
             self._target.discard(slots)
             return None
         self._target.compacted = True
@@ -88,6 +91,8 @@ class DeviceDrafts:
         """Have the device make the next steps. Returns whether it has."""
         target, slots = self._target, [request.slot for request in requests]
         left = [1 + target.depth_limit(request.slot, request.limit - request.emitted) for request in requests]
+        if min(left) < 1:
+            return False
         rounds = max(1, min(ROUNDS, min(left) // TAKEN))
         longest = max(len(request.tokens) for request in requests)
         target.make_room(tokens_of(longest, rounds, self._nodes, DEPTH))
@@ -119,6 +124,8 @@ class DeviceDrafts:
                 self._broken = True
                 _log.warning("lade: the device does not draft: %s: %s", type(error).__name__, error)
                 return None
+            if len(graphs.loops) == MOST_LOOPS:
+                graphs.loops.clear()
             graphs.loops[kind] = loop
         found: DeviceLoop = graphs.loops[kind]
         if self._recall is not found.step.growing.recall:  # of an earlier call

@@ -27,7 +27,8 @@ class Trees(NamedTuple):
 
     Attributes:
         tokens, parents, depths: [R, T].
-        masses: [R, T] path probabilities; 0 of nodes that fill up a row, which are children of the root.
+        masses: [R, T] path probabilities; 0 of nodes that fill up a row. These are children of the root, of its depth:
+            they need no further position.
         contexts: [R, T, LONGEST] the last tokens of each node's path, its own included.
     """
 
@@ -36,6 +37,14 @@ class Trees(NamedTuple):
     depths: torch.Tensor
     masses: torch.Tensor
     contexts: torch.Tensor
+
+    def within(self, left: torch.Tensor) -> Trees:
+        """These trees without nodes deeper than texts may go that emit at most [R] further tokens.
+
+        Where a text has ended, the root fills up its row too, one position earlier: it may have none of its own.
+        """
+        used = (self.masses > 0) & (self.depths < left[:, None])
+        return self._replace(depths=self.depths * used - (left < 1)[:, None].long(), masses=self.masses * used)
 
 
 class Growing:
@@ -118,7 +127,7 @@ class Growing:
         return Trees(
             pool.tokens.gather(1, places),
             numbers.gather(1, pool.parents.gather(1, places)),
-            torch.where(used, pool.depths.gather(1, places), 1),
+            pool.depths.gather(1, places) * used,
             pool.masses.gather(1, places) * used,
             _at(pool.contexts, places),
         )

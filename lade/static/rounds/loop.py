@@ -12,7 +12,7 @@ from lade.memory.context import NOTHING
 from lade.static.graphs import capture
 from lade.static.readback import Readback
 from lade.static.rounds.recall import LONGEST
-from lade.static.rounds.step import PER_ROW, SLOT, RoundStep
+from lade.static.rounds.step import PER_ROW, RoundStep
 
 
 class Place(NamedTuple):
@@ -93,8 +93,7 @@ class DeviceLoop:
             raise ValueError(f"places must leave slots of {step.slots.capacity} tokens room, got a need of {needed}")
 
     def _tell(self, places: Sequence[Place]) -> None:
-        self._told.zero_()
-        self._told[:, SLOT] = self.step.slots.spare
+        self.step.idle(self._told)
         for row, place in enumerate(places):
             last = ([NOTHING] * LONGEST + list(place.text[-LONGEST:]))[-LONGEST:]
             self._told[row] = torch.tensor([place.slot, len(place.text) - 1, place.left, place.emitted, *last])
@@ -102,8 +101,7 @@ class DeviceLoop:
     def _capture(self) -> None:
         """While no slot is in a round, so that the runs before a capture change none."""
         step = self.step
-        step.visit.zero_()
-        step.visit[:, SLOT] = step.slots.spare
+        step.idle(step.visit)
         step.resume()
         self._resume, pool = capture(step.resume, step.left.device)
         self._round, _ = capture(step.round, step.left.device, pool)

@@ -41,8 +41,8 @@ class RoundStep(WalkingStep):
         visit: [R, PER_ROW] what the host says of each row before the first round; rows of the spare slot do nothing.
         contexts: [S + 1, LONGEST] last tokens of each slot's text, of which the last one is not computed yet.
         left: [S + 1] tokens that each slot's text may still emit; 0 once it has ended, or where a NaN stops it.
-        found: [rounds, N, 4 + 2k] of each round: the token of each node, or `NEVER` where it only fills up its row,
-            and its parent in its tree; then what `WalkingStep` returns.
+        found: [rounds, N, 4 + 2k] of each round: the token of each node, or `NEVER` where it only fills up its row or
+            is deeper than the text may go, and its parent in its tree; then what `WalkingStep` returns.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RoundStep(WalkingStep):
         self.readable = vocabulary or model.config.get_text_config(decoder=True).vocab_size
         self.stops = torch.tensor(sorted(stops), dtype=torch.long, device=device)
         self.visit = torch.zeros(rows, PER_ROW, dtype=torch.long, device=device)
-        self.visit[:, SLOT] = slots.spare
+        self.idle(self.visit)
         self.contexts = torch.zeros(slots.count + 1, LONGEST, dtype=torch.long, device=device)
         self.left = torch.zeros_like(slots.lengths)
         top = TOP if vocabulary is None else min(TOP, vocabulary)
@@ -87,6 +87,11 @@ class RoundStep(WalkingStep):
         word = torch.arange(words, device=nodes.device)
         return (nodes[:, None] // WORD == word).long() << nodes[:, None] % WORD
 
+    def idle(self, visit: torch.Tensor) -> None:
+        """Fill [R, PER_ROW] with rows that do nothing; a text that has ended has a length of at least 1."""
+        visit.zero_()
+        visit[:, SLOT], visit[:, LENGTH] = self.slots.spare, 1
+
     def resume(self) -> None:
         """Begin a visit with what `visit` says."""
         told, own, slots = self.visit, self.inputs, self.slots
@@ -103,17 +108,19 @@ class RoundStep(WalkingStep):
     def round(self) -> None:
         """Draft, compute, choose, walk, keep, learn."""
         inputs, rows = self.inputs, self.inputs.rows
-        trees = self.growing(rows, self.contexts[rows])
+        left = self.left[rows]
+        trees = self.growing(rows, self.contexts[rows]).within(left)
         self._fill(trees)
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
         table = self.table(logits, choices, inputs)
         ended = torch.isin(choices, self.stops) | (choices >= self.readable)
-        live = self.left[rows] * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)  # [R] tokens to emit
+        live = left * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)  # [R] tokens to emit
         right = self.walk(inputs, torch.where(ended, ENDED, choices))
-        right = right & (inputs.depths < live.repeat_interleave(self.growing.nodes))
+        right = right & (live > 0).repeat_interleave(self.growing.nodes)
         table[:, 1] |= RIGHT * right
-        tree = torch.stack([trees.tokens.where(trees.masses > 0, NEVER), trees.parents], dim=2).flatten(0, 1).int()
+        tokens = trees.tokens.where(trees.masses > 0, NEVER)
+        tree = torch.stack([tokens, trees.parents], dim=2).flatten(0, 1).int()
         self.found.index_copy_(0, self._round, torch.cat([tree, table], dim=1)[None])
         self._round.add_(1)
         self.slots.keep(right, inputs.depths, inputs.slots, right)
