@@ -185,16 +185,24 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
 
 
 @torch.no_grad()
-def device_drafting(nodes: int, vocabulary: int) -> dict[str, Any]:
-    """What a step's drafting on the device takes: a tree of so many nodes is grown, and its predictions are learned."""
+def device_drafting(nodes: int, vocabulary: int, fused: bool) -> dict[str, Any]:
+    """What a step's drafting on the device takes: a tree of so many nodes is grown, and its predictions are learned.
+
+    Args:
+        fused: the growth; what is learned is not.
+    """
     recall, slot = Recall(2, vocabulary, META), torch.zeros(1, dtype=torch.long, device=META)
-    growing, kernels = Growing(recall, None, nodes), Kernels(False)
-    with kernels:
-        tree = growing(slot, torch.zeros(1, LONGEST, dtype=torch.long, device=META))
-        predicted = torch.zeros(nodes, TOP, device=META)
-        slots = torch.zeros(nodes, dtype=torch.long, device=META)
+    growing, grown, learned = Growing(recall, None, nodes), Kernels(fused), Kernels(False)
+    with grown:
+        tree = growing.grow(slot, torch.zeros(1, LONGEST, dtype=torch.long, device=META))
+    predicted = torch.zeros(nodes, TOP, device=META)
+    slots = torch.zeros(nodes, dtype=torch.long, device=META)
+    with learned:
         recall.learn(slots, tree.contexts[0], predicted.int(), predicted, slots == 0)
-    return {"nodes": nodes, "kernels": sum(kernels.names.values()), "device_ms": 1e3 * kernels.seconds}
+    kernels = sum((grown.names + learned.names).values())
+    return {
+        "nodes": nodes, "fused": fused, "kernels": kernels, "device_ms": 1e3 * (grown.seconds + learned.seconds),
+    }  # fmt: skip
 
 
 def host_seconds(nodes: int, output: tuple[int, ...]) -> float:
@@ -220,7 +228,8 @@ def main(shape: str, contexts: list[int], nodes: list[int]) -> None:
     model = model_on_meta(SHAPES[shape], max(contexts) + 512)
     cases = itertools.product((False, True), contexts, nodes)
     found = [simulated(model, context, count, fused) for fused, context, count in cases]
-    drafts = [device_drafting(count, model.config.vocab_size) for count in nodes if count > 1]
+    trees = itertools.product((False, True), [count for count in nodes if count > 1])
+    drafts = [device_drafting(count, model.config.vocab_size, fused) for fused, count in trees]
     told = {"shape": shape, "assumed": asdict(ASSUMED), "steps": found, "drafting on the device": drafts}
     click.echo(json.dumps(told, indent=2))
 

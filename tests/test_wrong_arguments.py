@@ -70,6 +70,7 @@ CONFIG = SIZES | {
     "always_forward_one": "",
     "flash": "",
     "static": "none",
+    "device_drafts": "",
     "seed": "number huge",
     "workers": "number none",
     "timeout": "number none",

@@ -24,17 +24,22 @@ def check(step: StaticStep) -> None:
 
 
 def fused(step: StaticStep) -> Core:
-    """`step.core` for inputs of one size; compiled when it is first called, which takes up to minutes.
-
-    It has code of its own: torch's compiler makes few versions of one code, and of none again what was dropped.
-    """
-    core: Any = type(step).core
-    parts = core.__globals__, core.__name__, core.__defaults__, core.__closure__
-    own = FunctionType(core.__code__.replace(), *parts)
-    compiled: Core = torch.compile(MethodType(own, step), fullgraph=True, dynamic=False, backend=BACKEND)
+    """`step.core` for inputs of one size; compiled when it is first called, which takes up to minutes."""
+    core: Core = compiled(step.core)
 
     def run(inputs: StepInputs) -> tuple[torch.Tensor, ...]:
         with step.attending(traced=True):
-            return compiled(inputs)
+            return core(inputs)
 
     return run
+
+
+def compiled(method: Any) -> Any:
+    """A method for arguments of one shape; compiled when it is first called.
+
+    It has code of its own: torch's compiler makes few versions of one code, and of none again what was dropped.
+    """
+    function = method.__func__
+    parts = function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    own = FunctionType(function.__code__.replace(), *parts)
+    return torch.compile(MethodType(own, method.__self__), fullgraph=True, dynamic=False, backend=BACKEND)

@@ -55,6 +55,16 @@ def test_texts_of_plain_decoding(name: str, way: dict[str, Any]) -> None:
     assert_plain(model_of(name), "static fused", **words(9), **way)
 
 
+def test_drafts_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = list[str]()
+    compiled = fusing.compiled
+    monkeypatch.setattr(fusing, "compiled", lambda method: traced.append(method.__name__) or compiled(method))
+    config = lade.LookaheadConfig(static="fused", device_drafts=True, adapt=False, budget=8)
+    assert_plain(own_llama().double(), "static fused", config, **words(9), **GREEDY, max_new_tokens=40)
+    assert lade.last_stats().proposed.keys() == {"device"}
+    assert "grow" in traced
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("way", [GREEDY, SAMPLED], ids=("greedy", "sampled"))
 def test_texts_by_the_compiler(way: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,6 +227,16 @@ def stored(steps: Sequence[Sequence[Any]], recall: Recall) -> dict[tuple[int, ..
     return known
 
 
+@pytest.mark.real
+@torch.no_grad()
+def test_text_by_the_compiler() -> None:
+    model = model_for("llama", 1)
+    torch._dynamo.reset()
+    rounds = Rounds(model, (9,))
+    rounds.loop.step.fuse()
+    assert rounds.decode() == plain(model, (9,), False)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(predictions, min_size=1, max_size=6), max_size=4), st.integers(0, 1), contexts)
 def test_the_newest_prediction_of_a_context_is_found(steps: Any, slot: int, context: list[int]) -> None:
@@ -291,7 +301,7 @@ def test_trees_are_those_of_best_first_growth(steps: Any, nodes: int, depth: int
     recall = Recall(2, VOCABULARY, CPU)
     stored(steps, recall)
     growing = Growing(recall, None, nodes, depth)
-    trees = growing(torch.tensor([0, 1]), torch.tensor([context, context[::-1]]))
+    trees = growing.grow(torch.tensor([0, 1]), torch.tensor([context, context[::-1]]))
     for row, own in enumerate((context, context[::-1])):
         paths: list[tuple[int, ...]] = [()]
         tokens, parents = trees.tokens[row].tolist(), trees.parents[row].tolist()

@@ -140,7 +140,10 @@ class DeviceDrafts:
         recall = self._recall or Recall(step.slots.count + 1, vocabulary, device)
         warm = None if self._warm is None else WarmArrays(self._warm, sharpness, device)
         sizes = self._rows, Growing(recall, warm, self._nodes), sorted(self._stops), ROUNDS
-        return DeviceLoop(RoundStep(step.model, step.slots, Greedy(), *sizes, step.vocabulary, step.kernel))
+        own = RoundStep(step.model, step.slots, Greedy(), *sizes, step.vocabulary, step.kernel)
+        if self._target.graphs.fused:
+            own.fuse()
+        return DeviceLoop(own)
 
 
 def _tree(nodes: np.ndarray) -> Draft:

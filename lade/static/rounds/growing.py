@@ -72,7 +72,7 @@ class Growing:
         self._shares = torch.tensor(SHARES, device=device)
         self._before = torch.ones(len(SHARES) * TOP, len(SHARES) * TOP, device=device).tril(-1).bool()
 
-    def __call__(self, slots: torch.Tensor, contexts: torch.Tensor) -> Trees:
+    def grow(self, slots: torch.Tensor, contexts: torch.Tensor) -> Trees:
         """Trees below the last of [R, LONGEST] tokens in [R] slots."""
         level = Trees(
             contexts[:, -1:], torch.zeros_like(slots)[:, None], torch.zeros_like(slots)[:, None],

@@ -43,8 +43,9 @@ class DeviceLoop:
         on_cuda = device.type == "cuda"
         self._told = torch.zeros(step.rows, PER_ROW, dtype=torch.long, pin_memory=on_cuda)
         self._back = Readback(torch.cuda.Event() if on_cuda else None)  # type: ignore[no-untyped-call]
-        self._round: Callable[[], object] | None = None if on_cuda else step.round
-        self._resume: Callable[[], object] | None = None if on_cuda else step.resume
+        self._round: Callable[[], object] = step.round
+        self._resume: Callable[[], object] = step.resume
+        self._ready = False
 
     def begin(self, slot: int, text: Sequence[int]) -> None:
         """Another request is in this slot; drafts know what followed what in its text."""
@@ -52,13 +53,20 @@ class DeviceLoop:
 
     @torch.no_grad()
     def prepare(self) -> None:
-        """Capture what is not captured yet.
+        """Compile what is to be fused, and capture, once, while no slot is in a round.
 
         Raises:
             RuntimeError, NotImplementedError: the model's forward pass cannot be.
         """
-        if self._round is None:
-            self._capture()
+        if not self._ready:
+            step = self.step
+            step.idle(step.visit)  # so that these runs change no slot
+            step.resume()
+            step.round()
+            if step.left.device.type == "cuda":
+                self._resume, pool = capture(step.resume, step.left.device)
+                self._round, _ = capture(step.round, step.left.device, pool)
+            self._ready = True
 
     @torch.no_grad()
     def run(self, places: Sequence[Place], rounds: int) -> np.ndarray:
@@ -73,8 +81,6 @@ class DeviceLoop:
         self._check(places, rounds)
         self._tell(places)
         self.prepare()
-        assert self._round is not None
-        assert self._resume is not None
         self.step.visit.copy_(self._told, non_blocking=True)
         self._resume()
         for _ in range(rounds):
@@ -97,14 +103,6 @@ class DeviceLoop:
         for row, place in enumerate(places):
             last = ([NOTHING] * LONGEST + list(place.text[-LONGEST:]))[-LONGEST:]
             self._told[row] = torch.tensor([place.slot, len(place.text) - 1, place.left, place.emitted, *last])
-
-    def _capture(self) -> None:
-        """While no slot is in a round, so that the runs before a capture change none."""
-        step = self.step
-        step.idle(step.visit)
-        step.resume()
-        self._resume, pool = capture(step.resume, step.left.device)
-        self._round, _ = capture(step.round, step.left.device, pool)
 
 
 def tokens_of(longest: int, rounds: int, nodes: int, depth: int) -> int:

@@ -6,19 +6,19 @@ N = R * T, S slots, V vocabulary, k tokens of a top-k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from lade.memory.predictions import TOP
+from lade.static import fusing
 from lade.static.choices import Chooser
 from lade.static.inputs import CERTAIN, NEVER, Size, StepInputs
 from lade.static.kernelrows import Kernel
 from lade.static.rounds.growing import Growing, Trees
 from lade.static.rounds.recall import LONGEST
 from lade.static.slots import StaticSlots
-from lade.static.step import NOT_A_NUMBER
 from lade.static.walking import RIGHT, WalkingStep
 from lade.target.pieces import WORD, words_for
 
@@ -60,6 +60,8 @@ class RoundStep(WalkingStep):
         super().__init__(model, slots, chooser, vocabulary, kernel)
         device, nodes = slots.lengths.device, growing.nodes
         self.growing, self.rows, self.rounds = growing, rows, rounds
+        self._grow: Callable[[torch.Tensor, torch.Tensor], Trees] = growing.grow
+        self._core: Callable[[StepInputs], tuple[torch.Tensor, ...]] = self.core
         self.readable = vocabulary or model.config.get_text_config(decoder=True).vocab_size
         self.stops = torch.tensor(sorted(stops), dtype=torch.long, device=device)
         self.visit = torch.zeros(rows, PER_ROW, dtype=torch.long, device=device)
@@ -109,16 +111,9 @@ class RoundStep(WalkingStep):
         """Draft, compute, choose, walk, keep, learn."""
         inputs, rows = self.inputs, self.inputs.rows
         left = self.left[rows]
-        trees = self.growing(rows, self.contexts[rows]).within(left)
+        trees = self._grow(rows, self.contexts[rows]).within(left)
         self._fill(trees)
-        logits = self.compute(inputs)
-        choices = self.chooser(logits, inputs, self.slots)
-        table = self.table(logits, choices, inputs)
-        ended = torch.isin(choices, self.stops) | (choices >= self.readable)
-        live = left * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)  # [R] tokens to emit
-        right = self.walk(inputs, torch.where(ended, ENDED, choices))
-        right = right & (live > 0).repeat_interleave(self.growing.nodes)
-        table[:, 1] |= RIGHT * right
+        table, choices, ended, right, live = self._core(inputs)
         tokens = trees.tokens.where(trees.masses > 0, NEVER)
         tree = torch.stack([tokens, trees.parents], dim=2).flatten(0, 1).int()
         self.found.index_copy_(0, self._round, torch.cat([tree, table], dim=1)[None])
@@ -126,6 +121,27 @@ class RoundStep(WalkingStep):
         self.slots.keep(right, inputs.depths, inputs.slots, right)
         self._learn(trees, table, live)
         self._follow(trees, choices, ended, right, live)
+
+    def core(self, inputs: StepInputs) -> tuple[torch.Tensor, ...]:
+        """What `WalkingStep` returns, by nodes that a text has room for; [N] tokens chosen after each node, [N] bool
+        whether a text ends behind it, [N] bool accepted nodes, and [R] tokens that each row may emit."""
+        logits = self.compute(inputs)
+        choices = self.chooser(logits, inputs, self.slots)
+        ended = torch.isin(choices, self.stops) | (choices >= self.readable)
+        nan = logits.amax(-1).isnan().view(self.rows, -1).any(1)  # NaN counts as the largest
+        live = self.left[inputs.rows] * ~nan
+        right = self.walk(inputs, torch.where(ended, ENDED, choices))
+        right = right & (live > 0).repeat_interleave(self.growing.nodes)
+        return self.table(logits, choices, inputs, RIGHT * right[:, None]), choices, ended, right, live
+
+    def fuse(self) -> None:
+        """Have torch compile a round's drafting and its core, when they are first called (`lade.static.fusing`).
+
+        Raises:
+            ValueError: the step has several slots, or a kernel.
+        """
+        fusing.check(self)
+        self._grow, self._core = fusing.compiled(self.growing.grow), fusing.fused(self)
 
     def _fill(self, trees: Trees) -> None:
         """The inputs of a forward pass of these trees."""
