@@ -194,7 +194,7 @@ def static_texts(
     limit = budget_of(run.model, settings)
     costs = SharedCost(StepCost(policy=policy_for(run.model)), lambda logs: None)  # not those of other forwards
     pace = Pace(costs, limit, sharing=Bucketed(NODES_OF_STEPS, limit)) if limit > 1 else None
-    rounds = DeviceDrafts(target, len(prompts), limit, frozenset(), None, None) if device else None
+    rounds = DeviceDrafts(target, len(prompts), limit, frozenset(), None, None, None) if device else None
     drafter = drafter_for(run.model, settings, packed=True, pace=pace)
     loop = DecodeLoop(target, drafter, len(prompts), rounds=rounds)
     requests = [Request(0, list(prompt), len(prompt), run.new_tokens) for prompt in prompts]

@@ -68,6 +68,24 @@ class Drafter(Protocol):
         ...
 
 
+class Follower(Drafter, Protocol):
+    """A drafter that learns from steps whose drafts were made elsewhere, which it neither drafts nor observes."""
+
+    def follow(self, requests: Sequence[Request]) -> None:
+        """Take in the texts before such a step."""
+        ...
+
+    def learn(
+        self,
+        requests: Sequence[Request],
+        drafts: Sequence[Draft],
+        verdicts: Sequence[Verdict],
+        predictions: Predictions,
+    ) -> None:
+        """Learn from it, as `observe` does from others."""
+        ...
+
+
 def roots(requests: Sequence[Request]) -> list[Draft]:
     """Empty drafts: the last token of each text is the only node."""
     return [Draft.alone(request.tokens[-1]) for request in requests]

@@ -106,7 +106,7 @@ class BlendDrafter:
         self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
         self._work = Workspace()
         self._growth = policy.chain_growth if chains else 1
-        self.looks, self._followed = True, False
+        self.looks = True
 
     def start(self, request: Request) -> None:
         settings, tokens, pool = self.settings, request.tokens, self.pool(request.tenant)
@@ -129,14 +129,13 @@ class BlendDrafter:
         return drafts
 
     def follow(self, requests: Sequence[Request]) -> None:
-        """Take in the texts before a step whose drafts were made elsewhere; it is observed next, but not timed."""
+        """As of `Follower`."""
         memories = [request.state.memory for request in requests]
         new = [memory.unread(request.tokens) for memory, request in zip(memories, requests, strict=True)]
         plans = [TreePlan(0, 1, 1.0, 1.0, 1.0)] * len(requests)
         self._work.grow(memories, new, plans, 1, together=False, prior=1.0)
         for request in requests:
             request.state.size, request.state.root_children = 1, {}
-        self._followed = True
 
     def _drafts(self, requests: Sequence[Request], depths: Sequence[int], room: int) -> list[Draft]:
         states: list[_State] = [request.state for request in requests]
@@ -206,22 +205,19 @@ class BlendDrafter:
         verdicts: Sequence[Verdict],
         predictions: Predictions,
     ) -> None:
-        if self._followed:
-            self._followed = False
-            self._learn(requests, drafts, verdicts, predictions)
-            return
         self.pace.verified()
         if self.looks:  # else the step must take no longer than one of plain decoding
-            self._learn(requests, drafts, verdicts, predictions)
+            self.learn(requests, drafts, verdicts, predictions)
         self.pace.ended()
 
-    def _learn(
+    def learn(
         self,
         requests: Sequence[Request],
         drafts: Sequence[Draft],
         verdicts: Sequence[Verdict],
         predictions: Predictions,
     ) -> None:
+        """Learn from verdicts and predictions; the step's time is not noted."""
         told = [slot for slot, verdict in enumerate(verdicts) if verdict.tokens]
         if not told:
             return

@@ -28,7 +28,6 @@ from lade.engine.result import result_of, returns_cache
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
 from lade.engine.target import eager_target, target_of
-from lade.memory.warm import warming
 from lade.pace.pace import WholeBudget
 from lade.pace.turns import Turns
 from lade.static.rounds.drafts import DeviceDrafts
@@ -140,15 +139,16 @@ class Decoding:
 
     def _rounds(self) -> DeviceDrafts | None:
         """Steps that the device drafts: where the host only reads off which token is the likeliest."""
-        emission, settings = self.emission, self.settings
-        static = isinstance(self.target, StaticTarget) and isinstance(self.drafter, BlendDrafter)
-        if not (settings.device_drafts and static and isinstance(emission, AtOnce) and emission.greedy):
+        target, drafter, emission, settings = self.target, self.drafter, self.emission, self.settings
+        greedy = isinstance(emission, AtOnce) and emission.greedy
+        if not (settings.device_drafts and greedy):
             return None
-        assert isinstance(self.target, StaticTarget)
-        table = warming.cached(self.call.model) if "warm" in settings.sources else None
+        if not (isinstance(target, StaticTarget) and isinstance(drafter, BlendDrafter)):
+            return None
         sizes = len(self.requests), budget_of(self.call.model, settings)
         turns = Turns() if settings.adapt else None
-        return DeviceDrafts(self.target, *sizes, eos_tokens(self.call.criteria), table, turns)
+        stops = eos_tokens(self.call.criteria)
+        return DeviceDrafts(target, *sizes, stops, drafter.warm, drafter.warm_table, turns)
 
     def _pad(self) -> None:
         """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""

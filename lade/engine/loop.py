@@ -7,9 +7,10 @@ requests that have finished. Knows no drafting method, no model and no sampling.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from lade.base.locks import fork_safe_lock
-from lade.core.drafter import Drafter, roots
+from lade.core.drafter import Drafter, Follower, roots
 from lade.core.logprobs import Logprobs
 from lade.core.request import Request
 from lade.core.tree import Draft
@@ -32,7 +33,7 @@ class DecodeLoop:
         prefixes: for requests that have none of their own; `None` computes their prompts whole.
         budget: of the slots' memory; `None` for no bound.
         reading: bounds the prompt tokens of steps in which other requests decode.
-        rounds: steps that the device drafts by itself, for a drafter that can `follow` them; `None`: there are none.
+        rounds: steps that the device drafts by itself, for a drafter that is a `Follower`; `None`: there are none.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class DecodeLoop:
         rounds: Rounds | None = None,
     ) -> None:
         self.target, self.drafter, self.step_tokens, self.reading = target, drafter, step_tokens, reading
-        self.rounds = rounds
+        self.rounds, self._follower = rounds, cast("Follower", drafter)
         self.admission = Admission(target, slots, prefixes, budget)
         self.active: list[Request] = []
         self._lock = fork_safe_lock()
@@ -141,7 +142,8 @@ class DecodeLoop:
         for request, draft, verdict in zip(decoding, drafts, verdicts, strict=False):
             request.tally.add(draft, verdict)
         if drafting:
-            self.drafter.observe(decoding[:drafting], drafts[:drafting], verdicts[:drafting], outputs)
+            learn = self.drafter.observe if made is None else self._follower.learn
+            learn(decoding[:drafting], drafts[:drafting], verdicts[:drafting], outputs)
         if reading:
             self._read(reading, outputs, first=len(decoding))
         if reading or drafting < len(decoding) or getattr(self.target, "untimed", False):
@@ -151,7 +153,7 @@ class DecodeLoop:
         """A step that the device has made by itself."""
         found = None if self.rounds is None else self.rounds.next(requests)
         if found is not None:
-            self.drafter.follow(requests)  # type: ignore[attr-defined]
+            self._follower.follow(requests)
             begin(requests, *found)
         return found
 

@@ -19,6 +19,7 @@ from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
 WARM_UPS = 2  # runs before a capture, in which libraries allocate their workspaces
+Found = TypeVar("Found")
 _log = logging.getLogger(__name__)
 _capturing = fork_safe_lock()  # one capture at a time: a second stream's calls would end it
 
@@ -134,9 +135,6 @@ class Graphs:
         sized.send([])
         run, self._pool = capture(sized.run, self.device, self._pool)
         return run
-
-
-Found = TypeVar("Found")
 
 
 def capture(compute: Callable[[], Found], device: torch.device, pool: Any = None) -> tuple[Callable[[], Found], Any]:

@@ -11,9 +11,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from lade.core.tree import Draft
 from lade.static.readback import Readback
 from lade.static.slots import StaticSlots
 from lade.target.outputs import Outputs
+
+
+def lines_of(drafts: Sequence[Draft]) -> list[dict[int, int]]:
+    """Per row of a step: node -> its line; all nodes have one, behind one another."""
+    lines, first = [], 0
+    for draft in drafts:
+        end = first + len(draft.tokens)
+        lines.append(dict(enumerate(range(first, end))))
+        first = end
+    return lines
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from lade.core.tree import Draft
 from lade.static.buckets import NODES
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepRow
-from lade.static.outputs import StaticOutputs
+from lade.static.outputs import StaticOutputs, lines_of
 from lade.target.model import UNLIMITED, HFTarget
 from lade.target.outputs import Outputs
 from lade.target.stock import fill, window_of
@@ -40,7 +40,7 @@ class StaticTarget:
         self.untimed = False  # whether the last forward was the first of its size, which is captured
         self.lengths: dict[int, int] = {}  # tokens of the slots that decode, those of `_moves` included
         self._moves: dict[int, list[tuple[int, int]]] = {}  # places of tokens that the next step moves
-        self.compacted = False  # whether the device has kept the accepted paths of the last forward itself
+        self._compacted = False  # whether the device has kept the accepted paths of the last forward itself
         self._asked: list[int] = []  # slots whose prompts the last forward has read to their ends
 
     def prefill(
@@ -82,23 +82,19 @@ class StaticTarget:
         if slots[0] not in self.lengths:
             self._asked = [slot for slot, draft in zip(slots, drafts, strict=True) if draft.queries]
             return self.eager.forward(slots, drafts)
-        self.compacted = False
+        self._compacted = False
         self.make_room(max(self.lengths[slot] + len(draft) for slot, draft in zip(slots, drafts, strict=True)))
         rows = [
             StepRow(slot, draft, self.lengths[slot], self._moves[slot])
             for slot, draft in zip(slots, drafts, strict=True)
         ]
         sizes = len(self.graphs.sizes)
-        with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
+        with self.clock.waiting():
             found, logits = self.graphs.run(rows)
         self.untimed = len(self.graphs.sizes) > sizes
-        self.clock.attended([FUSED_WAY if self.graphs.fused else WAY])
+        self._count(drafts)
         self._moves |= {slot: [] for slot in slots}
-        lines, first = [], 0
-        for draft in drafts:
-            end = first + len(draft.tokens)
-            lines.append(dict(enumerate(range(first, end))))
-            first = end
+        lines = lines_of(drafts)
         own, back = self.graphs.step.slots, self.graphs.back
         return StaticOutputs(
             logits, lines, vocabulary=self.vocabulary, found=found, slots=own, step_slots=slots, back=back
@@ -110,8 +106,12 @@ class StaticTarget:
             self.graphs.step.slots.move(slot, self._moves[slot])
             self._moves[slot] = []
 
-    def counted(self, drafts: Sequence[Draft]) -> None:
-        """Count a forward that the device made by itself."""
+    def made(self, drafts: Sequence[Draft]) -> None:
+        """The device has computed these drafts by itself, in slots that were settled, and kept the accepted paths."""
+        self._compacted = True
+        self._count(drafts)
+
+    def _count(self, drafts: Sequence[Draft]) -> None:
         self.clock.count(sum(map(len, drafts)), len(drafts), max(map(len, drafts)))
         self.clock.attended([FUSED_WAY if self.graphs.fused else WAY])
 
@@ -127,8 +127,9 @@ class StaticTarget:
             self.take(self._asked)
             return
         for slot, path in zip(slots, paths, strict=True):
-            place, moved = self.lengths[slot], [] if self.compacted else list(enumerate(path))
-            self._moves[slot] = [(place + node, place + index) for index, node in moved if node != index]
+            place = self.lengths[slot]
+            if not self._compacted:
+                self._moves[slot] = [(place + node, place + index) for index, node in enumerate(path) if node != index]
             self.lengths[slot] += len(path)
 
     def discard(self, slots: Sequence[int]) -> None:

@@ -35,6 +35,13 @@ class _Read:
     nan: list[bool] | None = None
     top: tuple[np.ndarray, np.ndarray] | None = None
 
+    @classmethod
+    def of(cls, table: np.ndarray) -> _Read:
+        """From [M, 2 + 2k] int32 of choice, NaN, and top-k: tokens and the bits of their probabilities."""
+        k = table.shape[1] // 2 - 1
+        top = table[:, 2 : 2 + k].copy(), table[:, 2 + k :].copy().view(np.float32)
+        return cls(table[:, 0].tolist(), (table[:, 1] != 0).tolist(), top)
+
 
 @dataclass(eq=False)
 class Outputs:
@@ -59,21 +66,10 @@ class Outputs:
     _choices: dict[int, int] = field(default_factory=dict, init=False, repr=False)  # by line
 
     @classmethod
-    def read(
-        cls,
-        logits: torch.Tensor,
-        lines: Sequence[Mapping[int, int]],
-        greedy: list[int],
-        top: tuple[np.ndarray, np.ndarray],
-    ) -> Outputs:
-        """Outputs without NaN of which the host has everything already.
-
-        Args:
-            greedy: the most likely token of each line.
-            top: [M, k] int32 tokens and [M, k] float32 probabilities.
-        """
-        found = cls(logits, lines)
-        found._read = _Read(greedy, [False] * len(greedy), top)
+    def read(cls, lines: Sequence[Mapping[int, int]], table: np.ndarray) -> Outputs:
+        """Outputs whose logits stay where they are: the host has read [M, 2 + 2k] int32 of them, as `_table` makes."""
+        found = cls(torch.empty(len(table), 0), lines)
+        found._read = _Read.of(table)
         return found
 
     def at(self, row: int, node: int) -> torch.Tensor:
@@ -210,9 +206,7 @@ class Outputs:
         chosen = [tokens.flatten().to(torch.int32) for _, tokens in self._chosen]
         host = self._copied(torch.cat([found.flatten(), *chosen]) if chosen else found)
         table, rest = host[: found.numel()].reshape(found.shape), host[found.numel() :].tolist()
-        k = table.shape[1] // 2 - 1
-        top = table[:, 2 : 2 + k].copy(), table[:, 2 + k :].copy().view(np.float32)
-        self._read = _Read(table[:, 0].tolist(), (table[:, 1] != 0).tolist(), top)
+        self._read = _Read.of(table)
         lines = [line for some, _ in self._chosen for line in some]
         self._choices = dict(zip(lines, rest, strict=True))
         self._chosen.clear()

@@ -139,6 +139,20 @@ def test_after_a_nan_the_host_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cleared == [0, 1], "a masked NaN spreads"
 
 
+def test_what_the_device_has_accepted_is_not_taken_for_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    following, found = drafts.DeviceDrafts.next, list[int]()
+
+    def noting(device: Any, requests: Any) -> Any:
+        step = following(device, requests)
+        assert step is not None
+        found.extend(step[1].nan_rows(range(len(requests))))
+        return step
+
+    monkeypatch.setattr(drafts.DeviceDrafts, "next", noting)
+    compared(model_of("llama"), **words(9, 5))
+    assert found == []
+
+
 def test_measured_time_decides_where_both_may_draft(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[int]()
 

@@ -10,26 +10,23 @@ import torch
 from families import BY_NAME
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from staticmodels import FAMILIES, WARPERS, model_for
-from test_transfers import META, Transfers, model_on_meta
-from tiny import tiny_model, words
-from transformers import DynamicCache
+from staticmodels import FAMILIES, ReadPrompts, model_for, plain, slots_on_meta
+from test_transfers import META, Transfers
+from tiny import tiny_model
 
 from lade.base.compiled import viewed
-from lade.core.noise import Noise, choose
 from lade.memory.backoff import backoff, find_warm
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.predictions import TOP
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
-from lade.static.choices import Greedy, Sampled
+from lade.static.choices import Greedy
 from lade.static.rounds import recall as recall_module
 from lade.static.rounds.growing import BELOW, SHARES, Growing
 from lade.static.rounds.loop import DeviceLoop, Place
 from lade.static.rounds.recall import BITS, FOLLOWED, LONGEST, Recall
 from lade.static.rounds.step import TREE, RoundStep
 from lade.static.rounds.warmarrays import WarmArrays
-from lade.static.slots import StaticSlots
 from lade.static.step import NOT_A_NUMBER
 from lade.static.walking import RIGHT
 
@@ -38,36 +35,20 @@ CPU = torch.device("cpu")
 VOCABULARY = 6  # so small that contexts occur again
 
 
-class Rounds:
-    """Prompts decoded by rounds on the device, in slots of another order."""
+class Rounds(ReadPrompts):
+    """Prompts decoded by rounds on the device."""
 
     def __init__(self, model: Any, lengths: Sequence[int], sampled: bool = False, stops: Sequence[int] = ()) -> None:
-        self.texts = [row[row != 0].tolist() for row in words(*lengths)["input_ids"]]  # without padding
-        self.ends = [len(text) + NEW for text in self.texts]
-        self.order = list(range(len(lengths)))[::-1]
-        held = [DynamicCache(config=model.config) for _ in lengths]
-        first = torch.stack([
-            model(input_ids=torch.tensor([text]), past_key_values=cache, use_cache=True).logits[0, -1]
-            for text, cache in zip(self.texts, held, strict=True)
-        ]).float()  # fmt: skip
-        slots = StaticSlots(held[0].layers, len(lengths), 256, model.device)
-        for slot, cache in zip(self.order, held, strict=True):
-            slots.load(slot, cache.layers)
-        self.noise = Noise(len(lengths), model.device) if sampled else None
-        ahead = (ROUNDS + 1) * (DEPTH + 1)
-        self.chooser: Any = Sampled(WARPERS, slots, first.shape[1], ahead) if sampled else Greedy()
-        growing = Growing(Recall(len(lengths) + 1, first.shape[1], CPU), None, NODES, DEPTH)
+        super().__init__(model, lengths, 256, (ROUNDS + 1) * (DEPTH + 1), sampled)
+        self.ends = [len(prompt) + NEW for prompt in self.prompts]
+        self.texts = [[*prompt, token] for prompt, token in zip(self.prompts, self.first, strict=True)]
+        vocabulary = model.config.get_text_config(decoder=True).vocab_size
+        growing = Growing(Recall(len(lengths) + 1, vocabulary, CPU), None, NODES, DEPTH)
         rows = 1 if len(lengths) == 1 else 4
-        self.loop = DeviceLoop(RoundStep(model, slots, self.chooser, rows, growing, stops, ROUNDS))
+        self.loop = DeviceLoop(RoundStep(model, self.slots, self.chooser, rows, growing, stops, ROUNDS))
         self.steps = 0
-        for row, token in enumerate(self._first(first)):
-            self.texts[row].append(token)
-            self.loop.begin(self.order[row], self.texts[row])
-
-    def _first(self, logits: torch.Tensor) -> list[int]:
-        if self.noise is None:
-            return logits.argmax(-1).tolist()
-        return choose(WARPERS(torch.zeros(len(logits), 1), logits).softmax(-1), self.noise.at(0, logits.shape[1]))
+        for slot, text in zip(self.order, self.texts, strict=True):
+            self.loop.begin(slot, text)
 
     def emitted(self, row: int) -> int:
         return NEW - (self.ends[row] - len(self.texts[row]))
@@ -100,12 +81,6 @@ def emitted_of(step: np.ndarray) -> list[int]:
     return step[step[:, TREE + 1] & RIGHT > 0, TREE].tolist()
 
 
-def plain(model: Any, lengths: Sequence[int], sampled: bool) -> list[list[int]]:
-    torch.manual_seed(3)
-    asked = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 1.0} if sampled else {"do_sample": False}
-    return model.generate(**words(*lengths), **asked, max_new_tokens=NEW, eos_token_id=None)[:, -NEW:].tolist()
-
-
 @pytest.mark.parametrize(
     ("name", "lengths", "sampled"),
     [("llama", (9,), False), ("llama", (9, 4, 11), False), ("gemma3", (9, 4, 11, 6), True), ("gpt2", (5,), True)],
@@ -113,7 +88,7 @@ def plain(model: Any, lengths: Sequence[int], sampled: bool) -> list[list[int]]:
 @torch.no_grad()
 def test_text_of_plain_decoding(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     model = model_for(name, len(lengths))
-    reference = plain(model, lengths, sampled)
+    reference = plain(model, lengths, NEW, sampled)
     torch.manual_seed(3)
     rounds = Rounds(model, lengths, sampled)
     assert rounds.decode() == reference
@@ -130,7 +105,7 @@ def test_drafts_are_accepted() -> None:
 @torch.no_grad()
 def test_a_text_ends_at_its_first_stop_token() -> None:
     model = model_for("llama", 1)
-    whole = plain(model, (9,), False)[0]
+    whole = plain(model, (9,), NEW, False)[0]
     stop = whole[2]
     rounds = Rounds(model, (9,), stops=[stop])
     assert stop != whole[0], "the first token is not one of a round"
@@ -145,7 +120,7 @@ def test_a_text_ends_at_its_first_stop_token() -> None:
 @torch.no_grad()
 def test_nan_stops_a_row_alone() -> None:
     model = model_for("llama", 2)
-    reference = plain(model, (9, 4), False)
+    reference = plain(model, (9, 4), NEW, False)
     rounds = Rounds(model, (9, 4))
     broken = rounds.order[1]
     rounds.loop.step.slots.cache.layers[0].keys[:, :, broken * rounds.loop.step.slots.capacity] = torch.nan
@@ -162,9 +137,7 @@ def test_nan_stops_a_row_alone() -> None:
 @torch.no_grad()
 def test_no_transfer_in_a_round(rows: int) -> None:
     """On the meta device, of which the host can read nothing."""
-    model, cache = model_on_meta("llama", "sdpa"), DynamicCache()
-    model(input_ids=torch.zeros(1, 4, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
-    slots = StaticSlots(cache.layers, rows, 60, META)
+    model, slots = slots_on_meta("llama", rows, 60)
     growing = Growing(Recall(rows + 1, model.config.vocab_size, META), None, NODES, DEPTH)
     step = RoundStep(model, slots, Greedy(), rows, growing, [2], ROUNDS)
     loop = DeviceLoop(step)
@@ -185,7 +158,7 @@ def test_no_transfer_in_a_round(rows: int) -> None:
 def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     """What dynamo traces whole has no decision of the host in it: a CUDA graph can be captured of it."""
     model = model_for(name, len(lengths))
-    reference = plain(model, lengths, sampled)
+    reference = plain(model, lengths, NEW, sampled)
     torch.manual_seed(3)
     rounds = Rounds(model, lengths, sampled)
     torch._dynamo.reset()
@@ -234,7 +207,16 @@ def test_text_by_the_compiler() -> None:
     torch._dynamo.reset()
     rounds = Rounds(model, (9,))
     rounds.loop.step.fuse()
-    assert rounds.decode() == plain(model, (9,), False)
+    assert rounds.decode() == plain(model, (9,), NEW, False)
+
+
+def recalled(recall: Recall, slot: int, context: list[int]) -> list[dict[int, float]]:
+    """Per length of the context: token -> probability."""
+    tokens, masses = recall.find(torch.tensor([slot]), torch.tensor([context]))
+    return [
+        {token: mass for token, mass in zip(*each, strict=True) if mass > 0}
+        for each in zip(tokens[0].tolist(), masses[0].tolist(), strict=True)
+    ]
 
 
 @settings(max_examples=40, deadline=None)
@@ -242,10 +224,7 @@ def test_text_by_the_compiler() -> None:
 def test_the_newest_prediction_of_a_context_is_found(steps: Any, slot: int, context: list[int]) -> None:
     recall = Recall(2, VOCABULARY, CPU)
     known = stored(steps, recall)
-    tokens, masses = recall.find(torch.tensor([slot]), torch.tensor([context]))
-    for length in range(1, LONGEST + 1):
-        pairs = zip(tokens[0, length - 1].tolist(), masses[0, length - 1].tolist(), strict=True)
-        found = {token: mass for token, mass in pairs if mass > 0}
+    for length, found in enumerate(recalled(recall, slot, context), 1):
         assert found == known.get((slot, *context[-length:]), {})
 
 
@@ -257,10 +236,7 @@ def test_contexts_that_share_a_place_are_told_apart(steps: Any, context: list[in
         recall = Recall(2, VOCABULARY, CPU)
         known = stored(steps, recall)
         for slot in (0, 1):
-            tokens, masses = recall.find(torch.tensor([slot]), torch.tensor([context]))
-            for length in range(1, LONGEST + 1):
-                pairs = zip(tokens[0, length - 1].tolist(), masses[0, length - 1].tolist(), strict=True)
-                found = {token: mass for token, mass in pairs if mass > 0}
+            for length, found in enumerate(recalled(recall, slot, context), 1):
                 assert found in ({}, known.get((slot, *context[-length:]), {}))
 
 
@@ -347,8 +323,8 @@ def test_a_warm_table_is_read_as_on_the_host(endings: list[list[int]], context: 
 
     padded = torch.tensor([[NOTHING] * (CONTEXT - len(each)) + each for each in known], dtype=torch.int32)
     table = WarmTable(*made(VOCABULARY), WarmContexts(padded.reshape(-1, CONTEXT), *made(len(known))), 0.0)
-    tokens, masses = WarmArrays(table, 1.3, CPU).find(torch.tensor([context]))
     host = backoff(table, 1.3)
+    tokens, masses = WarmArrays(host, CPU).find(torch.tensor([context]))
     row, length = find_warm(*viewed(host), -9, *context)
     assert length <= LONGEST
     begin = int(host.ints[6]) + row * 4

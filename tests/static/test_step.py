@@ -8,35 +8,24 @@ from typing import Any
 import pytest
 import torch
 from functorch.compile import make_boxed_func
-from staticmodels import FAMILIES, WARPERS, model_for
-from test_transfers import META, Transfers, model_on_meta
-from tiny import words
+from staticmodels import FAMILIES, ReadPrompts, model_for, plain, slots_on_meta
+from test_transfers import META, Transfers
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import AttentionInterface
 
-from lade.core.noise import Noise, choose
 from lade.core.tree import Draft, TreeBuilder, chain
 from lade.static import fusing
-from lade.static.choices import Greedy, Sampled
+from lade.static.choices import Greedy
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepInputs, StepRow, size_of
 from lade.static.runner import StaticRunner
-from lade.static.slots import StaticSlots
 from lade.static.step import StaticStep
 from lade.static.walking import WalkingStep
 
 NEW, DEPTH, NODES, ROWS = 20, 3, 32, 4  # of a compiled step
-
-
-def plain(model: PreTrainedModel, lengths: Sequence[int], sampled: bool) -> list[list[int]]:
-    """The new tokens of each row."""
-    torch.manual_seed(3)
-    asked = {"do_sample": True, "temperature": 0.8, "top_k": 20, "top_p": 1.0} if sampled else {"do_sample": False}
-    inputs = words(*lengths)
-    return model.generate(**inputs, **asked, max_new_tokens=NEW)[:, inputs["input_ids"].shape[1] :].tolist()
 
 
 def draft(root: int, follows: Sequence[int], noise: random.Random) -> Draft:
@@ -48,33 +37,13 @@ def draft(root: int, follows: Sequence[int], noise: random.Random) -> Draft:
     return builder.build()
 
 
-class Twin:
-    """A loop around a static step: as many rows as prompts, in slots of another order."""
+class Twin(ReadPrompts):
+    """A loop around a static step: as many rows as prompts."""
 
     def __init__(self, model: PreTrainedModel, lengths: Sequence[int], sampled: bool) -> None:
-        self.prompts = [row[row != 0].tolist() for row in words(*lengths)["input_ids"]]  # without padding
-        self.order = list(range(len(lengths)))[::-1]
-        first = self.caches(model)
-        self.slots = StaticSlots(self.held[0].layers, len(lengths), max(lengths) + NEW + NODES, model.device)
-        self.noise = Noise(len(lengths), model.device) if sampled else None
-        self.chooser: Any = Sampled(WARPERS, self.slots, first.shape[1], DEPTH) if sampled else Greedy()
-        self.texts = [[token] for token in self.first_tokens(first)]
-        for row, slot in enumerate(self.order):
-            self.slots.load(slot, self.held[row].layers, emitted=1)
+        super().__init__(model, lengths, max(lengths) + NEW + NODES, DEPTH, sampled)
+        self.texts = [[token] for token in self.first]
         self.runner = StaticRunner(WalkingStep(model, self.slots, self.chooser))
-
-    def caches(self, model: PreTrainedModel) -> torch.Tensor:
-        """[B, V] logits after the prompts, which are read."""
-        self.held = [DynamicCache(config=model.config) for _ in self.prompts]
-        return torch.stack([
-            model(input_ids=torch.tensor([prompt]), past_key_values=cache, use_cache=True).logits[0, -1]
-            for prompt, cache in zip(self.prompts, self.held, strict=True)
-        ]).float()  # fmt: skip
-
-    def first_tokens(self, logits: torch.Tensor) -> list[int]:
-        if self.noise is None:
-            return logits.argmax(-1).tolist()
-        return choose(WARPERS(torch.zeros(len(logits), 1), logits).softmax(-1), self.noise.at(0, logits.shape[1]))
 
     def decode(self, reference: Sequence[Sequence[int]]) -> int:
         """To the end of all rows. Returns the number of steps."""
@@ -118,7 +87,7 @@ def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_text_of_plain_decoding(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     """In sizes that change from step to step, as rows end."""
     model = model_for(name, len(lengths))
-    reference = plain(model, lengths, sampled)
+    reference = plain(model, lengths, NEW, sampled)
     torch.manual_seed(3)
     twin = Twin(model, lengths, sampled)
     steps = twin.decode(reference)
@@ -135,7 +104,7 @@ def test_text_of_plain_decoding(name: str, lengths: tuple[int, ...], sampled: bo
 def test_one_graph(name: str, lengths: tuple[int, ...], sampled: bool) -> None:
     """What dynamo traces whole has no decision of the host in it: a CUDA graph can be captured of it."""
     model = model_for(name, len(lengths))
-    reference = plain(model, lengths, sampled)
+    reference = plain(model, lengths, NEW, sampled)
     torch.manual_seed(3)
     twin = Twin(model, lengths, sampled)
     torch._dynamo.reset()
@@ -198,9 +167,7 @@ class Copies(TorchDispatchMode):
 @torch.no_grad()
 def test_one_row_copies_no_keys(name: str, nodes: int) -> None:
     """Neither where several heads share them nor elsewhere, at 8k tokens, on the meta device."""
-    model, cache = model_on_meta(name, "sdpa"), DynamicCache()
-    model(input_ids=torch.zeros(1, 4, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
-    slots = StaticSlots(cache.layers, 1, 8192, META)
+    model, slots = slots_on_meta(name, 1, 8192)
     step = StaticStep(model, slots)
     rows = [StepRow(0, chain(range(3, 3 + nodes), asked=True), 4)]
     inputs = StepInputs(torch.zeros(size_of(rows).numbers, dtype=torch.long, device=META), size_of(rows))
@@ -222,9 +189,7 @@ def test_a_user_s_own_attention_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 @torch.no_grad()
 def test_two_transfers(rows: int) -> None:
     """On the meta device, of which the host can read nothing else."""
-    model, cache = model_on_meta("llama", "sdpa"), DynamicCache()
-    model(input_ids=torch.zeros(1, 4, dtype=torch.long, device=META), past_key_values=cache, use_cache=True)
-    slots = StaticSlots(cache.layers, rows, 60, META)
+    model, slots = slots_on_meta("llama", rows, 60)
     runner, noise = StaticRunner(WalkingStep(model, slots, Greedy())), random.Random(0)
     for _ in range(2):
         drafts = [draft(7, [5, 6, 7], noise) for _ in range(rows)]

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 
 from lade.core.request import Request
 from lade.core.tree import Draft
-from lade.memory.warm.table import WarmTable
+from lade.facts.vocabulary import readable
+from lade.memory.backoff import Backoff
 from lade.pace.turns import Turns
 from lade.static.buckets import NODES, rows_bucket
 from lade.static.choices import Greedy
 from lade.static.inputs import NEVER
+from lade.static.outputs import lines_of
 from lade.static.rounds.growing import DEPTH, Growing
 from lade.static.rounds.loop import DeviceLoop, Place, tokens_of
 from lade.static.rounds.recall import Recall
@@ -33,9 +34,10 @@ from lade.target.outputs import Outputs
 ROUNDS = 4  # of a visit, at most
 MOST_NODES = 64  # of a row's tree
 SOURCE = "device"
-MOST_LOOPS = 4  # that one set of graphs keeps; each has tables of its own
-_log = logging.getLogger(__name__)
 TAKEN = 2  # tokens that a round is at least expected to emit
+MOST_LOOPS = 4  # that one set of graphs keeps; each has tables of its own
+
+_log = logging.getLogger(__name__)
 
 
 class DeviceDrafts:
@@ -44,7 +46,8 @@ class DeviceDrafts:
     Args:
         nodes: the most of a row's tree.
         stops: tokens after which a text ends.
-        warm: the model's predictions from before any text.
+        warm: gives the model's predictions from before any text, at an inverse temperature; `None`: there are none.
+        table: which table `warm` reads.
         turns: decides between these steps and those that the host drafts; `None`: all are these.
     """
 
@@ -54,10 +57,12 @@ class DeviceDrafts:
         rows: int,
         nodes: int,
         stops: frozenset[int],
-        warm: WarmTable | None,
+        warm: Callable[[float], Backoff] | None,
+        table: str | None,
         turns: Turns | None,
     ) -> None:
-        self._target, self._rows, self._stops, self._warm, self._turns = target, rows_bucket(rows), stops, warm, turns
+        self._target, self._rows, self._stops, self._turns = target, rows_bucket(rows), stops, turns
+        self._warm, self._table = warm, table
         self._nodes = min(nodes, MOST_NODES, NODES[-1] // self._rows)
         self._begun: set[int] = set()  # slots whose texts the device knows
         self._steps: deque[np.ndarray] = deque()  # [R, T, 4 + 2k] of each step that is to be handed out
@@ -79,9 +84,8 @@ class DeviceDrafts:
             self._broken = bool((flags & NOT_A_NUMBER).any())  # a step of the loop's own finds out of whose draft
             self._target.discard(slots)
             return None
-        self._target.compacted = True
         drafts = [_tree(row) for row in step]
-        self._target.counted(drafts)
+        self._target.made(drafts)
         return drafts, _outputs(step, drafts)
 
     def _turn(self, requests: Sequence[Request]) -> bool:
@@ -113,11 +117,9 @@ class DeviceDrafts:
 
     def _loop(self, inverse_temperature: float) -> DeviceLoop | None:
         """That of the target's slots; `None` where it cannot be captured."""
-        sharpness, graphs = round(inverse_temperature, 1), self._target.graphs
-        table = None if self._warm is None else self._warm.digest
-        kind = self._rows, self._nodes, self._stops, table, sharpness
+        graphs, kind = self._target.graphs, (self._rows, self._nodes, self._stops, self._table, inverse_temperature)
         if kind not in graphs.loops:
-            loop = self._made(sharpness)
+            loop = self._made(inverse_temperature)
             try:
                 loop.prepare()
             except (RuntimeError, NotImplementedError) as error:
@@ -133,12 +135,11 @@ class DeviceDrafts:
             self._begun.clear()
         return found
 
-    def _made(self, sharpness: float) -> DeviceLoop:
+    def _made(self, inverse_temperature: float) -> DeviceLoop:
         step = self._target.graphs.step
         device = step.slots.lengths.device
-        vocabulary = step.vocabulary or step.model.config.get_text_config(decoder=True).vocab_size
-        recall = self._recall or Recall(step.slots.count + 1, vocabulary, device)
-        warm = None if self._warm is None else WarmArrays(self._warm, sharpness, device)
+        recall = self._recall or Recall(step.slots.count + 1, readable(step.model), device)
+        warm = None if self._warm is None else WarmArrays(self._warm(inverse_temperature), device)
         sizes = self._rows, Growing(recall, warm, self._nodes), sorted(self._stops), ROUNDS
         own = RoundStep(step.model, step.slots, Greedy(), *sizes, step.vocabulary, step.kernel)
         if self._target.graphs.fused:
@@ -160,10 +161,5 @@ def _tree(nodes: np.ndarray) -> Draft:
 def _outputs(step: np.ndarray, drafts: Sequence[Draft]) -> Outputs:
     """Of [R, T, 4 + 2k] nodes."""
     table = np.concatenate([nodes[: len(draft), TREE:] for nodes, draft in zip(step, drafts, strict=True)])
-    lines, first = [], 0
-    for draft in drafts:
-        lines.append(dict(enumerate(range(first, first + len(draft)))))
-        first += len(draft)
-    k = table.shape[1] // 2 - 1
-    top = np.ascontiguousarray(table[:, 2 : 2 + k]), np.ascontiguousarray(table[:, 2 + k :]).view(np.float32)
-    return Outputs.read(torch.empty(first, 0), lines, table[:, 0].tolist(), top)
+    table[:, 1] &= NOT_A_NUMBER
+    return Outputs.read(lines_of(drafts), table)

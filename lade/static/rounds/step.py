@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from lade.facts.vocabulary import readable
 from lade.memory.predictions import TOP
 from lade.static import fusing
 from lade.static.choices import Chooser
@@ -19,8 +20,9 @@ from lade.static.kernelrows import Kernel
 from lade.static.rounds.growing import Growing, Trees
 from lade.static.rounds.recall import LONGEST
 from lade.static.slots import StaticSlots
+from lade.static.step import NOT_A_NUMBER
 from lade.static.walking import RIGHT, WalkingStep
-from lade.target.pieces import WORD, words_for
+from lade.target.pieces import ancestor_words, words_for
 
 TREE = 2  # columns of a node before those of `WalkingStep`
 ENDED = -3  # in place of a token after which a text ends: no node follows
@@ -62,7 +64,7 @@ class RoundStep(WalkingStep):
         self.growing, self.rows, self.rounds = growing, rows, rounds
         self._grow: Callable[[torch.Tensor, torch.Tensor], Trees] = growing.grow
         self._core: Callable[[StepInputs], tuple[torch.Tensor, ...]] = self.core
-        self.readable = vocabulary or model.config.get_text_config(decoder=True).vocab_size
+        self.readable = readable(model)
         self.stops = torch.tensor(sorted(stops), dtype=torch.long, device=device)
         self.visit = torch.zeros(rows, PER_ROW, dtype=torch.long, device=device)
         self.idle(self.visit)
@@ -73,7 +75,8 @@ class RoundStep(WalkingStep):
         self._round = torch.zeros(1, dtype=torch.long, device=device)
         size = Size(rows * nodes, rows, words_for(nodes))
         self.inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=device), size)
-        self._own_bits = self._bits(torch.arange(nodes, device=device), size.words)
+        alone = ancestor_words([-1] * nodes, size.words)  # [T, W] nodes that see themselves
+        self._own_bits = torch.from_numpy(alone.copy()).to(device)
         self._lay_out(nodes)
 
     def _lay_out(self, nodes: int) -> None:
@@ -82,12 +85,6 @@ class RoundStep(WalkingStep):
         own.indices.copy_(torch.arange(len(own.ids), device=rows.device) % nodes)
         own.firsts.copy_(rows * nodes)
         own.trees.copy_(rows * nodes * (1 + own.words.shape[1]))
-
-    @staticmethod
-    def _bits(nodes: torch.Tensor, words: int) -> torch.Tensor:
-        """[T, W] the bit of each node in its words."""
-        word = torch.arange(words, device=nodes.device)
-        return (nodes[:, None] // WORD == word).long() << nodes[:, None] % WORD
 
     def idle(self, visit: torch.Tensor) -> None:
         """Fill [R, PER_ROW] with rows that do nothing; a text that has ended has a length of at least 1."""
@@ -127,12 +124,13 @@ class RoundStep(WalkingStep):
         whether a text ends behind it, [N] bool accepted nodes, and [R] tokens that each row may emit."""
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
+        table = self.table(logits, choices, inputs)
         ended = torch.isin(choices, self.stops) | (choices >= self.readable)
-        nan = logits.amax(-1).isnan().view(self.rows, -1).any(1)  # NaN counts as the largest
-        live = self.left[inputs.rows] * ~nan
+        live = self.left[inputs.rows] * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)
         right = self.walk(inputs, torch.where(ended, ENDED, choices))
         right = right & (live > 0).repeat_interleave(self.growing.nodes)
-        return self.table(logits, choices, inputs, RIGHT * right[:, None]), choices, ended, right, live
+        table[:, 1] |= RIGHT * right
+        return table, choices, ended, right, live
 
     def fuse(self) -> None:
         """Have torch compile a round's drafting and its core, when they are first called (`lade.static.fusing`).
