@@ -84,9 +84,14 @@ def ours_of(case: Case, model: PreTrainedModel, plain: CallOutcome, verdict: Cas
 
 
 def _hidden(case: Case, given: CallInputs) -> Any:
-    """Padding that is prefilled in chunks; its cache entries attend to masked positions only and are not comparable."""
+    """Padding whose cache entries no text reads and that are not comparable; `None` where all entries are.
+
+    Padding attends to masked positions only. Prefilled in chunks it sees others of them, and eager attention takes the
+    mean over all of them, which for plain decoding with a static cache are its whole capacity.
+    """
     mask = given.arguments.get("attention_mask")
-    return mask == 0 if mask is not None and "prefill_chunks" in case.options else None
+    differs = "prefill_chunks" in case.options or (case.attention == "eager" and "static" in case.cache)
+    return mask == 0 if mask is not None and differs else None
 
 
 def _refused(case: Case, ours: CallOutcome) -> bool:
