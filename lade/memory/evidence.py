@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lade.base.compiled import compiled
 from lade.memory import backoff, followers, predictions, recent, stages
-from lade.memory.automaton import at
 from lade.memory.backoff import find_warm
 from lade.memory.context import CONTEXT
 from lade.memory.counting import ESCAPE
@@ -12,6 +11,7 @@ from lade.memory.coupling import couple
 from lade.memory.coverage import COVERAGE, SHARE
 from lade.memory.followers import find_contexts, find_followers
 from lade.memory.hashing import Array
+from lade.memory.matches import BEFORE, LENGTH, expected, mismatch_bucket
 from lade.memory.places import of_reference
 from lade.memory.predictions import TOP, find_predictions
 from lade.memory.recent import OFFERED
@@ -24,8 +24,7 @@ from lade.memory.row import (
     LAST,
     NOISE,
     OWN,
-    OWN_END,
-    OWN_LENGTH,
+    OWN_MATCH,
     RECENT,
     RECENT_MASSES,
     REFERENCE_END,
@@ -37,7 +36,8 @@ from lade.memory.stages import DEPTHS, FIRSTS, NUMBER, depth_bucket, match_bucke
 
 MOST = 128  # no fewer than the distinct tokens that all stages predict together
 LEAST_SHARE = COVERAGE.least
-BY_REFERENCE, BY_OWN_TEXT, BY_WINDOW, BY_COUNTS = stages.REFERENCE, stages.OWN, stages.WINDOW, stages.COUNTS
+BY_REFERENCE, BY_OWN_TEXT, BY_MISMATCH = stages.REFERENCE, stages.OWN, stages.MISMATCH
+BY_WINDOW, BY_COUNTS = stages.WINDOW, stages.COUNTS
 RECYCLED_4, RECYCLED_1, BY_WARM_TABLE = stages.RECYCLED_4, stages.RECYCLED_1, stages.WARM
 BY_SHORT_COUNTS, GRAM_BUCKETS = stages.SHORT_COUNTS, stages.GRAMS
 # Arrays to work in, for one thread: one stage's tokens, distinct tokens of all stages, the first stage of each, the
@@ -77,7 +77,9 @@ def predicted(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> 
     if stage == BY_REFERENCE:
         return by_reference(ints, node, tokens, masses)
     if stage == BY_OWN_TEXT:
-        return by_own_text(ints, node, tokens, masses)
+        return by_own_text(ints, node + OWN_MATCH, tokens, masses)
+    if stage == BY_MISMATCH:
+        return by_mismatch(ints, node + OWN_MATCH, tokens, masses)
     if stage == BY_WINDOW:
         return by_window(ints, node, tokens, masses)
     if stage == BY_COUNTS:
@@ -97,13 +99,19 @@ def by_reference(ints: Array, node: int, tokens: Array, masses: Array) -> tuple[
 
 
 @compiled
-def by_own_text(ints: Array, node: int, tokens: Array, masses: Array) -> tuple[int, int]:
+def by_own_text(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
     """The request's own text: what followed the earlier occurrence of its longest repeated suffix."""
-    end = ints[node + OWN_END]
-    if end < 0:
-        return 0, 0
-    tokens[0], masses[0] = at(ints, OWN, end), 1.0
-    return 1, match_bucket(ints[node + OWN_LENGTH])
+    tokens[0], masses[0] = expected(ints, OWN, match), 1.0
+    found = tokens[0] >= 0 and ints[match + BEFORE] == 0
+    return (1 if found else 0), match_bucket(ints[match + LENGTH])
+
+
+@compiled
+def by_mismatch(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
+    """The same behind a mismatch."""
+    tokens[0], masses[0] = expected(ints, OWN, match), 1.0
+    found = tokens[0] >= 0 and ints[match + BEFORE] > 0
+    return (1 if found else 0), mismatch_bucket(ints[match + LENGTH], ints[match + BEFORE])
 
 
 @compiled

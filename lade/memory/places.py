@@ -5,18 +5,17 @@ from __future__ import annotations
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
 from lade.memory import reference
-from lade.memory.automaton import at, repeated
 from lade.memory.hashing import Array
-from lade.memory.reference import MATCHING
+from lade.memory.matches import FIELDS, LENGTH, SHORTEST, advance, find_pair
 from lade.memory.row import (
     DEPTH,
     FIRST,
     LAST,
     MASSES,
+    MATCH,
     NODES,
     OWN,
-    OWN_END,
-    OWN_LENGTH,
+    OWN_MATCH,
     PARENT,
     REFERENCE,
     REFERENCE_END,
@@ -28,8 +27,6 @@ from lade.memory.row import (
     token_back,
 )
 
-SHORTEST = MATCHING.shortest
-
 
 @compiled
 def root(row: Row) -> None:
@@ -39,11 +36,8 @@ def root(row: Row) -> None:
     ints[node + TOKEN], ints[node + PARENT], ints[node + DEPTH], ints[node + STAGE] = token_back(ints, 1), -1, 0, -1
     for back in range(4):
         ints[node + LAST - back] = token_back(ints, 1 + back)
-    state = repeated(ints, OWN)
-    there = ints[OWN + automata.STATES] + state * automata.WIDTH
-    length = ints[there + automata.LENGTH] if state > 0 else 0
-    ints[node + OWN_END] = ints[there + automata.END] if length >= SHORTEST else -1
-    ints[node + OWN_LENGTH] = length
+    for field in range(FIELDS):
+        ints[node + OWN_MATCH + field] = ints[MATCH + field]
     ints[node + REFERENCE_END] = ints[REFERENCE + reference.NEXT]
     ints[node + REFERENCE_LENGTH] = ints[REFERENCE + reference.MATCHED] + ints[REFERENCE + reference.BEGUN]
     row.floats[MASSES] = 1.0
@@ -51,15 +45,15 @@ def root(row: Row) -> None:
 
 @compiled
 def follow(ints: Array, number: int, parent: int, token: int) -> None:
-    """Make a node the child of another: matches continue or end, new ones are not searched."""
+    """Make a node the child of another. Its last two tokens are searched in its text where no longer match goes on."""
     node, above = ints[NODES] + number * WIDTH, ints[NODES] + parent * WIDTH
     ints[node + TOKEN], ints[node + PARENT], ints[node + DEPTH] = token, parent, ints[above + DEPTH] + 1
     for column in range(FIRST, LAST):
         ints[node + column] = ints[above + column + 1]
     ints[node + LAST] = token
-    end = ints[above + OWN_END]
-    ints[node + OWN_END] = end + 1 if end >= 0 and at(ints, OWN, end) == token else -1
-    ints[node + OWN_LENGTH] = ints[above + OWN_LENGTH] + 1
+    advance(ints, OWN, above + OWN_MATCH, token, node + OWN_MATCH)
+    if ints[node + OWN_MATCH + LENGTH] < SHORTEST:
+        find_pair(ints, OWN, ints[above + LAST], token, node + OWN_MATCH)
     end = ints[above + REFERENCE_END]
     ints[node + REFERENCE_END] = end + 1 if end >= 0 and of_reference(ints, end) == token else -1
     ints[node + REFERENCE_LENGTH] = ints[above + REFERENCE_LENGTH] + 1

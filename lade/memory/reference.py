@@ -28,13 +28,11 @@ class MatchPolicy:
     Attributes:
         anchor: length of a match in a reference that fixes the position; a shorter one may be a phrase that recurs.
         candidates: occurrences of a token after the last anchor that are compared with the match.
-        shortest: least length of a match in the own text that is drafted from.
         beginning: tokens that a match counts more for as long as all output is the beginning of the reference.
     """
 
     anchor: int = 8
     candidates: int = 8
-    shortest: int = 2
     beginning: int = 8
 
 

@@ -6,21 +6,22 @@ from typing import NamedTuple
 
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
-from lade.memory import coupling, followers, recent, reference
+from lade.memory import coupling, followers, matches, recent, reference
 from lade.memory.automaton import append, begin_text
 from lade.memory.context import NOTHING, SHORT
 from lade.memory.counting import COUNTING
 from lade.memory.coverage import COVERAGE, cover
 from lade.memory.followers import add_follower
 from lade.memory.hashing import Array
+from lade.memory.matches import advance, rematch
 from lade.memory.reference import follow_output
 from lade.memory.stages import NUMBER as STAGE_NUMBER
 
 COUNTED, COVERED, OF_PROMPT = COUNTING.places, COVERAGE.places, COVERAGE.prompt
 
 # Fields of the integers: whether each stage may predict (of the window: how many tokens); its text, the reference, what
-# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, sampling noise; where its draft
-# tree stands.
+# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, sampling noise; the match of its
+# end (`lade.memory.matches`); where its draft tree stands.
 USES = 0
 OWN = USES + STAGE_NUMBER
 REFERENCE = OWN + automata.FIELDS
@@ -28,16 +29,18 @@ COUNTS = REFERENCE + reference.FIELDS
 GRAMS = COUNTS + followers.FIELDS
 RECENT = GRAMS + followers.FIELDS
 NOISE = RECENT + recent.FIELDS
-NODES = NOISE + coupling.FIELDS
+MATCH = NOISE + coupling.FIELDS
+NODES = MATCH + matches.FIELDS
 HEADER = NODES + 1
 # Fields of the floats: how far the warm table is believed, recent masses, path probabilities of the nodes.
 COVER, RECENT_MASSES = 0, 3
 MASSES = RECENT_MASSES + recent.FIELDS
-# Of a node: its context stands from FIRST to LAST; the match in its own text is the index in it where the match goes on
-# (-1: none) and its length, that in the reference likewise.
+# Of a node: its context stands from FIRST to LAST; then the match in its own text; that in the reference is the index
+# in it where the match goes on (-1: none), and its length.
 TOKEN, PARENT, DEPTH, STAGE, FIRST = range(5)
-LAST, OWN_END, OWN_LENGTH, REFERENCE_END, REFERENCE_LENGTH = range(7, 12)
-WIDTH = 12
+LAST, OWN_MATCH = 7, 8
+REFERENCE_END, REFERENCE_LENGTH = range(OWN_MATCH + matches.FIELDS, OWN_MATCH + matches.FIELDS + 2)
+WIDTH = REFERENCE_LENGTH + 1
 
 
 class Row(NamedTuple):
@@ -82,7 +85,7 @@ def read_text(row: Row, tokens: Array, prompt: int) -> None:
             count_token(ints, token)
         if left <= COVERED:
             cover_token(row, token, OF_PROMPT)
-        append(ints, OWN, token)
+        append_token(ints, token)
         if place >= prompt:
             follow_output(ints, REFERENCE, token)
 
@@ -100,8 +103,16 @@ def write_token(row: Row, token: int) -> None:
     """Append an emitted token; there must be room."""
     count_token(row.ints, token)
     cover_token(row, token, 1.0)
-    append(row.ints, OWN, token)
+    append_token(row.ints, token)
     follow_output(row.ints, REFERENCE, token)
+
+
+@compiled
+def append_token(ints: Array, token: int) -> None:
+    """Append a token to the text, and find the match of its end."""
+    advance(ints, OWN, MATCH, token, MATCH)
+    append(ints, OWN, token)
+    rematch(ints, OWN, MATCH)
 
 
 @compiled

@@ -16,6 +16,7 @@ from lade.base.compiled import compiled
 DEPTHS = 3  # buckets of node depths: children of the root, of nodes at depth 1-2, of deeper ones
 MATCHES = 6  # buckets of matches: of 1, 2-3, 4-7, 8-15, 16-31, 32 and more tokens
 LONG = 1 << (MATCHES - 1)  # the length at which the last of them begins
+MISMATCHES = 6  # buckets of matches with a mismatch: after a short or a long one; 1, 2-3, 4-7, more tokens behind it
 GRAMS = 3  # buckets of n-grams: matched by one token, two, more
 COUNTED = 3  # buckets of counts: after two, three, four tokens
 LENGTHS = 5  # buckets of a warm table's entries: after one token alone, or a known ending of one to four
@@ -43,6 +44,7 @@ class Stage:
 STAGES = (
     Stage("reference", "reference", (0.02, 0.06, 0.3, 0.8, 0.95, 0.99)),
     Stage("suffix", "suffix", (0.02, 0.2, 0.4, 0.6, 0.75, 0.85)),
+    Stage("mismatch", "suffix", (0.08, 0.3, 0.35, 0.45, 0.6, 0.85)),
     Stage("window", "window", (0.1, 0.2, 0.3)),
     Stage("counts", "counts", (0.2, 0.25, 0.35)),
     Stage("recycled-4", "recycled", (0.4,)),
@@ -54,7 +56,7 @@ STAGES = (
     Stage("recent", "recent", (0.5,)),
 )
 NAMES = tuple(stage.name for stage in STAGES)
-REFERENCE, OWN, WINDOW, COUNTS, RECYCLED_4, _, _, RECYCLED_1, WARM, SHORT_COUNTS, RECENT = range(len(STAGES))
+REFERENCE, OWN, MISMATCH, WINDOW, COUNTS, RECYCLED_4, _, _, RECYCLED_1, WARM, SHORT_COUNTS, RECENT = range(len(STAGES))
 FIRSTS = tuple(accumulate((stage.buckets for stage in STAGES), initial=0))  # bucket of each stage among all
 BUCKETS = FIRSTS[-1]
 NUMBER = len(STAGES)

@@ -16,12 +16,12 @@ from lade.core.request import Request, Verdict
 from lade.core.tree import Draft
 from lade.drafters import workspace
 from lade.drafters.blend import TREE, BlendDrafter, TreePolicy
-from lade.memory import automaton, reference
+from lade.memory import automaton, matches, reference
 from lade.memory.backoff import Backoff
 from lade.memory.context import CONTEXT, LENGTHS, NOTHING
 from lade.memory.coverage import COVERAGE
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.row import OWN, REFERENCE
+from lade.memory.row import MATCH, OWN, REFERENCE
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, FIRSTS, NAMES
 
@@ -128,23 +128,61 @@ def match_bucket(length: int) -> int:
 def continuations(
     text: Sequence[int], prompt: int, of_reference: list[int] | None
 ) -> Iterator[tuple[str, list[int], int]]:
-    """Stage, what goes on behind a match, and the length of the match: of the own text round and round.
-
-    Which one of several matches is taken is the automata's to say (`tests/memory`).
-    """
+    """Stage, what goes on behind a match in the reference, and the length of the match."""
     memory = RowMemory(LookaheadConfig().settled(), text, prompt, fresh_pool(), output=of_reference)
     ints, output = memory.row().ints.tolist(), list(text[prompt:])
     if of_reference is not None and ints[REFERENCE + reference.NEXT] >= 0:
         end, length = ints[REFERENCE + reference.NEXT], ints[REFERENCE + reference.MATCHED]
         assert of_reference[max(0, end - length) : end] == output[len(output) - min(length, end) :]
         yield "reference", of_reference[end:], length + ints[REFERENCE + reference.BEGUN]
-    size = len(text)
-    length = max(k for k in range(size) if any(text[end - k : end] == text[size - k :] for end in range(k, size)))
-    last = ints[OWN + automaton.STATES] + ints[OWN + automaton.LAST] * automaton.WIDTH
-    if length >= 2:
-        end = ints[ints[OWN + automaton.STATES] + ints[last + automaton.LINK] * automaton.WIDTH + automaton.END]
-        assert text[end - length : end] == text[len(text) - length :]
-        yield "suffix", list(text[end:]) * 9, length
+
+
+class OwnText:
+    """Matches in the own text: of its end, which one is taken is the automaton's to say (`tests/memory`), then on."""
+
+    def __init__(self, text: list[int], prompt: int) -> None:
+        self._text = text
+        self._ints = RowMemory(LookaheadConfig().settled(), text, prompt, fresh_pool()).row().ints.tolist()
+        self._match = tuple(self._ints[MATCH : MATCH + matches.FIELDS])
+        size = len(text)
+        self._longest = max(
+            k for k in range(size) if any(text[end - k : end] == text[size - k :] for end in range(size))
+        )
+        end, length, before = self._match
+        assert end < 0 or text[end - length : end] == text[size - length :]
+        assert before or ((end >= 0) == (self._longest >= 2) and (end < 0 or length == self._longest))
+
+    def after(self, path: Sequence[int]) -> tuple[str, int, int] | None:
+        """Stage, bucket, and the token that follows."""
+        end, length, before = self._match
+        last = self._text[-1]
+        for token in path:
+            goes_on = self._at(end) == token
+            if self._at(end) is None or not (goes_on or length >= 2):
+                end, length, before = -1, 0, 0
+            else:
+                end, length, before = end + 1, (length + 1) * goes_on, before if goes_on else max(length, before)
+            if length < 2 and any(pair == (last, token) for pair in pairwise(self._text)):
+                end, length, before = self._pair(last, token), 2, 0
+            last = token
+        if self._at(end) is None:
+            return None
+        if before == 0:
+            return "suffix", match_bucket(length), self._at(end)
+        return "mismatch", 2 + min(match_bucket(length), 3) if length else int(before >= 8), self._at(end)
+
+    def _at(self, index: int) -> int | None:
+        size = len(self._text)
+        if index < 0 or (index >= size and self._longest == 0):
+            return None
+        return automaton.at(self._ints, OWN, index)
+
+    def _pair(self, first: int, second: int) -> int:
+        ints = [*self._ints, 0, 0, 0]
+        matches.find_pair(ints, OWN, first, second, len(self._ints))
+        end = ints[len(self._ints)]
+        assert self._text[end - 2 : end] == [first, second]
+        return end
 
 
 def coverage(text: Sequence[int], begun: int, warm: Table) -> float:
@@ -170,6 +208,7 @@ class Naive:
     ) -> None:
         self.text, self.warm, self.weights = list(text), warm, pool.calibration.numbers.tolist()
         self.matches = [*continuations(self.text, begun - 1, of_reference)]
+        self.own = OwnText(self.text, begun - 1)
         self.predictions = {length: remembered(pool, length) for length in LENGTHS}
         self.share = 0.0 if warm is None else coverage(text, begun, warm)
 
@@ -179,6 +218,10 @@ class Naive:
         for stage, following, length in self.matches:
             if following[:depth] == list(path) and len(following) > depth:
                 yield bucket_of(stage, depth, match_bucket(length + depth)), [following[depth]], [1.0]
+        own = self.own.after(path)
+        if own is not None:
+            stage, bucket, token = own
+            yield bucket_of(stage, depth, bucket), [token], [1.0]
         for length in LENGTHS:
             if context[-length:] in self.predictions[length]:
                 yield bucket_of(f"recycled-{length}", depth), *self.predictions[length][context[-length:]]

@@ -22,6 +22,7 @@ from lade.memory.stages import (
     GRAMS,
     LONG,
     MATCHES,
+    MISMATCHES,
     NAMES,
     STAGES,
     WARM,
@@ -32,14 +33,14 @@ from lade.memory.stages import (
 
 def test_every_source_has_its_place() -> None:
     recycled = [f"recycled-{length}" for length in LENGTHS]
-    assert [*NAMES] == ["reference", "suffix", "window", "counts", *recycled, "warm", "counts-1", "recent"]
+    assert [*NAMES] == ["reference", "suffix", "mismatch", "window", "counts", *recycled, "warm", "counts-1", "recent"]
     assert {stage.source for stage in STAGES} >= set(FAMILIES)  # each name of the setting
     assert tuple(sorted(LENGTHS, reverse=True)) == LENGTHS  # the most specific first
 
 
 def test_every_bucket_has_a_place_of_its_own() -> None:
     """One per depth bucket and what the stage tells apart."""
-    sizes = (MATCHES, MATCHES, GRAMS, COUNTED, 1, 1, 1, 1, CONTEXT + 1, 1, 1)
+    sizes = (MATCHES, MATCHES, MISMATCHES, GRAMS, COUNTED, 1, 1, 1, 1, CONTEXT + 1, 1, 1)
     assert tuple(len(stage.priors) for stage in STAGES) == sizes
     places = [
         bucket_of(stage, depth, bucket)
@@ -59,12 +60,12 @@ def test_where_buckets_begin() -> None:
 
 def test_priors_are_weights_and_longer_matches_have_larger_ones() -> None:
     assert all(0 < weight < 1 for stage in STAGES for weight in stage.priors)
-    for stage in STAGES[:2]:
+    for stage in STAGES[:3]:
         assert all(short < long for short, long in pairwise(stage.priors))
 
 
 def test_there_is_room_for_all_that_stages_predict_together() -> None:
-    assert OFFERED + 2 + TOP * (len(STAGES) - 3) <= MOST
+    assert OFFERED + 3 + TOP * (len(STAGES) - 4) <= MOST
 
 
 @pytest.mark.parametrize("added", [0, 4, WARM, len(STAGES) - 1])
