@@ -213,12 +213,11 @@ def test_only_the_new_tokens_beside_a_cache(name: str) -> None:
     tiny_both(name, inputs)
 
 
-@pytest.mark.usefixtures("augmented")
 def test_no_inputs() -> None:
     model = tiny_model(BY_NAME["llama"])
-    ours = model.generate(do_sample=False, max_new_tokens=NEW_TOKENS)
+    with lade.lookahead(model, CONFIG):
+        ours = model.generate(do_sample=False, max_new_tokens=NEW_TOKENS)
     assert_looked_ahead()
-    lade.restore_all()
     assert ours.tolist() == model.generate(do_sample=False, max_new_tokens=NEW_TOKENS).tolist()
 
 

@@ -44,7 +44,7 @@ class Stage:
 STAGES = (
     Stage("reference", "reference", (0.02, 0.06, 0.3, 0.8, 0.95, 0.99)),
     Stage("suffix", "suffix", (0.02, 0.2, 0.4, 0.6, 0.75, 0.85)),
-    Stage("mismatch", "suffix", (0.08, 0.3, 0.35, 0.45, 0.6, 0.85)),
+    Stage("mismatch", "suffix", (0.04, 0.15, 0.2, 0.3, 0.5, 0.8)),
     Stage("window", "window", (0.1, 0.2, 0.3)),
     Stage("counts", "counts", (0.2, 0.25, 0.35)),
     Stage("recycled-4", "recycled", (0.4,)),
