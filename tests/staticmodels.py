@@ -11,7 +11,7 @@ from transformers import DynamicCache, LogitsProcessorList, PreTrainedModel, Tem
 
 from lade.core.noise import Noise, choose
 from lade.static import attention
-from lade.static.choices import Greedy, Sampled
+from lade.static.choices import Greedy, NoiseRing, Sampled
 from lade.static.slots import StaticSlots
 
 FAMILIES = ("llama", "qwen3", "gemma3", "gpt2", "phi", "cohere2")
@@ -49,7 +49,8 @@ class ReadPrompts:
         for slot, cache in zip(self.order, self.held, strict=True):
             self.slots.load(slot, cache.layers, emitted=1)
         self.noise = Noise(len(lengths), model.device) if sampled else None
-        self.chooser: Any = Sampled(WARPERS, self.slots, logits.shape[1], depth) if sampled else Greedy()
+        self.ring = NoiseRing(self.slots, logits.shape[1], depth + 1)
+        self.chooser: Any = Sampled(WARPERS, self.ring) if sampled else Greedy()
         self.first = self._first_tokens(logits)
 
     def _first_tokens(self, logits: torch.Tensor) -> list[int]:

@@ -30,6 +30,7 @@ from lade.engine.stream import Stream
 from lade.engine.target import eager_target, target_of
 from lade.pace.pace import WholeBudget
 from lade.pace.turns import Turns
+from lade.static.rounds.choosing import Choosing
 from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
@@ -96,7 +97,9 @@ class Decoding:
         if processes.splits:
             self.emission: Emission = ahead_for(call, self.requests, stream, self.noise)
         else:
-            self.emission = emission_for(call, self.requests, stream, self.noise, self.record, proposals)
+            together = settings.device_drafts and isinstance(target, StaticTarget)
+            asked = self.noise, self.record, proposals, together
+            self.emission = emission_for(call, self.requests, stream, *asked)
         for request in self.requests:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
             request.reference = references[request.row] if references is not None else None
@@ -138,17 +141,17 @@ class Decoding:
         self.processes.ended(self.requests)
 
     def _rounds(self) -> DeviceDrafts | None:
-        """Steps that the device drafts: where the host only reads off which token is the likeliest."""
+        """Steps that the device drafts: where no text decides which token is chosen."""
         target, drafter, emission, settings = self.target, self.drafter, self.emission, self.settings
-        greedy = isinstance(emission, AtOnce) and emission.greedy
-        if not (settings.device_drafts and greedy):
+        if not (settings.device_drafts and isinstance(emission, AtOnce)):
             return None
         if not (isinstance(target, StaticTarget) and isinstance(drafter, BlendDrafter)):
             return None
+        choosing = Choosing(self.requests, emission.processors, self.noise)
         sizes = len(self.requests), budget_of(self.call.model, settings)
         turns = Turns() if settings.adapt else None
         stops = eos_tokens(self.call.criteria)
-        return DeviceDrafts(target, *sizes, stops, drafter.warm, drafter.warm_table, turns)
+        return DeviceDrafts(target, choosing, *sizes, stops, drafter.warm, drafter.warm_table, turns)
 
     def _pad(self) -> None:
         """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""

@@ -49,7 +49,7 @@ class AtOnce:
     def begin(self, rows: Rows, outputs: Outputs) -> None:
         self.rows, self.outputs = rows, outputs
         self.stream.begin_step()
-        if not self.greedy:
+        if not (self.greedy or outputs.chosen):
             self._choose_all(rows, outputs)
 
     def _choose_all(self, rows: Rows, outputs: Outputs) -> None:

@@ -21,7 +21,13 @@ from lade.target.call import Call
 
 
 def emission_for(
-    call: Call, requests: Sequence[Request], stream: Stream, noise: Noise | None, record: Record, proposals: bool
+    call: Call,
+    requests: Sequence[Request],
+    stream: Stream,
+    noise: Noise | None,
+    record: Record,
+    proposals: bool,
+    together: bool = False,
 ) -> AtOnce | TokenByToken:
     """The emission of a call.
 
@@ -29,12 +35,13 @@ def emission_for(
         noise: for sampling with drafts that are not random, else `None`.
         record: scores and logits that the caller gets back.
         proposals: whether drafts are drawn from a distribution, so that an acceptance rule chooses.
+        together: choose after all nodes of a forward at once wherever that is possible, as the device does.
     """
     unread = all(type(processor) in TEXT_BLIND for processor in call.processors) and all(
         type(criterion) in HOST_CRITERIA for criterion in call.criteria
     )
     noted = record.wanted or any(request.logprobs is not None for request in requests)
-    if unread and not noted and (proposals or _pays_at_once(call, noise)):
+    if unread and not noted and (proposals or together or _pays_at_once(call, noise)):
         at_once = ProposedAtOnce if proposals else AtOnce
         return at_once(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), noise)
     one_by_one = ProposedTokenByToken if proposals else TokenByToken

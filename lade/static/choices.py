@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -22,51 +21,73 @@ class Chooser(Protocol):
 
 
 class Greedy:
-    """The most likely token; ties are broken in float32, as in plain decoding."""
-
-    def __call__(self, logits: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
-        return likeliest_token(logits)
-
-
-class Sampled:
-    """Draws with noise of the emitted index (`lade.core.noise`), which the host puts into a ring before the step.
+    """The most likely token; ties are broken in float32, as in plain decoding.
 
     Args:
         processors: of `purity.TEXT_BLIND`, applied to [N, V] scores.
-        depth: the largest of a draft.
-
-    Attributes:
-        ring: [K, slots + 1, V] noise of index i at i % K.
     """
 
-    def __init__(self, processors: Any, slots: StaticSlots, vocabulary: int, depth: int) -> None:
+    def __init__(self, processors: Any = ()) -> None:
         self.processors = processors
-        device = slots.lengths.device
-        self.ring = torch.ones(1 << depth.bit_length(), slots.count + 1, vocabulary, device=device)
+
+    def __call__(self, logits: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
+        return likeliest_token(_scores(logits, inputs, self.processors))
+
+
+class NoiseRing:
+    """Noise of the next emitted indices on the device (`lade.core.noise`); the host fills it between two steps.
+
+    Args:
+        indices: of each slot that it holds at once, K.
+
+    Attributes:
+        values: [K, slots + 1, V] noise of index i at i % K.
+    """
+
+    def __init__(self, slots: StaticSlots, vocabulary: int, indices: int) -> None:
+        self.values = torch.ones(indices, slots.count + 1, vocabulary, device=slots.lengths.device)
         self._filled: dict[int, int] = {}  # slot -> the index behind the last one in the ring
 
     def begin(self, slot: int) -> None:
         """Another request is in this slot."""
         self._filled.pop(slot, None)
 
-    def fill(self, noise: Noise, slots: Sequence[int], rows: Sequence[int], emitted: Sequence[int]) -> None:
-        """Put the noise of the next indices into the ring, between two steps.
+    def fill(self, noise: Noise, slot: int, row: int, emitted: int, left: int) -> None:
+        """Copy the noise of a request's next indices.
 
         Args:
-            rows: of the noise, per slot.
-            emitted: tokens so far, per slot.
+            row: of the noise.
+            emitted: tokens so far.
+            left: tokens that it may still emit.
         """
-        for slot, row, first in zip(slots, rows, emitted, strict=True):
-            for index in range(max(first, self._filled.get(slot, 0)), first + len(self.ring)):
-                self.ring[index % len(self.ring), slot] = noise.at(index, self.ring.shape[2])[row]
-            self._filled[slot] = first + len(self.ring)
+        indices, _, vocabulary = self.values.shape
+        end = emitted + min(indices, left)
+        for index in range(max(emitted, self._filled.get(slot, 0)), end):
+            self.values[index % indices, slot] = noise.at(index, vocabulary)[row]
+        self._filled[slot] = end
+
+
+class Sampled:
+    """Draws with the noise of the emitted index.
+
+    Args:
+        processors: of `purity.TEXT_BLIND`, applied to [N, V] scores.
+        ring: of the step's slots, filled as far as a draft may reach.
+    """
+
+    def __init__(self, processors: Any, ring: NoiseRing) -> None:
+        self.processors, self.ring = processors, ring
 
     def __call__(self, logits: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
-        scores = logits.float()
-        if self.processors:
-            scores = self.processors(inputs.ids[:, None], scores)
-        probabilities = scores.softmax(-1)
-        index = (slots.emitted[inputs.slots] + inputs.orders.clamp(min=0)) % len(self.ring)
-        values, tokens = (probabilities / self.ring[index, inputs.slots]).max(-1)
+        probabilities = _scores(logits, inputs, self.processors).softmax(-1)
+        noise = self.ring.values
+        index = (slots.emitted[inputs.slots] + inputs.orders.clamp(min=0)) % len(noise)
+        values, tokens = (probabilities / noise[index, inputs.slots]).max(-1)
         distribution = ((probabilities >= 0) & (probabilities < torch.inf)).all(-1) & (probabilities.sum(-1) > 0)
         return torch.where((values > 0) | distribution, tokens, -1)
+
+
+def _scores(logits: torch.Tensor, inputs: StepInputs, processors: Any) -> torch.Tensor:
+    """[N, V] float32."""
+    scores = logits.float()
+    return processors(inputs.ids[:, None], scores) if processors else scores

@@ -67,10 +67,20 @@ class Outputs:
 
     @classmethod
     def read(cls, lines: Sequence[Mapping[int, int]], table: np.ndarray) -> Outputs:
-        """Outputs whose logits stay where they are: the host has read [M, 2 + 2k] int32 of them, as `_table` makes."""
+        """Outputs whose logits stay where they are, and after whose lines tokens are chosen.
+
+        Args:
+            table: [M, 2 + 2k] int32, as `_table` makes it, with the chosen tokens in place of the likeliest ones.
+        """
         found = cls(torch.empty(len(table), 0), lines)
         found._read = _Read.of(table)
+        found._choices = dict(enumerate(found._read.greedy or ()))
         return found
+
+    @property
+    def chosen(self) -> bool:
+        """Whether tokens are chosen after all lines, and the host has them."""
+        return bool(self._choices) and not self._chosen
 
     def at(self, row: int, node: int) -> torch.Tensor:
         """[1, V] raw logits after one node."""

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME
+from sidebyside import sequences
 from tiny import own_llama, tiny_model, words
 from transformers import DynamicCache
 
 import lade
 from lade.static import shelf
+from lade.static.choices import NoiseRing
 from lade.static.rounds import drafts
 from lade.static.rounds.step import TREE
 from lade.static.step import NOT_A_NUMBER
@@ -53,16 +55,110 @@ def test_texts_that_end_early() -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{"repetition_penalty": 1.2}, {"do_sample": True, "temperature": 0.8}, {"max_time": 1000.0}],
-    ids=("a processor", "sampled", "a stopping criterion"),
+    [
+        {"repetition_penalty": 1.2},
+        {"do_sample": True, "repetition_penalty": 1.2},
+        {"max_time": 1000.0},
+        {"return_dict_in_generate": True, "output_scores": True},
+    ],
+    ids=("a processor that reads the text", "the same, sampled", "a stopping criterion", "scores"),
 )
-def test_what_is_more_than_the_likeliest_token_is_drafted_by_the_host(asked: dict[str, Any]) -> None:
+def test_what_the_device_cannot_tell_is_drafted_by_the_host(asked: dict[str, Any]) -> None:
     model = model_of("llama")
     torch.manual_seed(3)
     plain = model.generate(**words(9), max_new_tokens=NEW, **asked)
     torch.manual_seed(3)
-    assert torch.equal(lade.generate(model, **words(9), max_new_tokens=NEW, config=CONFIG, **asked), plain)
+    ours = lade.generate(model, **words(9), max_new_tokens=NEW, config=CONFIG, **asked)
+    assert sequences(ours) == sequences(plain)
     assert "device" not in lade.last_stats().proposed
+
+
+SAMPLED = [
+    {"temperature": 0.3},
+    {"temperature": 0.5, "top_k": 20},
+    {"temperature": 0.7, "top_p": 0.9, "top_k": 0},
+    {"temperature": 1.0, "top_k": 0, "min_p": 0.05},
+    {"temperature": 0.4, "typical_p": 0.8, "eta_cutoff": 0.01, "epsilon_cutoff": 0.001, "suppress_tokens": [7, 9]},
+]
+
+
+@pytest.mark.parametrize("adapt", [False, True], ids=("device", "in turns"))
+@pytest.mark.parametrize("lengths", [(9,), (9, 21, 4, 13)], ids=("alone", "four"))
+@pytest.mark.parametrize("asked", SAMPLED, ids=lambda asked: "-".join(asked))
+def test_samples_of_plain_decoding(asked: dict[str, Any], lengths: tuple[int, ...], adapt: bool) -> None:
+    """The text, and the generator afterwards; host and device may draft in turns."""
+    model, config = model_of("llama"), dataclasses.replace(CONFIG, adapt=adapt)
+    kwargs = {**words(*lengths), "do_sample": True, "max_new_tokens": 60, **asked}
+    torch.manual_seed(5)
+    plain, behind = model.generate(**kwargs), torch.rand(4)
+    torch.manual_seed(5)
+    assert torch.equal(lade.generate(model, config=config, **kwargs), plain)
+    assert torch.equal(torch.rand(4), behind)
+    stats = lade.last_stats()
+    assert "device" in stats.proposed
+    assert adapt or set(stats.proposed) == {"device"}
+
+
+def test_little_noise_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill, kept = NoiseRing.fill, list[int]()
+
+    def noting(ring: Any, noise: Any, *row: int) -> None:
+        fill(ring, noise, *row)
+        kept.append(len(noise._drawn))
+
+    monkeypatch.setattr(NoiseRing, "fill", noting)
+    lade.generate(model_of("llama"), **words(9), do_sample=True, max_new_tokens=90, config=CONFIG)
+    assert len(kept) > 2
+    assert max(kept) <= drafts.ROUNDS * (drafts.DEPTH + 1)
+
+
+def test_samples_that_end_early() -> None:
+    model, kwargs = model_of("llama"), {**words(9, 4), "do_sample": True, "temperature": 0.5, "max_new_tokens": NEW}
+    torch.manual_seed(3)
+    text = model.generate(**kwargs)[:, -NEW:].tolist()
+    kwargs |= {"eos_token_id": max(text[0], key=text[0].index), "pad_token_id": 0}  # the last one to come up
+    torch.manual_seed(3)
+    plain, behind = model.generate(**kwargs), torch.rand(4)
+    torch.manual_seed(3)
+    assert torch.equal(lade.generate(model, config=CONFIG, **kwargs), plain)
+    assert torch.equal(torch.rand(4), behind)
+    assert set(lade.last_stats().proposed) == {"device"}
+    assert kwargs["eos_token_id"] in plain[0, :-1]
+
+
+def test_processors_without_sampling() -> None:
+    model = model_of("llama")
+    whole = model.generate(**words(9), do_sample=False, max_new_tokens=NEW)[0, 9:].tolist()
+    stats = compared(model, **words(9), suppress_tokens=whole[::3])
+    assert set(stats.proposed) == {"device"}
+
+
+def test_calls_of_other_processors_share_no_loop() -> None:
+    """But those with equal ones do, and all share one ring of noise."""
+    model = own_llama().double()
+    for top_k, kept in ((2, 1), (20, 2), (2, 2)):
+        kwargs = {**words(9), "do_sample": True, "top_k": top_k, "max_new_tokens": NEW}
+        torch.manual_seed(3)
+        plain = model.generate(**kwargs)
+        torch.manual_seed(3)
+        ours = lade.generate(model, **kwargs, config=CONFIG)
+        assert torch.equal(ours, plain)
+        loops = shelf._kept[model].graphs.loops.values()
+        assert len(loops) == kept
+        assert len({id(loop.step.chooser.ring) for loop in loops}) == 1
+
+
+def test_no_distribution_is_plain_decoding_s_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = drafts.DeviceLoop.run
+
+    def without(loop: Any, places: Any, rounds: int) -> Any:
+        found = run(loop, places, rounds).copy()
+        found[1, 0, 0, TREE] = -1
+        return found
+
+    monkeypatch.setattr(drafts.DeviceLoop, "run", without)
+    with pytest.raises(RuntimeError, match="probability tensor contains"):
+        lade.generate(model_of("llama"), **words(9), do_sample=True, max_new_tokens=NEW, config=CONFIG)
 
 
 def test_the_cache_is_that_of_plain_decoding() -> None:

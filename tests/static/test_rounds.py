@@ -56,7 +56,9 @@ class Rounds(ReadPrompts):
     def visit(self, rows: Sequence[int]) -> None:
         slots = [self.order[row] for row in rows]
         if self.noise is not None:
-            self.chooser.fill(self.noise, slots, rows, [self.emitted(row) for row in rows])
+            for slot, row in zip(slots, rows, strict=True):
+                left = self.ends[row] - len(self.texts[row])
+                self.ring.fill(self.noise, slot, row, self.emitted(row), left)
         places = [
             Place(slot, self.texts[row], self.ends[row] - len(self.texts[row]), self.emitted(row))
             for slot, row in zip(slots, rows, strict=True)
@@ -113,6 +115,24 @@ def test_a_text_ends_at_its_first_stop_token() -> None:
     rounds.visit([0])
     ended = whole[: whole.index(stop) + 1]
     assert rounds.texts[0][9:] == ended
+    assert rounds.steps == 1
+    assert rounds.loop.step.left[0] == 0
+
+
+@torch.no_grad()
+def test_a_text_ends_where_there_is_no_distribution() -> None:
+    model = model_for("llama", 1)
+    whole = plain(model, (9,), NEW, False)[0]
+    last = whole[2]
+
+    def chooser(logits: torch.Tensor, inputs: Any, slots: Any) -> torch.Tensor:
+        return torch.where(inputs.ids == last, -1, Greedy()(logits, inputs, slots))
+
+    rounds = Rounds(model, (9,))
+    rounds.loop.step.chooser = chooser
+    rounds.loop.begin(0, [*rounds.texts[0], *whole[1:]])  # so that what follows is drafted
+    rounds.visit([0])
+    assert rounds.texts[0][9:] == [*whole[: whole.index(last) + 1], -1]
     assert rounds.steps == 1
     assert rounds.loop.step.left[0] == 0
 

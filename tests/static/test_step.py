@@ -54,7 +54,8 @@ class Twin(ReadPrompts):
             ]
             slots = [self.order[row] for row in active]
             if self.noise is not None:
-                self.chooser.fill(self.noise, slots, active, [len(self.texts[row]) for row in active])
+                for slot, row in zip(slots, active, strict=True):
+                    self.ring.fill(self.noise, slot, row, len(self.texts[row]), NEW)
             for row, found in zip(active, self.runner.run(slots, drafts), strict=True):
                 assert len(found.path) == len(found.tokens)
                 self.texts[row] += found.tokens

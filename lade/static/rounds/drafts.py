@@ -18,9 +18,9 @@ from lade.facts.vocabulary import readable
 from lade.memory.backoff import Backoff
 from lade.pace.turns import Turns
 from lade.static.buckets import NODES, rows_bucket
-from lade.static.choices import Greedy
 from lade.static.inputs import NEVER
 from lade.static.outputs import lines_of
+from lade.static.rounds.choosing import Choosing
 from lade.static.rounds.growing import DEPTH, Growing
 from lade.static.rounds.loop import DeviceLoop, Place, tokens_of
 from lade.static.rounds.recall import Recall
@@ -41,9 +41,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceDrafts:
-    """For the requests of one call, which all choose the most likely token.
+    """For the requests of one call.
 
     Args:
+        choosing: how the call's tokens are chosen.
         nodes: the most of a row's tree.
         stops: tokens after which a text ends.
         warm: gives the model's predictions from before any text, at an inverse temperature; `None`: there are none.
@@ -54,6 +55,7 @@ class DeviceDrafts:
     def __init__(
         self,
         target: StaticTarget,
+        choosing: Choosing,
         rows: int,
         nodes: int,
         stops: frozenset[int],
@@ -62,7 +64,7 @@ class DeviceDrafts:
         turns: Turns | None,
     ) -> None:
         self._target, self._rows, self._stops, self._turns = target, rows_bucket(rows), stops, turns
-        self._warm, self._table = warm, table
+        self._choosing, self._warm, self._table = choosing, warm, table
         self._nodes = min(nodes, MOST_NODES, NODES[-1] // self._rows)
         self._begun: set[int] = set()  # slots whose texts the device knows
         self._steps: deque[np.ndarray] = deque()  # [R, T, 4 + 2k] of each step that is to be handed out
@@ -107,9 +109,14 @@ class DeviceDrafts:
         for request in requests:
             if request.slot not in self._begun:
                 loop.begin(request.slot, request.tokens)
+                self._choosing.begin(loop.step.chooser, request.slot)
                 self._begun.add(request.slot)
         target.graphs.step.slots.heat(slots, [request.inverse_temperature for request in requests])
-        places = [Place(*each) for each in zip(slots, (request.tokens for request in requests), left, strict=True)]
+        self._choosing.fill(loop.step.chooser, requests, left)
+        places = [
+            Place(request.slot, request.tokens, most, request.emitted)
+            for request, most in zip(requests, left, strict=True)
+        ]
         with target.clock.waiting():
             self._steps = deque(loop.run(places, rounds).copy())
         self._order = {slot: row for row, slot in enumerate(slots)}
@@ -117,7 +124,8 @@ class DeviceDrafts:
 
     def _loop(self, inverse_temperature: float) -> DeviceLoop | None:
         """That of the target's slots; `None` where it cannot be captured."""
-        graphs, kind = self._target.graphs, (self._rows, self._nodes, self._stops, self._table, inverse_temperature)
+        graphs, chosen = self._target.graphs, (self._choosing.kind, self._stops, inverse_temperature)
+        kind = self._rows, self._nodes, self._table, chosen
         if kind not in graphs.loops:
             loop = self._made(inverse_temperature)
             try:
@@ -136,13 +144,15 @@ class DeviceDrafts:
         return found
 
     def _made(self, inverse_temperature: float) -> DeviceLoop:
-        step = self._target.graphs.step
+        graphs = self._target.graphs
+        step, others = graphs.step, [loop.step.chooser for loop in graphs.loops.values()]
         device = step.slots.lengths.device
         recall = self._recall or Recall(step.slots.count + 1, readable(step.model), device)
         warm = None if self._warm is None else WarmArrays(self._warm(inverse_temperature), device)
         sizes = self._rows, Growing(recall, warm, self._nodes), sorted(self._stops), ROUNDS
-        own = RoundStep(step.model, step.slots, Greedy(), *sizes, step.vocabulary, step.kernel)
-        if self._target.graphs.fused:
+        chooser = self._choosing.chooser(step, ROUNDS * (DEPTH + 1), others)
+        own = RoundStep(step.model, step.slots, chooser, *sizes, step.vocabulary, step.kernel)
+        if graphs.fused:
             own.fuse()
         return DeviceLoop(own)
 

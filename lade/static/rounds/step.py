@@ -125,7 +125,7 @@ class RoundStep(WalkingStep):
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
         table = self.table(logits, choices, inputs)
-        ended = torch.isin(choices, self.stops) | (choices >= self.readable)
+        ended = torch.isin(choices, self.stops) | (choices >= self.readable) | (choices < 0)
         live = self.left[inputs.rows] * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)
         right = self.walk(inputs, torch.where(ended, ENDED, choices))
         right = right & (live > 0).repeat_interleave(self.growing.nodes)
@@ -170,13 +170,13 @@ class RoundStep(WalkingStep):
     def _follow(
         self, trees: Trees, choices: torch.Tensor, ended: torch.Tensor, right: torch.Tensor, live: torch.Tensor
     ) -> None:
-        """Make the last token that each row has emitted its next root."""
+        """Make the last token that each row has emitted its next root, unless its text has ended."""
         rows, accepted = self.inputs.rows, right.view(self.rows, -1)
         last = (accepted * (1 + trees.depths)).argmax(1, keepdim=True)  # [R, 1]
         token = choices.view(self.rows, -1).gather(1, last)
         context = trees.contexts.gather(1, last[:, :, None].expand(-1, -1, LONGEST))[:, 0, 1:]
-        moved = accepted.any(1)
+        stopped = ended.view(self.rows, -1).gather(1, last)[:, 0] & accepted.any(1)
+        self.left.index_copy_(0, rows, torch.where(stopped, 0, live - accepted.sum(1)))
+        moved = accepted.any(1) & ~stopped  # the model may not read a token that ends a text
         follow = torch.where(moved[:, None], torch.cat([context, token], dim=1), self.contexts[rows])
         self.contexts.index_copy_(0, rows, follow)
-        stopped = ended.view(self.rows, -1).gather(1, last)[:, 0] & moved
-        self.left.index_copy_(0, rows, torch.where(stopped, 0, live - accepted.sum(1)))
