@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,20 @@ import torch
 from families import BY_NAME
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from staticmodels import FAMILIES, ReadPrompts, model_for, plain, slots_on_meta
+from staticmodels import FAMILIES, WARPERS, ReadPrompts, model_for, plain, slots_on_meta
 from test_transfers import META, Transfers
 from tiny import tiny_model
 
 from lade.base.compiled import viewed
+from lade.core.noise import Noise
 from lade.memory.backoff import backoff, find_warm
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.predictions import TOP
 from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.table import WarmTable
-from lade.static.choices import Greedy
+from lade.static.choices import Greedy, NoiseRing, Sampled
 from lade.static.rounds import recall as recall_module
+from lade.static.rounds.coupled import Coupled
 from lade.static.rounds.growing import BELOW, SHARES, Growing
 from lade.static.rounds.loop import DeviceLoop, Place
 from lade.static.rounds.recall import BITS, FOLLOWED, LONGEST, Recall
@@ -43,7 +46,8 @@ class Rounds(ReadPrompts):
         self.ends = [len(prompt) + NEW for prompt in self.prompts]
         self.texts = [[*prompt, token] for prompt, token in zip(self.prompts, self.first, strict=True)]
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
-        growing = Growing(Recall(len(lengths) + 1, vocabulary, CPU), None, NODES, DEPTH)
+        coupled = Coupled(self.slots, self.ring) if sampled else None
+        growing = Growing(Recall(len(lengths) + 1, vocabulary, CPU), None, NODES, DEPTH, coupled)
         rows = 1 if len(lengths) == 1 else 4
         self.loop = DeviceLoop(RoundStep(model, self.slots, self.chooser, rows, growing, stops, ROUNDS))
         self.steps = 0
@@ -153,13 +157,16 @@ def test_nan_stops_a_row_alone() -> None:
     assert not (found[:, 1, :, TREE + 1] & RIGHT).any()
 
 
+@pytest.mark.parametrize("sampled", [False, True], ids=("greedy", "sampled"))
 @pytest.mark.parametrize("rows", [1, 3])
 @torch.no_grad()
-def test_no_transfer_in_a_round(rows: int) -> None:
+def test_no_transfer_in_a_round(rows: int, sampled: bool) -> None:
     """On the meta device, of which the host can read nothing."""
     model, slots = slots_on_meta("llama", rows, 60)
-    growing = Growing(Recall(rows + 1, model.config.vocab_size, META), None, NODES, DEPTH)
-    step = RoundStep(model, slots, Greedy(), rows, growing, [2], ROUNDS)
+    ring = NoiseRing(slots, model.config.vocab_size, 16)
+    chooser, coupled = (Sampled(WARPERS, ring), Coupled(slots, ring)) if sampled else (Greedy(), None)
+    growing = Growing(Recall(rows + 1, model.config.vocab_size, META), None, NODES, DEPTH, coupled)
+    step = RoundStep(model, slots, chooser, rows, growing, [2], ROUNDS)
     loop = DeviceLoop(step)
     with Transfers() as transfers:
         loop.run([Place(slot, [3, 4, 5], 9) for slot in range(rows)], ROUNDS)
@@ -270,6 +277,15 @@ def test_what_followed_in_a_prompt_is_known_at_once() -> None:
     assert not recall.find(torch.tensor([0]), torch.tensor([[3, 1, 2]]))[1].any()
 
 
+def knowing(seed: int) -> Coupled:
+    """Two slots whose noise is known."""
+    slots: Any = SimpleNamespace(count=2, lengths=torch.zeros(3), emitted=torch.tensor([3, 5, 0]))
+    ring, noise = NoiseRing(slots, VOCABULARY, 8), Noise(2, CPU, torch.Generator().manual_seed(seed))
+    for slot in (0, 1):
+        ring.fill(noise, slot, slot, int(slots.emitted[slot]), left=8)
+    return Coupled(slots, ring)
+
+
 def best_first(growing: Growing, slot: int, context: list[int]) -> dict[tuple[int, ...], float]:
     """Path -> probability of a tree that grows node by node on the host."""
     found: dict[tuple[int, ...], float] = {}
@@ -279,7 +295,7 @@ def best_first(growing: Growing, slot: int, context: list[int]) -> dict[tuple[in
         found[path] = -mass
         if len(path) < growing.depth:
             end = torch.tensor([[*context, *path][-LONGEST:]])
-            tokens, masses = growing.expect(torch.tensor([slot]), end)
+            tokens, masses = growing.chosen(torch.tensor([slot]), len(path), end)
             for token, share in zip(tokens[0].tolist(), masses[0].tolist(), strict=True):
                 if share > 0:
                     heapq.heappush(heap, (mass * share * BELOW, (*path, token)))
@@ -292,11 +308,14 @@ def best_first(growing: Growing, slot: int, context: list[int]) -> dict[tuple[in
     st.integers(2, 24),
     st.integers(2, 5),
     contexts,
+    st.none() | st.integers(0, 10_000),
 )
-def test_trees_are_those_of_best_first_growth(steps: Any, nodes: int, depth: int, context: list[int]) -> None:
+def test_trees_are_those_of_best_first_growth(
+    steps: Any, nodes: int, depth: int, context: list[int], seed: int | None
+) -> None:
     recall = Recall(2, VOCABULARY, CPU)
     stored(steps, recall)
-    growing = Growing(recall, None, nodes, depth)
+    growing = Growing(recall, None, nodes, depth, None if seed is None else knowing(seed))
     trees = growing.grow(torch.tensor([0, 1]), torch.tensor([context, context[::-1]]))
     for row, own in enumerate((context, context[::-1])):
         paths: list[tuple[int, ...]] = [()]

@@ -11,6 +11,7 @@ from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.facts.vocabulary import writable
 from lade.static.choices import Chooser, Greedy, NoiseRing, Sampled
+from lade.static.rounds.coupled import Coupled
 from lade.static.step import StaticStep
 
 
@@ -41,6 +42,10 @@ class Choosing:
         rings = [other.ring for other in others if isinstance(other, Sampled)]
         ring = rings[0] if rings else NoiseRing(step.slots, writable(step.model), indices)
         return Sampled(self.processors, ring)
+
+    def coupled(self, step: StaticStep, chooser: Chooser) -> Coupled | None:
+        """What drafts may know of the noise."""
+        return Coupled(step.slots, chooser.ring) if isinstance(chooser, Sampled) else None
 
     def begin(self, chooser: Chooser, slot: int) -> None:
         """Another request is in this slot."""

@@ -149,8 +149,9 @@ class DeviceDrafts:
         device = step.slots.lengths.device
         recall = self._recall or Recall(step.slots.count + 1, readable(step.model), device)
         warm = None if self._warm is None else WarmArrays(self._warm(inverse_temperature), device)
-        sizes = self._rows, Growing(recall, warm, self._nodes), sorted(self._stops), ROUNDS
         chooser = self._choosing.chooser(step, ROUNDS * (DEPTH + 1), others)
+        growing = Growing(recall, warm, self._nodes, coupled=self._choosing.coupled(step, chooser))
+        sizes = self._rows, growing, sorted(self._stops), ROUNDS
         own = RoundStep(step.model, step.slots, chooser, *sizes, step.vocabulary, step.kernel)
         if graphs.fused:
             own.fuse()

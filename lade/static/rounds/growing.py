@@ -13,6 +13,7 @@ import torch
 
 from lade.memory.predictions import TOP
 from lade.memory.stages import NAMES, STAGES
+from lade.static.rounds.coupled import Coupled
 from lade.static.rounds.recall import LONGEST, Recall
 from lade.static.rounds.warmarrays import WarmArrays
 
@@ -54,12 +55,20 @@ class Growing:
         warm: the model's predictions from before any text; `None`: there are none.
         nodes: of a tree, T, the root included.
         depth: the largest one of a node.
+        coupled: what is known of the noise of sampled tokens; `None` where the likeliest ones are chosen.
 
     Raises:
         ValueError: names the argument.
     """
 
-    def __init__(self, recall: Recall, warm: WarmArrays | None, nodes: int, depth: int = DEPTH) -> None:
+    def __init__(
+        self,
+        recall: Recall,
+        warm: WarmArrays | None,
+        nodes: int,
+        depth: int = DEPTH,
+        coupled: Coupled | None = None,
+    ) -> None:
         if depth < 1:
             raise ValueError(f"depth must be at least 1, got {depth}")
         widths = [1]
@@ -68,6 +77,7 @@ class Growing:
         if not 2 <= nodes <= sum(widths):
             raise ValueError(f"nodes must be from 2 to {sum(widths)} at depth {depth}, got {nodes}")
         self.recall, self.warm, self.nodes, self.depth, self._widths = recall, warm, nodes, depth, widths
+        self._coupled = coupled
         device = recall.device
         self._shares = torch.tensor(SHARES, device=device)
         self._before = torch.ones(len(SHARES) * TOP, len(SHARES) * TOP, device=device).tril(-1).bool()
@@ -79,8 +89,8 @@ class Growing:
             torch.ones(len(slots), 1, device=slots.device), contexts[:, None],
         )  # fmt: skip
         levels, first = [level], 0
-        for width in self._widths[1:]:
-            level, above = self._below(slots, level, first, width), level
+        for depth, width in enumerate(self._widths[1:]):
+            level, above = self._below(slots, level, depth, first, width), level
             levels.append(level)
             first += above.tokens.shape[1]
         return self._likeliest(Trees(*(torch.cat(parts, dim=1) for parts in zip(*levels, strict=True))))
@@ -103,10 +113,15 @@ class Growing:
         best, places = sums.topk(TOP)
         return tokens.gather(1, places), best
 
-    def _below(self, slots: torch.Tensor, level: Trees, first: int, width: int) -> Trees:
-        """The likeliest `width` children of a level, whose nodes stand from `first` on."""
+    def chosen(self, slots: torch.Tensor, depth: int, contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[M, k] tokens and the probabilities that they are chosen after [M, LONGEST] contexts of nodes at a depth."""
+        tokens, masses = self.expect(slots, contexts)
+        return tokens, masses if self._coupled is None else self._coupled(slots, depth, tokens, masses)
+
+    def _below(self, slots: torch.Tensor, level: Trees, depth: int, first: int, width: int) -> Trees:
+        """The likeliest `width` children of a level at a depth, whose nodes stand from `first` on."""
         rows, above = level.tokens.shape
-        tokens, masses = self.expect(slots.repeat_interleave(above), level.contexts.flatten(0, 1))
+        tokens, masses = self.chosen(slots.repeat_interleave(above), depth, level.contexts.flatten(0, 1))
         paths = level.masses[:, :, None] * masses.view(rows, above, TOP) * BELOW
         best, places = paths.flatten(1).topk(width)
         parents, token = places // TOP, tokens.view(rows, -1).gather(1, places)
