@@ -108,7 +108,7 @@ def _grow(case: Case, model: PreTrainedModel, given: CallInputs) -> None:
         asked |= {name: value for name, value in given.arguments.items() if name == "suppress_tokens"}
         try:
             text = model.generate(ids, **seen, past_key_values=given.cache, **asked)
-        except (ValueError, RuntimeError):  # a model that takes no such cache rejects the case's call too
+        except (ValueError, RuntimeError, TypeError):  # a model that takes no such cache rejects the case's call too
             return
     draws = case.draws("continued")
     more = torch.tensor([words(draws, 3, vocabulary_of(model)) for _ in range(len(ids))], dtype=ids.dtype)
