@@ -101,17 +101,19 @@ def by_reference(ints: Array, node: int, tokens: Array, masses: Array) -> tuple[
 @compiled
 def by_own_text(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
     """The request's own text: what followed the earlier occurrence of its longest repeated suffix."""
+    if ints[match + BEFORE] > 0:
+        return 0, 0
     tokens[0], masses[0] = expected(ints, OWN, match), 1.0
-    found = tokens[0] >= 0 and ints[match + BEFORE] == 0
-    return (1 if found else 0), match_bucket(ints[match + LENGTH])
+    return (1 if tokens[0] >= 0 else 0), match_bucket(ints[match + LENGTH])
 
 
 @compiled
 def by_mismatch(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
     """The same behind a mismatch."""
+    if ints[match + BEFORE] == 0:
+        return 0, 0
     tokens[0], masses[0] = expected(ints, OWN, match), 1.0
-    found = tokens[0] >= 0 and ints[match + BEFORE] > 0
-    return (1 if found else 0), mismatch_bucket(ints[match + LENGTH], ints[match + BEFORE])
+    return (1 if tokens[0] >= 0 else 0), mismatch_bucket(ints[match + LENGTH], ints[match + BEFORE])
 
 
 @compiled

@@ -175,8 +175,9 @@ class RoundStep(WalkingStep):
         last = (accepted * (1 + trees.depths)).argmax(1, keepdim=True)  # [R, 1]
         token = choices.view(self.rows, -1).gather(1, last)
         context = trees.contexts.gather(1, last[:, :, None].expand(-1, -1, LONGEST))[:, 0, 1:]
-        stopped = ended.view(self.rows, -1).gather(1, last)[:, 0] & accepted.any(1)
+        emits = accepted.any(1)
+        stopped = ended.view(self.rows, -1).gather(1, last)[:, 0] & emits
         self.left.index_copy_(0, rows, torch.where(stopped, 0, live - accepted.sum(1)))
-        moved = accepted.any(1) & ~stopped  # the model may not read a token that ends a text
+        moved = emits & ~stopped  # the model may not read a token that ends a text
         follow = torch.where(moved[:, None], torch.cat([context, token], dim=1), self.contexts[rows])
         self.contexts.index_copy_(0, rows, follow)
