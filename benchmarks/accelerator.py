@@ -48,7 +48,6 @@ from lade.static.buckets import NODES as NODES_OF_STEPS
 from lade.static.buckets import rows_bucket
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepRow
-from lade.static.rounds.choosing import Choosing
 from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.shelf import shapes_of
 from lade.static.slots import StaticSlots
@@ -196,8 +195,7 @@ def static_texts(
     costs = SharedCost(StepCost(policy=policy_for(run.model)), lambda logs: None)  # not those of other forwards
     pace = Pace(costs, limit, sharing=Bucketed(NODES_OF_STEPS, limit)) if limit > 1 else None
     requests = [Request(0, list(prompt), len(prompt), run.new_tokens) for prompt in prompts]
-    choosing = Choosing(requests)
-    rounds = DeviceDrafts(target, choosing, len(prompts), limit, frozenset(), None, None, None) if device else None
+    rounds = DeviceDrafts(target, limit, None, None, None) if device else None
     drafter = drafter_for(run.model, settings, packed=True, pace=pace)
     loop = DecodeLoop(target, drafter, len(prompts), rounds=rounds)
     for request in requests:

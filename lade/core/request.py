@@ -9,12 +9,34 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from lade.core.logprobs import Logprobs
+from lade.core.noise import Noise
 from lade.core.tally import Tally
 from lade.core.tree import Draft
 
 
+class Choosing(NamedTuple):
+    """How tokens are chosen, where neither a text nor anybody who reads scores has a part in it.
+
+    Attributes:
+        all: the requests that are chosen for in this way, each a row of the noise.
+        processors: of `purity.TEXT_BLIND`.
+        noise: for sampling; `None` chooses the most likely token.
+        ends: tokens after which a text ends.
+    """
+
+    all: Sequence[Request]
+    processors: Sequence[Any] = ()
+    noise: Noise | None = None
+    ends: frozenset[int] = frozenset()
+
+
 class Emission(Protocol):
     """Chooses tokens as plain decoding does, and emits them: for one request, or for the rows of one batch."""
+
+    @property
+    def choosing(self) -> Choosing | None:
+        """How, so that a device may do the same by itself; `None` where it cannot."""
+        ...
 
     def begin(self, rows: Mapping[int, tuple[Request, Draft]], outputs: Any) -> None:
         """Start on the outputs of a forward; called again where a second forward takes the place of the first.

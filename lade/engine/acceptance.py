@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from lade.core.proposals import Proposals
+from lade.core.request import Choosing
 from lade.core.verify import decide
 from lade.engine.emission import AtOnce, Rows, TokenByToken
 from lade.target.outputs import Outputs
@@ -18,6 +19,10 @@ from lade.target.outputs import Outputs
 
 class ProposedAtOnce(AtOnce):
     """`AtOnce` for drafts with proposals."""
+
+    @property
+    def choosing(self) -> Choosing | None:
+        return None
 
     def begin(self, rows: Rows, outputs: Outputs) -> None:
         """Chooses when first asked: before, logits may be NaN and computed again, and a draw from NaN is an error."""

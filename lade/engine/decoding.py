@@ -16,22 +16,19 @@ from lade.core.noise import Noise
 from lade.core.request import Emission, Request
 from lade.core.stats import Clock, CompanionClock, record
 from lade.distributed.processes import ONE, OneProcess
-from lade.drafters.blend import BlendDrafter
-from lade.drafters.factory import budget_of, drafter_for, static_pace
+from lade.drafters.factory import drafter_for, static_pace
 from lade.engine.ahead import ChosenAhead
-from lade.engine.emission import AtOnce, TokenByToken
-from lade.engine.emission_factory import ahead_for, emission_for, eos_tokens
+from lade.engine.emission import TokenByToken
+from lade.engine.emission_factory import ahead_for, emission_for
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
 from lade.engine.result import result_of, returns_cache
+from lade.engine.rounds import chooses_together, rounds_of
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
 from lade.engine.target import eager_target, target_of
 from lade.pace.pace import WholeBudget
-from lade.pace.turns import Turns
-from lade.static.rounds.choosing import Choosing
-from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
 from lade.target.call import Call, generated_length
@@ -97,7 +94,7 @@ class Decoding:
         if processes.splits:
             self.emission: Emission = ahead_for(call, self.requests, stream, self.noise)
         else:
-            together = settings.device_drafts and isinstance(target, StaticTarget)
+            together = chooses_together(settings, target)
             asked = self.noise, self.record, proposals, together
             self.emission = emission_for(call, self.requests, stream, *asked)
         for request in self.requests:
@@ -131,7 +128,8 @@ class Decoding:
         return result
 
     def _decode(self, first: Outputs) -> None:
-        loop = DecodeLoop(self.target, self.drafter, slots=len(self.requests), rounds=self._rounds())
+        rounds = rounds_of(self.call.model, self.settings, self.target, self.drafter)
+        loop = DecodeLoop(self.target, self.drafter, slots=len(self.requests), rounds=rounds)
         loop.adopt(self.requests, first)
         while loop.step():
             pass
@@ -139,19 +137,6 @@ class Decoding:
             if request.error is not None:
                 raise request.error
         self.processes.ended(self.requests)
-
-    def _rounds(self) -> DeviceDrafts | None:
-        """Steps that the device drafts: where no text decides which token is chosen."""
-        target, drafter, emission, settings = self.target, self.drafter, self.emission, self.settings
-        if not (settings.device_drafts and isinstance(emission, AtOnce)):
-            return None
-        if not (isinstance(target, StaticTarget) and isinstance(drafter, BlendDrafter)):
-            return None
-        choosing = Choosing(self.requests, emission.processors, self.noise)
-        sizes = len(self.requests), budget_of(self.call.model, settings)
-        turns = Turns() if settings.adapt else None
-        stops = eos_tokens(self.call.criteria)
-        return DeviceDrafts(target, choosing, *sizes, stops, drafter.warm, drafter.warm_table, turns)
 
     def _pad(self) -> None:
         """Compute the padding behind rows that ended early; record its scores and logits where they are asked for."""

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from lade.core.noise import Noise, checked, choose, draw_each
-from lade.core.request import Request
+from lade.core.request import Choosing, Request
 from lade.core.tree import Draft
 from lade.engine.nucleus import without_sort
 from lade.engine.purity import processors_of_row
 from lade.engine.scores import Record
-from lade.engine.stopping import StopRule
+from lade.engine.stopping import HostRule, StopRule
 from lade.engine.stream import Stream
 from lade.engine.text import Text, UnreadText
 from lade.target.outputs import Outputs
@@ -39,12 +39,16 @@ class AtOnce:
     """
 
     def __init__(
-        self, requests: Sequence[Request], stream: Stream, processors: Any, ends: StopRule, noise: Noise | None
+        self, requests: Sequence[Request], stream: Stream, processors: Any, ends: HostRule, noise: Noise | None
     ) -> None:
         self.all = requests
         self.stream, self.processors, self.ends, self.noise = stream, processors, ends, noise
         self.greedy = noise is None and not processors
         self.rows: Rows = {}
+
+    @property
+    def choosing(self) -> Choosing | None:
+        return Choosing(self.all, self.processors or (), self.noise, self.ends.eos)
 
     def begin(self, rows: Rows, outputs: Outputs) -> None:
         self.rows, self.outputs = rows, outputs
@@ -99,6 +103,8 @@ class OnText:
         text: the token ids of all rows; emitted tokens are appended.
         noise: for sampling; `None` chooses the most likely token.
     """
+
+    choosing: Choosing | None = None
 
     def __init__(
         self,

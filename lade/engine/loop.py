@@ -122,15 +122,17 @@ class DecodeLoop:
         self.reading.begin()
         for request in plan.outgrown:
             self._advance_alone(request)
-        for decoding, reading in plan.forwards(self.target.packed):
-            self._advance(plan, decoding, reading)
-        self.reading.end(len(plan.decoding), prompt_tokens)
+        made = [self._advance(plan, *parts) for parts in plan.forwards(self.target.packed)]
+        if not any(made):  # a device makes several steps in the time of one
+            self.reading.end(len(plan.decoding), prompt_tokens)
 
-    def _advance(self, plan: StepPlan, decoding: Sequence[Request], reading: Sequence[Chunk]) -> None:
+    def _advance(self, plan: StepPlan, decoding: Sequence[Request], reading: Sequence[Chunk]) -> bool:
+        """One forward. Returns whether the device had drafted it."""
         requests = [*decoding, *(chunk.request for chunk in reading)]
         slots = [request.slot for request in requests]
         drafting = plan.drafting if decoding else 0
-        made = None if reading or drafting < len(decoding) else self._made(decoding)
+        rounds = None if plan.unread or drafting < len(decoding) else self.rounds
+        made = None if rounds is None else self._made(rounds, decoding)
         if made is None:
             drafts = [*(self._drafts(plan) if drafting else []), *roots(decoding[drafting:])]
             drafts += [chunk.draft() for chunk in reading]
@@ -148,10 +150,13 @@ class DecodeLoop:
             self._read(reading, outputs, first=len(decoding))
         if reading or drafting < len(decoding) or getattr(self.target, "untimed", False):
             self.drafter.pause()  # the cost of its drafts is not known from its time
+        if rounds is not None:
+            rounds.ended(decoding)
+        return made is not None
 
-    def _made(self, requests: Sequence[Request]) -> tuple[list[Draft], Outputs] | None:
+    def _made(self, rounds: Rounds, requests: Sequence[Request]) -> tuple[list[Draft], Outputs] | None:
         """A step that the device has made by itself."""
-        found = None if self.rounds is None else self.rounds.next(requests)
+        found = rounds.next(requests)
         if found is not None:
             self._follower.follow(requests)
             begin(requests, *found)

@@ -46,6 +46,7 @@ class StepPlan(NamedTuple):
         depths: the largest depth of each one's draft.
         max_nodes: the most nodes of each one's draft, so that the step keeps to its total.
         reading: chunks of prompts.
+        unread: whether any prompt is not read to its end before the step.
         outgrown: requests for whose root the model may have no position. Their forwards may raise, so each is alone.
     """
 
@@ -54,6 +55,7 @@ class StepPlan(NamedTuple):
     depths: list[int]
     max_nodes: int
     reading: list[Chunk]
+    unread: bool
     outgrown: list[Request]
 
     def forwards(self, packed: bool) -> list[tuple[list[Request], list[Chunk]]]:
@@ -90,9 +92,9 @@ def planned(
     most = min(most_prompt_tokens(tokens, rows), reading.most(rows, len(unread))) if unread else 0
     chunks = _chunks(unread, target, most)
     if not chunks:
-        return StepPlan(decoding, drafting, depths, UNLIMITED, chunks, outgrown)
+        return StepPlan(decoding, drafting, depths, UNLIMITED, chunks, bool(unread), outgrown)
     left = tokens - sum(map(len, chunks))
-    return StepPlan(decoding, drafting, depths, max(1, left // max(1, rows)), chunks, outgrown)
+    return StepPlan(decoding, drafting, depths, max(1, left // max(1, rows)), chunks, True, outgrown)
 
 
 def _without_drafts(request: Request) -> bool:

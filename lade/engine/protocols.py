@@ -71,6 +71,10 @@ class Rounds(Protocol):
         """The next step of these requests: their drafts, and what was computed; `None` where the host is to draft."""
         ...
 
+    def ended(self, requests: Sequence[Request]) -> None:
+        """That step is over, whoever drafted it."""
+        ...
+
 
 class PrefixStore(Protocol):
     """Keys and values that outlive their requests."""

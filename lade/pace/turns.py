@@ -29,7 +29,7 @@ TURNS = TurnPolicy()
 
 
 class Turns:
-    """Turns of two ways, `False` and `True`; a turn lasts until the next one is asked for.
+    """Turns of two ways, `False` and `True`; one takes some steps, of which only the time inside counts.
 
     Args:
         now: a clock in seconds.
@@ -38,29 +38,42 @@ class Turns:
     def __init__(self, now: Callable[[], float] = time.perf_counter, policy: TurnPolicy = TURNS) -> None:
         self._now, self._policy = now, policy
         self._counts, self._seconds, self._tokens = [0, 0], [0.0, 0.0], [0.0, 0.0]
-        self._running: tuple[bool, float, int] | None = None
+        self._way: bool | None = None  # of the running turn
+        self._began = self._spent = self._emitted = 0.0
+        self._counted = True
         self._compared = 0
 
-    def next(self, emitted: int) -> bool:
-        """The way of the next turn.
+    def next(self) -> bool:
+        """The way of the next turn, whose first step begins."""
+        if self._way is not None and self._counted and self._emitted > 0:
+            self._note(self._way)
+        self._way = self._chosen()
+        self._spent, self._emitted, self._counted = 0.0, 0.0, True
+        self.begin()
+        return self._way
+
+    def begin(self) -> None:
+        """Another step of this turn begins."""
+        self._began = self._now()
+
+    def end(self, tokens: float, counts: bool = True) -> None:
+        """A step is over.
 
         Args:
-            emitted: tokens so far. Fewer than before begin other texts, which says nothing about the last turn.
+            tokens: that it emitted, per row.
+            counts: whether its time says anything: not where it has made what later ones find.
         """
-        now = self._now()
-        if self._running is not None:
-            self._end(*self._running, now, emitted)
-        way = self._chosen()
-        self._running = way, now, emitted
-        return way
+        self._spent += self._now() - self._began
+        self._emitted += tokens
+        self._counted &= counts
 
-    def _end(self, way: bool, began: float, before: int, now: float, emitted: int) -> None:
+    def _note(self, way: bool) -> None:
         self._counts[way] += 1
-        if self._counts[way] == 1 or emitted <= before:
+        if self._counts[way] == 1:
             return
         decay = self._policy.decay
-        self._seconds[way] = decay * self._seconds[way] + now - began
-        self._tokens[way] = decay * self._tokens[way] + emitted - before
+        self._seconds[way] = decay * self._seconds[way] + self._spent
+        self._tokens[way] = decay * self._tokens[way] + self._emitted
 
     def _chosen(self) -> bool:
         for way in (False, True):

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from lade.core.noise import Noise
+from lade.memory.coupling import MEDIAN
 from lade.static.inputs import StepInputs
 from lade.static.slots import StaticSlots
 from lade.static.step import likeliest_token
@@ -24,7 +25,7 @@ class Greedy:
     """The most likely token; ties are broken in float32, as in plain decoding.
 
     Args:
-        processors: of `purity.TEXT_BLIND`, applied to [N, V] scores.
+        processors: of `purity.TEXT_BLIND`, applied to [N, V] scores; they get the [N, 1] slots in place of a text.
     """
 
     def __init__(self, processors: Any = ()) -> None:
@@ -41,16 +42,17 @@ class NoiseRing:
         indices: of each slot that it holds at once, K.
 
     Attributes:
-        values: [K, slots + 1, V] noise of index i at i % K.
+        values: [K, slots + 1, V] noise of index i at i % K. Where nothing is filled in, no token is preferred.
     """
 
     def __init__(self, slots: StaticSlots, vocabulary: int, indices: int) -> None:
-        self.values = torch.ones(indices, slots.count + 1, vocabulary, device=slots.lengths.device)
+        self.values = torch.full((indices, slots.count + 1, vocabulary), MEDIAN, device=slots.lengths.device)
         self._filled: dict[int, int] = {}  # slot -> the index behind the last one in the ring
 
     def begin(self, slot: int) -> None:
         """Another request is in this slot."""
-        self._filled.pop(slot, None)
+        if self._filled.pop(slot, None) is not None:
+            self.values[:, slot] = MEDIAN
 
     def fill(self, noise: Noise, slot: int, row: int, emitted: int, left: int) -> None:
         """Copy the noise of a request's next indices.
@@ -71,15 +73,23 @@ class Sampled:
     """Draws with the noise of the emitted index.
 
     Args:
-        processors: of `purity.TEXT_BLIND`, applied to [N, V] scores.
+        processors: as of `Greedy`.
         ring: of the step's slots, filled as far as a draft may reach.
+        sampled: [slots + 1] bool, whether each slot's tokens are drawn, where others get the most likely one; `None`:
+            all are.
     """
 
-    def __init__(self, processors: Any, ring: NoiseRing) -> None:
-        self.processors, self.ring = processors, ring
+    def __init__(self, processors: Any, ring: NoiseRing, sampled: torch.Tensor | None = None) -> None:
+        self.processors, self.ring, self.sampled = processors, ring, sampled
 
     def __call__(self, logits: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
-        probabilities = _scores(logits, inputs, self.processors).softmax(-1)
+        scores = _scores(logits, inputs, self.processors)
+        drawn = self._drawn(scores.softmax(-1), inputs, slots)
+        if self.sampled is None:
+            return drawn
+        return torch.where(self.sampled[inputs.slots], drawn, likeliest_token(scores))
+
+    def _drawn(self, probabilities: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
         noise = self.ring.values
         index = (slots.emitted[inputs.slots] + inputs.orders.clamp(min=0)) % len(noise)
         values, tokens = (probabilities / noise[index, inputs.slots]).max(-1)
@@ -90,4 +100,4 @@ class Sampled:
 def _scores(logits: torch.Tensor, inputs: StepInputs, processors: Any) -> torch.Tensor:
     """[N, V] float32."""
     scores = logits.float()
-    return processors(inputs.ids[:, None], scores) if processors else scores
+    return processors(inputs.slots[:, None], scores) if processors else scores

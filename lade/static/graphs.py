@@ -70,6 +70,7 @@ class Graphs:
         self.failure: str | None = None  # of a capture
         self.sizes: dict[Size, Sized] = {}
         self.loops: dict[Hashable, Any] = {}  # `lade.static.rounds.loop.DeviceLoop`s in the same slots, by their kind
+        self.tables: Any = None  # `lade.static.rounds.tables.Tables`, which they share
         self._pool: Any = None  # of memory, shared by all graphs, of which one runs at a time
 
     def run(self, rows: Sequence[StepRow]) -> Output:

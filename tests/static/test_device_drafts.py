@@ -190,11 +190,13 @@ def test_the_last_positions_of_a_model(new: int) -> None:
     assert set(lade.last_stats().proposed) == {"device"}
 
 
-def test_few_loops_are_kept() -> None:
+def test_few_loops_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     model = own_llama().double()
-    for stop in range(drafts.MOST_LOOPS + 1):
-        compared(model, **words(9), eos_token_id=60 + stop, pad_token_id=0)
-    assert len(shelf._kept[model].graphs.loops) <= drafts.MOST_LOOPS
+    monkeypatch.setattr(drafts, "MOST_LOOPS", 2)
+    for token in (7, 8, 7, 9):
+        compared(model, **words(9), suppress_tokens=[token])
+    kinds = list(shelf._kept[model].graphs.loops)
+    assert ["[7]" in str(kind) for kind in kinds] == [True, False], "the latest used"
 
 
 def test_slots_grow() -> None:
@@ -253,11 +255,17 @@ def test_measured_time_decides_where_both_may_draft(monkeypatch: pytest.MonkeyPa
     asked = list[int]()
 
     class Alternating:
-        def next(self, emitted: int) -> bool:
-            asked.append(emitted)
+        def next(self) -> bool:
+            asked.append(0)
             return len(asked) % 2 == 0
 
-    monkeypatch.setattr("lade.engine.decoding.Turns", Alternating)
+        def begin(self) -> None:
+            asked[-1] += 1
+
+        def end(self, tokens: float, counts: bool) -> None:
+            assert tokens >= 1
+
+    monkeypatch.setattr("lade.engine.rounds.Turns", Alternating)
     config = lade.LookaheadConfig(static=True, device_drafts=True, budget=12)
     stats = compared(model_of("llama"), config, **words(9, 5), max_new_tokens=60)
     assert stats.proposed.keys() > {"device"}

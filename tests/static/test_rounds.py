@@ -25,6 +25,7 @@ from lade.memory.warm.table import WarmTable
 from lade.static.choices import Greedy, NoiseRing, Sampled
 from lade.static.rounds import recall as recall_module
 from lade.static.rounds.coupled import Coupled
+from lade.static.rounds.ends import Ends
 from lade.static.rounds.growing import BELOW, SHARES, Growing
 from lade.static.rounds.loop import DeviceLoop, Place
 from lade.static.rounds.recall import BITS, FOLLOWED, LONGEST, Recall
@@ -47,12 +48,14 @@ class Rounds(ReadPrompts):
         self.texts = [[*prompt, token] for prompt, token in zip(self.prompts, self.first, strict=True)]
         vocabulary = model.config.get_text_config(decoder=True).vocab_size
         coupled = Coupled(self.slots, self.ring) if sampled else None
-        growing = Growing(Recall(len(lengths) + 1, vocabulary, CPU), None, NODES, DEPTH, coupled)
+        self.recall, ends = Recall(len(lengths) + 1, vocabulary, CPU), Ends(model, self.slots)
+        growing = Growing(self.recall, None, NODES, DEPTH, coupled)
         rows = 1 if len(lengths) == 1 else 4
-        self.loop = DeviceLoop(RoundStep(model, self.slots, self.chooser, rows, growing, stops, ROUNDS))
+        self.loop = DeviceLoop(RoundStep(model, self.slots, self.chooser, rows, growing, ends, ROUNDS))
         self.steps = 0
         for slot, text in zip(self.order, self.texts, strict=True):
-            self.loop.begin(slot, text)
+            self.recall.begin(slot, text)
+            ends.begin(slot, stops)
 
     def emitted(self, row: int) -> int:
         return NEW - (self.ends[row] - len(self.texts[row]))
@@ -115,7 +118,7 @@ def test_a_text_ends_at_its_first_stop_token() -> None:
     stop = whole[2]
     rounds = Rounds(model, (9,), stops=[stop])
     assert stop != whole[0], "the first token is not one of a round"
-    rounds.loop.begin(0, [*rounds.texts[0], *whole[1:]])  # so that what follows is drafted
+    rounds.recall.begin(0, [*rounds.texts[0], *whole[1:]])  # so that what follows is drafted
     rounds.visit([0])
     ended = whole[: whole.index(stop) + 1]
     assert rounds.texts[0][9:] == ended
@@ -134,7 +137,7 @@ def test_a_text_ends_where_there_is_no_distribution() -> None:
 
     rounds = Rounds(model, (9,))
     rounds.loop.step.chooser = chooser
-    rounds.loop.begin(0, [*rounds.texts[0], *whole[1:]])  # so that what follows is drafted
+    rounds.recall.begin(0, [*rounds.texts[0], *whole[1:]])  # so that what follows is drafted
     rounds.visit([0])
     assert rounds.texts[0][9:] == [*whole[: whole.index(last) + 1], -1]
     assert rounds.steps == 1
@@ -166,7 +169,7 @@ def test_no_transfer_in_a_round(rows: int, sampled: bool) -> None:
     ring = NoiseRing(slots, model.config.vocab_size, 16)
     chooser, coupled = (Sampled(WARPERS, ring), Coupled(slots, ring)) if sampled else (Greedy(), None)
     growing = Growing(Recall(rows + 1, model.config.vocab_size, META), None, NODES, DEPTH, coupled)
-    step = RoundStep(model, slots, chooser, rows, growing, [2], ROUNDS)
+    step = RoundStep(model, slots, chooser, rows, growing, Ends(model, slots), ROUNDS)
     loop = DeviceLoop(step)
     with Transfers() as transfers:
         loop.run([Place(slot, [3, 4, 5], 9) for slot in range(rows)], ROUNDS)
@@ -269,11 +272,11 @@ def test_contexts_that_share_a_place_are_told_apart(steps: Any, context: list[in
 
 def test_what_followed_in_a_prompt_is_known_at_once() -> None:
     recall = Recall(1, VOCABULARY, CPU)
-    recall.begin(0, torch.tensor([1, 2, 3, 1, 2, 4]))
+    recall.begin(0, [1, 2, 3, 1, 2, 4])
     tokens, masses = recall.find(torch.tensor([0, 0]), torch.tensor([[NOTHING, 1, 2], [3, 1, 2]]))
     assert tokens[:, :, 0].tolist() == [[4, 4, 3], [4, 4, 4]]
     assert masses[0, :, 0].tolist() == pytest.approx([FOLLOWED] * LONGEST)
-    recall.begin(0, torch.tensor([5]))
+    recall.begin(0, [5])
     assert not recall.find(torch.tensor([0]), torch.tensor([[3, 1, 2]]))[1].any()
 
 
@@ -362,8 +365,10 @@ def test_a_warm_table_is_read_as_on_the_host(endings: list[list[int]], context: 
 
     padded = torch.tensor([[NOTHING] * (CONTEXT - len(each)) + each for each in known], dtype=torch.int32)
     table = WarmTable(*made(VOCABULARY), WarmContexts(padded.reshape(-1, CONTEXT), *made(len(known))), 0.0)
-    host = backoff(table, 1.3)
-    tokens, masses = WarmArrays(host, CPU).find(torch.tensor([context]))
+    arrays, heats = WarmArrays(backoff(table, 1.0), torch.tensor([1.0, 1.3, 0.2])), (1.0, 1.3, 0.2)
+    slot = noise.initial_seed() % len(heats)
+    host = backoff(table, heats[slot])
+    tokens, masses = arrays.find(torch.tensor([slot]), torch.tensor([context]))
     row, length = find_warm(*viewed(host), -9, *context)
     assert length <= LONGEST
     begin = int(host.ints[6]) + row * 4

@@ -1,64 +1,59 @@
-"""How the tokens of one call are chosen on the device: behind which processors, and with which noise."""
+"""How the requests of a step are chosen for on the device: which of them can share a chooser, and how it is made."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from lade.core.noise import Noise
-from lade.core.request import Request
-from lade.facts.vocabulary import writable
-from lade.static.choices import Chooser, Greedy, NoiseRing, Sampled
-from lade.static.rounds.coupled import Coupled
-from lade.static.step import StaticStep
+from lade.core.request import Choosing
+from lade.static.rounds.warping import Split, Used, Warping, split, used
 
 
-class Choosing:
-    """For all requests of a call.
-
-    Args:
-        requests: all rows of the call.
-        processors: of `purity.TEXT_BLIND`.
-        noise: for sampling; `None` chooses the most likely token.
+class Way(NamedTuple):
+    """How one request is chosen for.
 
     Attributes:
-        kind: the same for calls that may share a chooser.
+        others: the same for requests that may share a step: their processors beside the warping.
     """
 
-    def __init__(self, requests: Sequence[Request], processors: Any = (), noise: Noise | None = None) -> None:
-        self.all, self.processors, self.noise = requests, processors, noise
-        self.kind: Hashable = noise is not None, *map(_values, processors)
+    choosing: Choosing
+    parts: Split
+    others: Hashable
 
-    def chooser(self, step: StaticStep, indices: int, others: Iterable[Chooser] = ()) -> Chooser:
-        """For steps that emit at most so many tokens of a row before the host comes again.
+    @classmethod
+    def of(cls, choosing: Choosing) -> Way:
+        parts = split(list(choosing.processors))
+        others = tuple(map(_values, parts.before)), tuple(map(_values, parts.behind))
+        return cls(choosing, parts, others)
 
-        Args:
-            others: choosers of other such steps in the same slots, whose ring is taken over.
-        """
-        if self.noise is None:
-            return Greedy(self.processors)
-        rings = [other.ring for other in others if isinstance(other, Sampled)]
-        ring = rings[0] if rings else NoiseRing(step.slots, writable(step.model), indices)
-        return Sampled(self.processors, ring)
+    @property
+    def sampled(self) -> bool:
+        return self.choosing.noise is not None
 
-    def coupled(self, step: StaticStep, chooser: Chooser) -> Coupled | None:
-        """What drafts may know of the noise."""
-        return Coupled(step.slots, chooser.ring) if isinstance(chooser, Sampled) else None
+    @property
+    def warping(self) -> Warping:
+        return self.parts.warping
 
-    def begin(self, chooser: Chooser, slot: int) -> None:
-        """Another request is in this slot."""
-        if isinstance(chooser, Sampled):
-            chooser.ring.begin(slot)
 
-    def fill(self, chooser: Chooser, requests: Sequence[Request], left: Sequence[int]) -> None:
-        """Have the noise of the next tokens on the device, of requests that may still emit so many."""
-        if self.noise is None or not isinstance(chooser, Sampled):
-            return
-        self.noise.forget(min(request.emitted for request in self.all if not request.finished))
-        for request, tokens in zip(requests, left, strict=True):
-            chooser.ring.fill(self.noise, request.slot, request.row, request.emitted, tokens)
+class Shared(NamedTuple):
+    """What a chooser does for all its requests.
+
+    Attributes:
+        sampled: whether any of them is; the most likely token is chosen for the others.
+    """
+
+    sampled: bool
+    used: Used
+    others: Hashable
+
+
+def shared(ways: Sequence[Way]) -> Shared | None:
+    """For requests that are chosen for in these ways; `None` where no chooser serves them all."""
+    if any(way.others != ways[0].others for way in ways):
+        return None
+    return Shared(any(way.sampled for way in ways), used(way.warping for way in ways), ways[0].others)
 
 
 def _values(processor: Any) -> Hashable:

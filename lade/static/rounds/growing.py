@@ -101,7 +101,7 @@ class Growing:
         tokens, masses = self.recall.find(slots, contexts)
         tokens, masses = tokens.flip(1), masses.flip(1)  # the longest context first
         if self.warm is not None:
-            further = self.warm.find(contexts)
+            further = self.warm.find(slots, contexts)
             tokens = torch.cat([tokens, further[0][:, None]], dim=1)
             masses = torch.cat([masses, further[1][:, None]], dim=1)
         shares = self._shares[: masses.shape[1]] * (masses[:, :, 0] > 0)

@@ -47,10 +47,6 @@ class DeviceLoop:
         self._resume: Callable[[], object] = step.resume
         self._ready = False
 
-    def begin(self, slot: int, text: Sequence[int]) -> None:
-        """Another request is in this slot; drafts know what followed what in its text."""
-        self.step.growing.recall.begin(slot, torch.tensor(text, device=self.step.left.device))
-
     @torch.no_grad()
     def prepare(self) -> None:
         """Compile what is to be fused, and capture, once, while no slot is in a round.

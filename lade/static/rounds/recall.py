@@ -7,6 +7,8 @@ tokens of a prediction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from lade.memory.context import NOTHING
@@ -88,12 +90,13 @@ class Recall:
         self._keys[self._nowhere :].fill_(-1)
         self._time += len(keys)
 
-    def begin(self, slot: int, text: torch.Tensor) -> None:
-        """Forget a slot's table, and store what followed each context in a text [n]; between two steps."""
+    def begin(self, slot: int, words: Sequence[int]) -> None:
+        """Forget a slot's table, and store what followed each context in a text; between two steps."""
         own = slice(slot * LONGEST * PLACES, (slot + 1) * LONGEST * PLACES)
         self._keys[own] = -1
-        if len(text) < 2:
+        if len(words) < 2:
             return
+        text = torch.tensor(words, device=self.device)
         before = torch.nn.functional.pad(text[:-1], (LONGEST - 1, 0), value=NOTHING)
         followers = text[1:, None]
         everywhere = torch.full_like(text[1:], slot)

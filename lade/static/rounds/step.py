@@ -6,17 +6,17 @@ N = R * T, S slots, V vocabulary, k tokens of a top-k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from lade.facts.vocabulary import readable
 from lade.memory.predictions import TOP
 from lade.static import fusing
 from lade.static.choices import Chooser
 from lade.static.inputs import CERTAIN, NEVER, Size, StepInputs
 from lade.static.kernelrows import Kernel
+from lade.static.rounds.ends import Ends
 from lade.static.rounds.growing import Growing, Trees
 from lade.static.rounds.recall import LONGEST
 from lade.static.slots import StaticSlots
@@ -36,7 +36,7 @@ class RoundStep(WalkingStep):
     Args:
         rows: how many a round has, R.
         growing: makes its trees.
-        stops: tokens after which a text ends, beside those that the model cannot read.
+        ends: where a text does.
         rounds: the most between two visits of the host.
 
     Attributes:
@@ -54,18 +54,16 @@ class RoundStep(WalkingStep):
         chooser: Chooser,
         rows: int,
         growing: Growing,
-        stops: Sequence[int] = (),
+        ends: Ends,
         rounds: int = 1,
         vocabulary: int | None = None,
         kernel: Kernel | None = None,
     ) -> None:
         super().__init__(model, slots, chooser, vocabulary, kernel)
         device, nodes = slots.lengths.device, growing.nodes
-        self.growing, self.rows, self.rounds = growing, rows, rounds
+        self.growing, self.ends, self.rows, self.rounds = growing, ends, rows, rounds
         self._grow: Callable[[torch.Tensor, torch.Tensor], Trees] = growing.grow
         self._core: Callable[[StepInputs], tuple[torch.Tensor, ...]] = self.core
-        self.readable = readable(model)
-        self.stops = torch.tensor(sorted(stops), dtype=torch.long, device=device)
         self.visit = torch.zeros(rows, PER_ROW, dtype=torch.long, device=device)
         self.idle(self.visit)
         self.contexts = torch.zeros(slots.count + 1, LONGEST, dtype=torch.long, device=device)
@@ -125,7 +123,7 @@ class RoundStep(WalkingStep):
         logits = self.compute(inputs)
         choices = self.chooser(logits, inputs, self.slots)
         table = self.table(logits, choices, inputs)
-        ended = torch.isin(choices, self.stops) | (choices >= self.readable) | (choices < 0)
+        ended = self.ends(inputs.slots, choices)
         live = self.left[inputs.rows] * ~(table[:, 1] & NOT_A_NUMBER).bool().view(self.rows, -1).any(1)
         right = self.walk(inputs, torch.where(ended, ENDED, choices))
         right = right & (live > 0).repeat_interleave(self.growing.nodes)

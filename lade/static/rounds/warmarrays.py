@@ -14,12 +14,20 @@ from lade.memory.context import CONTEXT
 from lade.memory.predictions import TOP
 from lade.static.rounds.recall import LONGEST, keys_of
 
+NEVER = -1e30  # logarithm of the probability of tokens that are not known
+
 
 class WarmArrays:
-    """Predictions for the longest suffix of a context that is known, of at most `LONGEST` tokens."""
+    """Predictions for the longest suffix of a context that is known, of at most `LONGEST` tokens.
 
-    def __init__(self, known: Backoff, device: torch.device) -> None:
-        ints = known.ints
+    Args:
+        known: the predictions at an inverse temperature of 1.
+        inverse_temperatures: [S] of those that are found, by slot.
+    """
+
+    def __init__(self, known: Backoff, inverse_temperatures: torch.Tensor) -> None:
+        ints, device = known.ints, inverse_temperatures.device
+        self._inverse_temperatures = inverse_temperatures
         endings_at, tokens_at = ints[[backoff.ENDING, backoff.TOKENS]].tolist()
         self._endings, rows, columns = ints[[backoff.ENDINGS, backoff.NUMBER, backoff.COLUMNS]].tolist()
         endings = torch.from_numpy(ints[endings_at : endings_at + self._endings * CONTEXT].reshape(-1, CONTEXT)).long()
@@ -30,19 +38,21 @@ class WarmArrays:
             own = own[keys[own, length - 1].argsort()]
             self._sorted.append((keys[own, length - 1].to(device), own.to(device)))
         self._tokens = _padded(ints[tokens_at:].reshape(rows, columns)).to(device)
-        self._masses = _padded(known.masses.reshape(rows, columns)).to(device)
+        masses = _padded(known.masses.reshape(rows, columns)).to(device)
+        self._sums, self._logs = masses.sum(1, keepdim=True), masses.log().clamp(min=NEVER)
 
-    def find(self, contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """[M, k] tokens and probabilities after [M, LONGEST] contexts; 0 where nothing is known."""
+    def find(self, slots: torch.Tensor, contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[M, k] tokens and probabilities after [M, LONGEST] contexts in [M] slots; 0 where nothing is known."""
         last, keys = contexts[:, -1], keys_of(contexts)
         alone = self._endings + last
-        inside = (last >= 0) & (alone < len(self._masses))
+        inside = (last >= 0) & (alone < len(self._logs))
         rows = torch.where(inside, alone, 0)
         for (known, own), key in zip(self._sorted, keys.unbind(1), strict=True):
             if len(known):
                 place = torch.searchsorted(known, key.contiguous()).clamp(max=len(known) - 1)
                 rows = torch.where(known[place] == key, own[place], rows)
-        return self._tokens[rows].long(), self._masses[rows] * inside[:, None]
+        shares = (self._logs[rows] * self._inverse_temperatures[slots][:, None]).softmax(1)
+        return self._tokens[rows].long(), shares * self._sums[rows] * inside[:, None]
 
 
 def _padded(columns: np.ndarray) -> torch.Tensor:
