@@ -19,6 +19,7 @@ from lade.drafters.factory import drafter_for, static_pace
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.planning import STEP_TOKENS
+from lade.engine.rounds import chooses_together, rounds_of
 from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
@@ -125,8 +126,10 @@ class Engine:
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
         reading = ReadingPace() if settings.adapt else WHOLE
         prefixes = None if self._prefixes is None else readable(self._prefixes, self._steps)
+        self._together = chooses_together(settings, self._steps)
+        rounds = rounds_of(whole, settings, self._steps, self._drafter)
         self._loop = DecodeLoop(
-            self._steps, self._drafter, slots, prefixes=prefixes, budget=self._budget, reading=reading
+            self._steps, self._drafter, slots, prefixes=prefixes, budget=self._budget, reading=reading, rounds=rounds
         )
 
     @property
@@ -192,7 +195,7 @@ class Engine:
             Exception: what the streamer raises for the prompt; nothing is decoded.
         """
         tenant = self._tenant if tenant is None else tenant
-        own = reference, tenant, drafts, logprobs, prompt_logprobs, forced
+        own = reference, tenant, drafts, logprobs, prompt_logprobs, forced, self._together
         submission = Submission(self.model, self._config, seed, streamer, tokenizer, *own)
         request = self._request(submission, input_ids, generate_kwargs)
         self._loop.submit(request)

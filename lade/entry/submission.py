@@ -45,6 +45,9 @@ SEEDS = 1 << 64
 class Submission:
     """The arguments of `lade.Engine.submit` that are lade's own.
 
+    Attributes:
+        together: whether tokens are chosen after all nodes of a step at once (`emission_for`).
+
     Raises:
         ValueError: one of them is wrong.
     """
@@ -60,6 +63,7 @@ class Submission:
     logprobs: int | None = None
     prompt_logprobs: bool = False
     forced: Callable[[Sequence[int]], Sequence[int]] | None = None
+    together: bool = False
 
     def __post_init__(self) -> None:
         if self.seed is not None:
@@ -105,7 +109,8 @@ class Submission:
         request.drafts, request.forced = bool(self.drafts), self.forced
         if self.logprobs is not None:
             request.logprobs = Logprobs(self.logprobs, bool(self.prompt_logprobs))
-        request.emission = emission_for(call, [request], stream, noise, record, proposals=False)
+        way = {"proposals": False, "together": self.together}
+        request.emission = emission_for(call, [request], stream, noise, record, **way)
         request.inverse_temperature = inverse_temperature_of(call)
         request.noise = None if noise is None else noise.ahead(request.row)
         given = references_for(

@@ -1,14 +1,13 @@
 """`lade.Engine` on static steps: its texts are plain decoding's, and so is what is kept of them."""
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from families import BY_NAME, VOCAB
-from tiny import FIRST_WORD, own_llama, tiny_model
+from enginetexts import greedy, model_of, plain, words
+from tiny import own_llama
 from transformers import DynamicCache, PreTrainedModel
 
 import lade
@@ -17,31 +16,6 @@ from lade.static import chosen, lasting, shelf
 
 CONFIG = lade.LookaheadConfig(static=True, adapt=False, budget=12)
 CHUNK = 64  # tokens of a kept prefix
-
-
-def model_of(name: str, attention: str = "sdpa") -> PreTrainedModel:
-    return tiny_model(BY_NAME[name], attention, torch.float64)
-
-
-def words(count: int, seed: int = 0) -> list[int]:
-    noise = random.Random(seed)
-    return [noise.randrange(FIRST_WORD, VOCAB) for _ in range(count)]
-
-
-def greedy(prompt: list[int], new: int, **kwargs: Any) -> dict[str, Any]:
-    ids = torch.tensor([prompt])
-    return {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "max_new_tokens": new,
-        "do_sample": False,
-    } | kwargs
-
-
-def plain(model: PreTrainedModel, prompt: list[int], new: int, **kwargs: Any) -> list[int]:
-    torch.manual_seed(3)
-    text: list[int] = model.generate(**greedy(prompt, new, **kwargs))[0].tolist()
-    return text
 
 
 @contextmanager

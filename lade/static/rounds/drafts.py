@@ -28,7 +28,7 @@ from lade.target.outputs import Outputs
 ROUNDS = 4  # of a visit, at most
 MOST_NODES = 64  # of a row's tree
 TAKEN = 2  # tokens that a round is at least expected to emit
-MOST_LOOPS = 16  # that one set of graphs keeps, the latest used
+MOST_LOOPS = 8  # that one set of graphs keeps, the latest used
 
 _log = logging.getLogger(__name__)
 
