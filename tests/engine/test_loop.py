@@ -476,6 +476,77 @@ def test_steps_that_read_prompts_are_no_measure_of_time() -> None:
     assert reading.steps == [(0, STEP_TOKENS), (0, STEP_TOKENS), (1, 0), (1, 1), (2, 0), (2, 0)]
 
 
+class Following(Knowing):
+    """Notes steps that are drafted elsewhere: the tokens of their texts afterwards."""
+
+    def __init__(self, table: Table, depth: int) -> None:
+        super().__init__(table, depth)
+        self.learned: list[list[int]] = []
+
+    def follow(self, requests: Sequence[Request]) -> None:
+        assert all(request in self.started for request in requests)
+
+    def learn(self, requests: Sequence[Request], *others: Any) -> None:
+        self.learned.append([len(request.tokens) for request in requests])
+
+
+class EveryOther:
+    """Rounds for texts of an even number of tokens, one token each."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.asked, self.over = list[list[int]](), list[list[int]]()
+
+    def next(self, requests: Sequence[Request]) -> Any:
+        self.asked.append([len(request.tokens) for request in requests])
+        if any(len(request.tokens) % 2 for request in requests):
+            return None
+        drafts = [Draft.alone(request.tokens[-1]) for request in requests]
+        return drafts, self.target.forward([request.slot for request in requests], drafts)
+
+    def ended(self, requests: Sequence[Request]) -> None:
+        self.over.append([len(request.tokens) for request in requests])
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_rounds_are_asked_where_all_get_drafts_and_no_prompt_is_read(packed: bool) -> None:
+    """Their steps are no measure of time for those that read prompts."""
+    table, reading = Table(0), Reading()
+    target, drafter = Target(table, [], packed), Following(table, 0)
+    rounds = EveryOther(target)
+    loop = DecodeLoop(target, drafter, slots=2, step_tokens=STEP_TOKENS, reading=reading, rounds=rounds)
+    first, second = (request_of([1] * (2 * STEP_TOKENS), 12, HostRule(frozenset())) for _ in range(2))
+    third = request_of([2], 3, HostRule(frozenset()))
+    third.drafts = False
+    loop.submit(first)
+    for _ in range(2):
+        loop.step()
+    assert rounds.asked == []
+    for _ in range(4):
+        loop.step()
+    assert rounds.asked == [[17], [18], [19], [20]]
+    loop.submit(third)
+    for _ in range(3):
+        loop.step()
+    assert len(rounds.asked) == 4
+    reading.bound = 0  # the next step is to time decoding
+    loop.submit(second)
+    before = len(reading.steps)
+    loop.step()
+    assert len(rounds.asked) == 4
+    assert reading.steps[before:] == [(1, 0)]
+    reading.bound = STEP_TOKENS
+    while loop.step():
+        pass
+    assert rounds.over == [[length + 1 for length in lengths] for lengths in rounds.asked]
+    made = len(drafter.learned)
+    assert drafter.learned == [lengths for lengths in rounds.over if all(length % 2 for length in lengths)]
+    assert made > 3
+    assert len(reading.steps) == len(target.widths) - made - (0 if packed else 4)
+    for request in (first, second, third):
+        assert request.tokens == table.write(request.tokens[: request.prompt_length], request.limit, frozenset())
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=8))
 def test_the_requests_that_go_on_stay(finished: list[bool]) -> None:
     """At most one request per finished one changes its place."""
