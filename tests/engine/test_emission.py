@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TopKLogitsWarper
 from transformers.generation.streamers import BaseStreamer
 
 import lade
 from lade.core.noise import Noise
-from lade.core.request import Request
+from lade.core.request import Choosing, Request
 from lade.engine import decoding
+from lade.engine.acceptance import ProposedAtOnce
 from lade.engine.emission import AtOnce, TokenByToken
 from lade.engine.emission_factory import eos_tokens
 from lade.engine.scores import Record
@@ -221,3 +222,16 @@ def test_no_streamer_is_fine() -> None:
     stream = Stream(None, [Request(0, [1, 2], prompt_length=1, limit=9)], pad=0)
     stream.begin_step()
     stream.flush()
+
+
+def test_what_a_device_may_choose_by_itself() -> None:
+    """What is chosen after all nodes at once, unless drafts were drawn."""
+    requests, stream, text = [Request(0, [1], 1, 9)], Stream(None, [], 0), UnreadText(torch.device("cpu"))
+    rule, noise, processors = HostRule(frozenset({3})), Noise(1, torch.device("cpu")), [TopKLogitsWarper(3)]
+    ways = AtOnce(requests, stream, processors, rule, noise), AtOnce(requests, stream, None, rule, None)
+    assert [way.choosing for way in ways] == [
+        Choosing(requests, processors, noise, frozenset({3})),
+        Choosing(requests, (), None, frozenset({3})),
+    ]
+    assert ProposedAtOnce(requests, stream, processors, rule, None).choosing is None
+    assert TokenByToken(requests, stream, [], rule, text, None, Record(False, False)).choosing is None

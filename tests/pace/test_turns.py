@@ -46,6 +46,21 @@ def test_the_first_turn_of_a_way_does_not_count() -> None:
     assert Counter(ways.run(2 * TURNS.every))[True] > TURNS.every
 
 
+def test_a_turn_is_not_counted_where_one_of_its_steps_is_not() -> None:
+    """Nor is what passes between steps, nor a turn that emits nothing."""
+    ways = Ways((1.0, 1.5), (1, 3))
+    ways.run(2 * (TURNS.trial + 2))
+    for seconds, tokens in ((1e6, 1.0), (1e6, 0.0)):
+        assert ways.turns.next()
+        ways.time += seconds
+        ways.turns.end(tokens, counts=not tokens)
+        ways.time += 1e6
+        ways.turns.begin()
+        ways.time += 0.5
+        ways.turns.end(tokens)
+    assert Counter(ways.run(2 * TURNS.every))[True] > TURNS.every
+
+
 def test_a_way_that_becomes_slow_is_left() -> None:
     ways = Ways((1.0, 0.5), (1, 1))
     assert ways.run(100)[-1]

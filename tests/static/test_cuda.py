@@ -1,5 +1,7 @@
 """A captured static step on a CUDA device: the same text, no wait of the host, graphs of every size."""
 
+import dataclasses
+
 import pytest
 import torch
 from families import BY_NAME
@@ -51,7 +53,7 @@ def test_the_device_drafts(lengths):
         config = lade.LookaheadConfig(mode="auto", budget=12, adapt=False, device_drafts=True)
         assert torch.equal(lade.generate(model, **kwargs, config=config), plain)
         assert set(lade.last_stats().proposed) == {"device"}
-        (loop,) = shelf._kept[model].graphs.loops.values()
+        loop = next(iter(shelf._kept[model].graphs.loops.values()))
         torch.cuda.set_sync_debug_mode("error")
         loop._round()
     finally:
@@ -59,16 +61,19 @@ def test_the_device_drafts(lengths):
         model.to("cpu")
 
 
+@pytest.mark.parametrize("device", [False, True], ids=("host", "device"))
 @torch.no_grad()
-def test_requests_of_an_engine():
+def test_requests_of_an_engine(device):
     model = tiny_model(BY_NAME["llama"], "sdpa", torch.float64).to("cuda")
     try:
         prompts = [words(length)["input_ids"].to("cuda") for length in (9, 21, 4)]
-        with lade.Engine(model, CONFIG, slots=2) as engine:
+        config = dataclasses.replace(CONFIG, device_drafts=device)
+        with lade.Engine(model, config, slots=2) as engine:
             requests = [engine.submit(prompt, max_new_tokens=NEW, do_sample=False) for prompt in prompts]
             engine.run()
             assert engine.not_static is None
             assert "static" in engine._target.clock.attention
+        assert device == any("device" in request.tally.proposed for request in requests)
         plain = [model.generate(prompt, max_new_tokens=NEW, do_sample=False)[0].tolist() for prompt in prompts]
         assert [request.tokens for request in requests] == plain
     finally:

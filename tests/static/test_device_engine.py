@@ -13,6 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 import lade
 from lade.core.request import Request
+from lade.static import shelf
 from lade.static.rounds import drafts
 from lade.static.rounds.step import TREE
 from lade.static.step import NOT_A_NUMBER
@@ -121,7 +122,14 @@ def test_each_text_ends_at_its_own_tokens(found: list[list[Request]]) -> None:
         late = max(whole[:-8], key=whole.index)  # the last one to come up
         texts.append((words(9, row), 40, row, kwargs | {"eos_token_id": [late, 3], "pad_token_id": 0}))
     with lade.Engine(model, CONFIG, slots=4) as engine:
-        requests = decoded(engine, texts, 0)
+        requests = [submitted(engine, asked) for asked in texts]
+        while not found:
+            engine.step()
+        known = engine._steps.graphs.tables.ends  # type: ignore[union-attr]
+        for request, asked in zip(requests, texts, strict=True):
+            last = torch.tensor([asked[3]["eos_token_id"][0]])
+            assert known(torch.tensor([request.slot]), last) == torch.tensor([True])
+        engine.run()
     assert [each.tokens for each in requests] == [expected(model, asked) for asked in texts]
     assert all(each.tokens[-1] == asked[3]["eos_token_id"][0] for each, asked in zip(requests, texts, strict=True))
     assert sources(requests) == {"device"}
@@ -145,10 +153,10 @@ def test_cancelled_requests_and_those_that_take_their_slots(found: list[list[Req
 
 
 def test_a_cancelled_request_leaves_the_steps_that_are_made_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    visits, run = list[int](), drafts.DeviceLoop.run
+    visits, run = list[tuple[int, int]](), drafts.DeviceLoop.run
 
     def noting(loop: Any, places: Any, rounds: int) -> Any:
-        visits.append(len(places))
+        visits.append((len(places), loop.step.rows))
         return run(loop, places, rounds)
 
     monkeypatch.setattr(drafts.DeviceLoop, "run", noting)
@@ -160,10 +168,10 @@ def test_a_cancelled_request_leaves_the_steps_that_are_made_to_others(monkeypatc
         engine.cancel(requests[0])
         for _ in range(drafts.ROUNDS - 1):
             engine.step()
-        assert visits == [2]
+        assert visits == [(2, 2)]
         engine.run()
     assert requests[1].tokens == plain(model, words(9, 1), 60)
-    assert set(visits[1:]) == {1}
+    assert set(visits[1:]) == {(1, 1)}
 
 
 class Favourite(LogitsProcessor):
@@ -246,6 +254,19 @@ def test_nothing_of_the_request_before_in_a_slot_is_known() -> None:
             decoded(engine, [(words(9), 60, 4, kwargs)], 0)
         (behind,) = decoded(engine, [asked], 0)
     assert behind.tally.acceptance() == alone.tally.acceptance()
+
+
+def test_slots_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The larger ones have tables of their own, which know each request again."""
+    monkeypatch.setattr(shelf, "NODES", (16,))
+    monkeypatch.setattr(shelf, "SPARE", 1)
+    monkeypatch.setattr("lade.static.buckets.SMALLEST_CAPACITY", 16)
+    model = own_llama().double()
+    texts: list[Asked] = [(words(9, row), 150 - 30 * row, row, kwargs) for row, kwargs in enumerate(SAMPLED[1:4])]
+    with lade.Engine(model, CONFIG, slots=4) as engine:
+        requests = decoded(engine, texts, 0)
+    assert [each.tokens for each in requests] == [expected(model, asked) for asked in texts]
+    assert sources(requests) == {"device"}
 
 
 def test_nan_of_one_request_is_its_own(monkeypatch: pytest.MonkeyPatch, found: list[list[Request]]) -> None:

@@ -107,7 +107,7 @@ def test_requests_that_share_a_chooser() -> None:
     suppressing = [way(SuppressTokensLogitsProcessor(tokens), TOP_K) for tokens in ([3], [3], [4])]
     assert shared(suppressing[:2]) is not None
     assert shared(suppressing) is None
-    mixed, alone = shared([way(TOP_K), way(sampled=False)]), shared([way(sampled=False)])
+    mixed, alone = shared([way(sampled=False), way(TOP_K)]), shared([way(sampled=False)])
     assert mixed is not None
     assert alone is not None
     assert (mixed.sampled, alone.sampled) == (True, False)
