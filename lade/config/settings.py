@@ -86,9 +86,9 @@ class LookaheadConfig:
             `"fused"`: those of one row are compiled by torch too, before the capture, so that their small kernels
             become few; that takes up to minutes for each of about ten sizes, when it is first needed.
         device_drafts: whether static steps may draft on the device too, from recycled predictions and the warm table,
-            several steps between two visits of the host: mode `"auto"`, calls of `generate` whose processors read no
-            text. With `adapt`, measured time decides between these drafts and those of the host; otherwise all are the
-            device's.
+            several steps between two visits of the host: mode `"auto"`, calls of `generate` and requests of an engine
+            whose processors read no text. With `adapt`, measured time decides between these drafts and those of the
+            host; otherwise all that can be are the device's.
         debug: 1 prints a summary after every call.
 
     Raises:

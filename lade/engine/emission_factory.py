@@ -12,7 +12,7 @@ from lade.core.request import Request
 from lade.engine.acceptance import ProposedAtOnce, ProposedTokenByToken
 from lade.engine.ahead import ChosenAhead
 from lade.engine.emission import AtOnce, TokenByToken
-from lade.engine.purity import HOST_CRITERIA, ROW_PURE, ROW_PURE_CRITERIA, TEXT_BLIND
+from lade.engine.purity import HOST_CRITERIA, PARTICULAR, ROW_PURE, ROW_PURE_CRITERIA, TEXT_BLIND
 from lade.engine.scores import Record
 from lade.engine.stopping import Criteria, HostRule, StopRule
 from lade.engine.stream import Stream
@@ -41,7 +41,8 @@ def emission_for(
         type(criterion) in HOST_CRITERIA for criterion in call.criteria
     )
     noted = record.wanted or any(request.logprobs is not None for request in requests)
-    if unread and not noted and (proposals or together or _pays_at_once(call, noise)):
+    early = not any(type(processor) in PARTICULAR for processor in call.processors)
+    if unread and not noted and (proposals or (early and (together or _pays_at_once(call, noise)))):
         at_once = ProposedAtOnce if proposals else AtOnce
         return at_once(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), noise)
     one_by_one = ProposedTokenByToken if proposals else TokenByToken
@@ -58,7 +59,7 @@ def chooses_ahead(call: Call) -> bool:
     noted = config.return_dict_in_generate and (config.output_scores or config.output_logits)
     return (
         not noted
-        and all(type(processor) in ROW_PURE for processor in call.processors)
+        and all(type(processor) in ROW_PURE - PARTICULAR for processor in call.processors)
         and all(type(criterion) in ROW_PURE_CRITERIA - {MaxTimeCriteria} for criterion in call.criteria)
     )
 

@@ -24,6 +24,8 @@ TEXT_BLIND = _classes(
     *("EpsilonLogitsWarper", "EtaLogitsWarper", "InfNanRemoveLogitsProcessor", "LogitNormalization"),
     "SuppressTokensLogitsProcessor",
 )
+# Of these, such as raise where a score is NaN or infinite, which those of a draft may be that is never followed.
+PARTICULAR = _classes(logits_process, "EtaLogitsWarper")
 # Processors that read the scores, tokens and length of a row only.
 ROW_PURE = TEXT_BLIND | _classes(
     logits_process,

@@ -31,10 +31,10 @@ def verify(requests: Sequence[Request], drafts: Sequence[Draft]) -> list[Verdict
 
 
 def _by_emission(requests: Sequence[Request], drafts: Sequence[Draft]) -> Iterable[tuple[Emission, dict[int, Row]]]:
-    """The rows of each emission, without drafts whose logits nobody asks for."""
+    """The rows of each emission, without drafts whose logits nobody asks for, and requests that have ended."""
     found: dict[int, tuple[Emission, dict[int, Row]]] = {}
     for row, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
-        if not draft.queries:
+        if not draft.queries or request.error is not None:
             continue
         emission = request.emission
         assert emission is not None

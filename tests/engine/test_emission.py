@@ -1,5 +1,6 @@
 """Ways of choosing and emitting tokens, one outcome: plain decoding's, call for call."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -7,20 +8,29 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TopKLogitsWarper
+from transformers import (
+    EtaLogitsWarper,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TopKLogitsWarper,
+)
 from transformers.generation.streamers import BaseStreamer
 
 import lade
+from lade.core.drafter import roots
 from lade.core.noise import Noise
 from lade.core.request import Choosing, Request
-from lade.engine import decoding
+from lade.engine import decoding, verification
 from lade.engine.acceptance import ProposedAtOnce
 from lade.engine.emission import AtOnce, TokenByToken
-from lade.engine.emission_factory import eos_tokens
+from lade.engine.emission_factory import emission_for, eos_tokens
+from lade.engine.purity import PARTICULAR, TEXT_BLIND
 from lade.engine.scores import Record
 from lade.engine.stopping import Criteria, HostRule
 from lade.engine.stream import Stream
 from lade.engine.text import Text, UnreadText
+from lade.entry import submission
 from lade.target.call import Call
 
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
@@ -235,3 +245,64 @@ def test_what_a_device_may_choose_by_itself() -> None:
     ]
     assert ProposedAtOnce(requests, stream, processors, rule, None).choosing is None
     assert TokenByToken(requests, stream, [], rule, text, None, Record(False, False)).choosing is None
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "TopKLogitsWarper": (3,),
+    "SuppressTokensLogitsProcessor": ([3],),
+    "InfNanRemoveLogitsProcessor": (),
+    "LogitNormalization": (),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(TEXT_BLIND, key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_processors_that_may_run_before_a_node_is_reached(kind: Any, value: float) -> None:
+    """Its scores may be anything."""
+    scores = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))
+    scores[0] = value
+    processor = kind(*ARGUMENTS.get(kind.__name__, (0.5,)))
+    if kind in PARTICULAR:
+        with pytest.raises(ValueError, match="Expected parameter logits"):
+            processor(torch.zeros(2, 1), scores)
+        return
+    alone = processor(torch.zeros(1, 1), scores[1:].clone())
+    assert torch.equal(processor(torch.zeros(2, 1), scores)[1:], alone)
+
+
+@pytest.mark.parametrize(
+    ("processors", "together", "kind"),
+    [
+        ([], False, AtOnce),
+        ([TopKLogitsWarper(3)], True, AtOnce),
+        ([TopKLogitsWarper(3)], False, TokenByToken),
+        ([TopKLogitsWarper(3), EtaLogitsWarper(0.1)], True, TokenByToken),
+    ],
+)
+def test_choices_after_all_nodes_at_once(story: Story, processors: list[Any], together: bool, kind: type) -> None:
+    model, _ = story
+    call = submission.prepared(model, torch.ones(1, 4, dtype=torch.long), max_new_tokens=3)
+    call = dataclasses.replace(call, processors=LogitsProcessorList(processors))
+    requests = [Request(0, [1], 1, 9)]
+    record = Record.asked_by(call.generation_config)
+    made = emission_for(call, requests, Stream(None, requests, 0), None, record, proposals=False, together=together)
+    assert type(made) is kind
+
+
+def test_a_request_that_has_ended_is_not_begun_again() -> None:
+    """Its first error stays."""
+    begun = list[Any]()
+
+    class Raising(AtOnce):
+        def begin(self, rows: Any, outputs: Any) -> None:
+            begun.append([*rows])
+            raise ValueError(len(begun))
+
+    requests = [Request(row, [1], 1, 9) for row in range(2)]
+    for request in requests:
+        request.emission = Raising([request], Stream(None, [], 0), None, HostRule(frozenset()), None)
+    outputs: Any = None
+    verification.begin(requests[:1], roots(requests[:1]), outputs)
+    verification.begin(requests, roots(requests), outputs)
+    assert begun == [[0], [1]]
+    assert [str(request.error) for request in requests] == ["1", "2"]

@@ -58,10 +58,17 @@ def test_texts_that_end_early() -> None:
     [
         {"repetition_penalty": 1.2},
         {"do_sample": True, "repetition_penalty": 1.2},
+        {"do_sample": True, "eta_cutoff": 0.01},
         {"max_time": 1000.0},
         {"return_dict_in_generate": True, "output_scores": True},
     ],
-    ids=("a processor that reads the text", "the same, sampled", "a stopping criterion", "scores"),
+    ids=(
+        "a processor that reads the text",
+        "the same, sampled",
+        "one that checks scores",
+        "a stopping criterion",
+        "scores",
+    ),
 )
 def test_what_the_device_cannot_tell_is_drafted_by_the_host(asked: dict[str, Any]) -> None:
     model = model_of("llama")
@@ -78,7 +85,7 @@ SAMPLED = [
     {"temperature": 0.5, "top_k": 20},
     {"temperature": 0.7, "top_p": 0.9, "top_k": 0},
     {"temperature": 1.0, "top_k": 0, "min_p": 0.05},
-    {"temperature": 0.4, "typical_p": 0.8, "eta_cutoff": 0.01, "epsilon_cutoff": 0.001, "suppress_tokens": [7, 9]},
+    {"temperature": 0.4, "typical_p": 0.8, "epsilon_cutoff": 0.001, "suppress_tokens": [7, 9]},
 ]
 
 

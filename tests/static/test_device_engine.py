@@ -184,6 +184,7 @@ class Favourite(LogitsProcessor):
 
 CANNOT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a processor that reads the text": ({"repetition_penalty": 1.3}, {}),
+    "a processor that checks scores": ({"do_sample": True, "eta_cutoff": 0.01}, {}),
     "an unknown processor": ({"logits_processor": LogitsProcessorList([Favourite()])}, {}),
     "another processor than its neighbour's": ({"suppress_tokens": [7, 9]}, {}),
     "a stopping criterion": ({"max_time": 1000.0}, {}),
