@@ -18,3 +18,8 @@ def occurrences(text: list[int], match: list[int]) -> list[int]:
 def longest_suffix(text: list[int], search: Search) -> list[int]:
     """The longest suffix that the search finds in the text; the empty one at the worst."""
     return next((text[start:] for start in range(len(text)) if search(text, text[start:])), [])
+
+
+def longest_repeated(text: list[int]) -> int:
+    """The length of the longest suffix that occurs earlier too."""
+    return len(longest_suffix(text, lambda text, match: occurrences(text[:-1], match)))

@@ -124,21 +124,20 @@ def _measure(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], most: i
     for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
         outputs = target.forward(slots, drafts)
-        for slot, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-            for leaf in _leaves(draft):
-                path = _path(draft, leaf)
-                text = row[:-1] + [draft.tokens[node] for node in path]
-                reference = _stock_logits(model, text)[-len(path) :]
-                own = distance(_path_logits(outputs, slot, path), reference)
-                if own > error:
-                    error, worst = own, text
+        branches = [(slot, _path(draft, leaf)) for slot, draft in enumerate(drafts) for leaf in _leaves(draft)]
+        texts = [rows[slot][:-1] + [drafts[slot].tokens[node] for node in path] for slot, path in branches]
+        for (slot, path), text, logits in zip(branches, texts, _stock_logits(model, texts), strict=True):
+            own = distance(_path_logits(outputs, slot, path), logits[-len(path) :].float())
+            if own > error:
+                error, worst = own, text
         paths = [_path(draft, draft.children[draft.children[0, tokens[8]], tokens[11]]) for draft in drafts]
         target.keep(slots, paths)
         rows = [
             row + [draft.tokens[node] for node in path[1:]] + [tokens[0]]
             for row, draft, path in zip(rows, drafts, paths, strict=True)
         ]
-    own = distance(target.forward([0], [Draft.alone(rows[0][-1])]).at(0, 0).float(), _stock_logits(model, rows[0])[-1:])
+    (logits,) = _stock_logits(model, rows[:1])
+    own = distance(target.forward([0], [Draft.alone(rows[0][-1])]).at(0, 0).float(), logits[-1:].float())
     return _judged(model, *((rows[0], own) if own > error else (worst, error)))
 
 
@@ -165,10 +164,15 @@ def _path(draft: Draft, node: int) -> list[int]:
     return path
 
 
-def _stock_logits(model: Any, tokens: list[int]) -> torch.Tensor:
-    """[len(tokens), V] of a causal forward without a cache."""
-    ids = torch.tensor([tokens], device=model.device)
-    return model(input_ids=ids, use_cache=False, return_dict=True).logits[0].float()
+def _stock_logits(model: Any, texts: Sequence[list[int]]) -> list[torch.Tensor]:
+    """[length, V] of each text, from one causal forward without a cache.
+
+    Shorter texts are filled up behind their ends with what they hold: no token is read as padding.
+    """
+    longest = max(map(len, texts))
+    ids = torch.tensor([text + (longest - len(text)) * text[-1:] for text in texts], device=model.device)
+    logits = model(input_ids=ids, use_cache=False, return_dict=True).logits
+    return [logits[row, : len(text)] for row, text in enumerate(texts)]
 
 
 def _path_logits(outputs: Outputs, slot: int, path: list[int]) -> torch.Tensor:
@@ -198,8 +202,8 @@ def _judged(model: Any, tokens: list[int], error: float) -> tuple[float, float]:
     """
     computed_in = precision(model)
     exact = computed_in in (torch.float32, torch.float64) and not is_quantised(model)
-    wide = _stock_logits(model, tokens)
-    steps = _one_by_one(model, tokens, STEPS if exact else len(tokens))
+    (wide,) = _stock_logits(model, [tokens])
+    wide, steps = wide.float(), _one_by_one(model, tokens, STEPS if exact else len(tokens))
     own, spread = distance(steps, wide[-len(steps) :]), max(_finite(wide).std().item(), 1e-3)
     if exact:
         return max(error, own), FLOAT32_SHARE * spread

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from occurrences import longest_repeated
 from rowarrays import memory_of, nodes_of, place, predicted, write
 
 from lade.memory.matches import BEFORE, END, LENGTH, LONG, REPEATS, mismatch_bucket
@@ -16,11 +17,6 @@ from lade.memory.stages import MISMATCH, MISMATCHES, OWN
 pytestmark = pytest.mark.usefixtures("as_python")
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=24)
-
-
-def longest_repeated(text: Sequence[int]) -> int:
-    size = len(text)
-    return max(k for k in range(size) if any(text[end - k : end] == text[size - k :] for end in range(size)))
 
 
 def match_of(memory: RowMemory) -> tuple[int, int, int]:

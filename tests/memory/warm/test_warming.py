@@ -2,7 +2,7 @@
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,8 +64,9 @@ def fresh(family: Family = LLAMA) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def naive(model: PreTrainedModel, *tokens: int) -> torch.Tensor:
-    return model(input_ids=torch.tensor([tokens])).logits[0, -1].softmax(-1)
+def naive(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> torch.Tensor:
+    """[texts, V] what follows texts of one length."""
+    return model(input_ids=torch.tensor(texts)).logits[:, -1].softmax(-1)
 
 
 class Vocabulary:
@@ -89,8 +90,8 @@ def test_the_table_is_the_models_own_top_k_after_the_prefix(
     model = tiny_model(family)
     table = compute(model, top=5, batch_tokens=24)
     assert table.tokens.shape == table.probabilities.shape == (VOCAB, 5)
-    for token in range(0, VOCAB, 7):
-        expected = naive(model, *prefix, token)
+    asked = range(0, VOCAB, 7)
+    for token, expected in zip(asked, naive(model, [(*prefix, token) for token in asked]), strict=True):
         tokens, probabilities = table.entry(token)
         torch.testing.assert_close(torch.tensor(probabilities), expected.topk(5).values)
         torch.testing.assert_close(expected[tokens], expected.topk(5).values)
