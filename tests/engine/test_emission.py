@@ -24,7 +24,7 @@ from lade.core.request import Choosing, Request
 from lade.engine import decoding, verification
 from lade.engine.acceptance import ProposedAtOnce
 from lade.engine.emission import AtOnce, TokenByToken
-from lade.engine.emission_factory import emission_for, eos_tokens
+from lade.engine.emission_factory import chooses_ahead, emission_for, eos_tokens
 from lade.engine.purity import PARTICULAR, TEXT_BLIND
 from lade.engine.scores import Record
 from lade.engine.stopping import Criteria, HostRule
@@ -279,14 +279,15 @@ def test_processors_that_may_run_before_a_node_is_reached(kind: Any, value: floa
         ([TopKLogitsWarper(3), EtaLogitsWarper(0.1)], True, TokenByToken),
     ],
 )
-def test_choices_after_all_nodes_at_once(story: Story, processors: list[Any], together: bool, kind: type) -> None:
-    model, _ = story
+def test_choices_after_all_nodes_at_once(shipped: Story, processors: list[Any], together: bool, kind: type) -> None:
+    model, _ = shipped
     call = submission.prepared(model, torch.ones(1, 4, dtype=torch.long), max_new_tokens=3)
     call = dataclasses.replace(call, processors=LogitsProcessorList(processors))
     requests = [Request(0, [1], 1, 9)]
     record = Record.asked_by(call.generation_config)
     made = emission_for(call, requests, Stream(None, requests, 0), None, record, proposals=False, together=together)
     assert type(made) is kind
+    assert chooses_ahead(call) == all(type(processor) not in PARTICULAR for processor in processors)
 
 
 def test_a_request_that_has_ended_is_not_begun_again() -> None:
