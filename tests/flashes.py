@@ -74,7 +74,8 @@ def _function(version: int, calls: Calls) -> Callable[..., Any]:
     def computed(q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, window: Any, **more: Any) -> Any:
         calls.append(SimpleNamespace(query=q, key=k, causal=causal, **more))
         assert q.dim() == k.dim() == 4
-        assert q.shape[0] == k.shape[0] == 1
+        assert q.shape[0] == k.shape[0] == v.shape[0]
+        assert causal or q.shape[0] == 1
         assert q.stride(3) == k.stride(3) == v.stride(3) == 1
         assert q.shape[2] % k.shape[2] == 0
         assert q.shape[3] == k.shape[3] == v.shape[3]
