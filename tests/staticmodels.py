@@ -50,7 +50,8 @@ class ReadPrompts:
             self.slots.load(slot, cache.layers, emitted=1)
         self.noise = Noise(len(lengths), model.device) if sampled else None
         self.ring = NoiseRing(self.slots, logits.shape[1], depth + 1)
-        self.chooser: Any = Sampled(WARPERS, self.ring) if sampled else Greedy()
+        all_sampled = torch.ones(len(lengths) + 1, dtype=torch.bool)
+        self.chooser: Any = Sampled(WARPERS, self.ring, all_sampled) if sampled else Greedy()
         self.first = self._first_tokens(logits)
 
     def _first_tokens(self, logits: torch.Tensor) -> list[int]:

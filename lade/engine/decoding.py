@@ -24,7 +24,7 @@ from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
 from lade.engine.result import result_of, returns_cache
-from lade.engine.rounds import chooses_together, rounds_of
+from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
 from lade.engine.target import eager_target, target_of
@@ -94,7 +94,7 @@ class Decoding:
         if processes.splits:
             self.emission: Emission = ahead_for(call, self.requests, stream, self.noise)
         else:
-            together = chooses_together(settings, target)
+            together = drafts_on_device(target, settings)
             asked = self.noise, self.record, proposals, together
             self.emission = emission_for(call, self.requests, stream, *asked)
         for request in self.requests:

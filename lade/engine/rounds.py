@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from lade.config.settings import Settings
 from lade.core.drafter import Drafter
@@ -14,14 +14,14 @@ from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.target import StaticTarget
 
 
-def chooses_together(settings: Settings, target: Target) -> bool:
-    """Whether tokens are chosen after all nodes of a step at once wherever that is possible, as the device does."""
+def drafts_on_device(target: Target, settings: Settings) -> TypeGuard[StaticTarget]:
+    """Whether the device may draft; tokens are chosen as there then, after all nodes of a step at once."""
     return settings.device_drafts and isinstance(target, StaticTarget)
 
 
 def rounds_of(model: Any, settings: Settings, target: Target, drafter: Drafter) -> DeviceDrafts | None:
     """Steps that the device drafts, for requests that let it; `None`: there are none."""
-    if not (settings.device_drafts and isinstance(target, StaticTarget) and isinstance(drafter, BlendDrafter)):
+    if not (drafts_on_device(target, settings) and isinstance(drafter, BlendDrafter)):
         return None
     turns = Turns if settings.adapt else None
     return DeviceDrafts(target, budget_of(model, settings), drafter.warm, drafter.warm_table, turns)

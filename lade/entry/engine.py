@@ -19,7 +19,7 @@ from lade.drafters.factory import drafter_for, static_pace
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.planning import STEP_TOKENS
-from lade.engine.rounds import chooses_together, rounds_of
+from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
@@ -126,7 +126,7 @@ class Engine:
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
         reading = ReadingPace() if settings.adapt else WHOLE
         prefixes = None if self._prefixes is None else readable(self._prefixes, self._steps)
-        self._together = chooses_together(settings, self._steps)
+        self._together = drafts_on_device(self._steps, settings)
         rounds = rounds_of(whole, settings, self._steps, self._drafter)
         self._loop = DecodeLoop(
             self._steps, self._drafter, slots, prefixes=prefixes, budget=self._budget, reading=reading, rounds=rounds

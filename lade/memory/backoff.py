@@ -19,6 +19,7 @@ TABLES = 8  # pairs of table and sharpness whose `Backoff` is kept
 # endings, and the tokens stand.
 BUCKETS, ENDINGS, NUMBER, COLUMNS, FIRSTS, ENDING, TOKENS = range(7)
 HEADER = 7
+TINY = 1e-30  # the least sum of probabilities that is divided by
 
 
 class Backoff(NamedTuple):
@@ -94,7 +95,7 @@ def find_warm(ints: Array, masses: Array, a: int, b: int, c: int, d: int) -> tup
 
 def sharpened(probabilities: np.ndarray, sharpness: float) -> np.ndarray:
     """[n, k] probabilities at this inverse temperature; the sum of each row does not change."""
-    largest = probabilities.max(axis=1, keepdims=True, initial=1e-30)
+    largest = probabilities.max(axis=1, keepdims=True, initial=TINY)
     powers = (probabilities / largest) ** sharpness
-    scale: np.ndarray = probabilities.sum(axis=1, keepdims=True) / np.maximum(powers.sum(axis=1, keepdims=True), 1e-30)
+    scale: np.ndarray = probabilities.sum(axis=1, keepdims=True) / np.maximum(powers.sum(axis=1, keepdims=True), TINY)
     return powers * scale

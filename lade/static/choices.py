@@ -75,18 +75,15 @@ class Sampled:
     Args:
         processors: as of `Greedy`.
         ring: of the step's slots, filled as far as a draft may reach.
-        sampled: [slots + 1] bool, whether each slot's tokens are drawn, where others get the most likely one; `None`:
-            all are.
+        sampled: [slots + 1] bool, whether each slot's tokens are drawn, where others get the most likely one.
     """
 
-    def __init__(self, processors: Any, ring: NoiseRing, sampled: torch.Tensor | None = None) -> None:
+    def __init__(self, processors: Any, ring: NoiseRing, sampled: torch.Tensor) -> None:
         self.processors, self.ring, self.sampled = processors, ring, sampled
 
     def __call__(self, logits: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:
         scores = _scores(logits, inputs, self.processors)
         drawn = self._drawn(scores.softmax(-1), inputs, slots)
-        if self.sampled is None:
-            return drawn
         return torch.where(self.sampled[inputs.slots], drawn, likeliest_token(scores))
 
     def _drawn(self, probabilities: torch.Tensor, inputs: StepInputs, slots: StaticSlots) -> torch.Tensor:

@@ -167,7 +167,8 @@ def test_no_transfer_in_a_round(rows: int, sampled: bool) -> None:
     """On the meta device, of which the host can read nothing."""
     model, slots = slots_on_meta("llama", rows, 60)
     ring = NoiseRing(slots, model.config.vocab_size, 16)
-    chooser, coupled = (Sampled(WARPERS, ring), Coupled(slots, ring)) if sampled else (Greedy(), None)
+    all_sampled = torch.ones(rows + 1, dtype=torch.bool, device=META)
+    chooser, coupled = (Sampled(WARPERS, ring, all_sampled), Coupled(slots, ring)) if sampled else (Greedy(), None)
     growing = Growing(Recall(rows + 1, model.config.vocab_size, META), None, NODES, DEPTH, coupled)
     step = RoundStep(model, slots, chooser, rows, growing, Ends(model, slots), ROUNDS)
     loop = DeviceLoop(step)

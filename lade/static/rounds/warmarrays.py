@@ -9,12 +9,10 @@ import numpy as np
 import torch
 
 from lade.memory import backoff
-from lade.memory.backoff import Backoff
+from lade.memory.backoff import TINY, Backoff
 from lade.memory.context import CONTEXT
 from lade.memory.predictions import TOP
 from lade.static.rounds.recall import LONGEST, keys_of
-
-NEVER = -1e30  # logarithm of the probability of tokens that are not known
 
 
 class WarmArrays:
@@ -39,20 +37,22 @@ class WarmArrays:
             self._sorted.append((keys[own, length - 1].to(device), own.to(device)))
         self._tokens = _padded(ints[tokens_at:].reshape(rows, columns)).to(device)
         masses = _padded(known.masses.reshape(rows, columns)).to(device)
-        self._sums, self._logs = masses.sum(1, keepdim=True), masses.log().clamp(min=NEVER)
+        self._sums = masses.sum(1, keepdim=True)
+        self._relative = masses / masses.amax(1, keepdim=True).clamp(min=TINY)  # to the largest of each row
 
     def find(self, slots: torch.Tensor, contexts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """[M, k] tokens and probabilities after [M, LONGEST] contexts in [M] slots; 0 where nothing is known."""
         last, keys = contexts[:, -1], keys_of(contexts)
         alone = self._endings + last
-        inside = (last >= 0) & (alone < len(self._logs))
+        inside = (last >= 0) & (alone < len(self._relative))
         rows = torch.where(inside, alone, 0)
         for (known, own), key in zip(self._sorted, keys.unbind(1), strict=True):
             if len(known):
                 place = torch.searchsorted(known, key.contiguous()).clamp(max=len(known) - 1)
                 rows = torch.where(known[place] == key, own[place], rows)
-        shares = (self._logs[rows] * self._inverse_temperatures[slots][:, None]).softmax(1)
-        return self._tokens[rows].long(), shares * self._sums[rows] * inside[:, None]
+        powers = self._relative[rows] ** self._inverse_temperatures[slots][:, None]  # as `backoff.sharpened`
+        scale = self._sums[rows] / powers.sum(1, keepdim=True).clamp(min=TINY)
+        return self._tokens[rows].long(), powers * scale * inside[:, None]
 
 
 def _padded(columns: np.ndarray) -> torch.Tensor:
