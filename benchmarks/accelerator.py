@@ -7,11 +7,13 @@ prompts in turn, in one process. On a CPU it shows that all parts run, and no mo
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -35,9 +37,10 @@ from lade.engine.stopping import HostRule
 from lade.engine.stream import Stream
 from lade.facts.positions import position_limit
 from lade.facts.vocabulary import readable
+from lade.files.atomic import put_in_place
 from lade.kernels.launch import attend
 from lade.models import load
-from lade.models.widen import widen
+from lade.models.widen import own_sizes, widen
 from lade.pace.bucketed import Bucketed
 from lade.pace.cost import StepCost
 from lade.pace.costfile import policy_for
@@ -68,6 +71,8 @@ class Run:
 
     Attributes:
         until: when no further part begins, by `time.monotonic`.
+        output: written after each part, and after each way of `rates`, so that a run that is cut short leaves what it
+            has found.
         found: results by part; one with the key "error" or "skipped" has no others.
     """
 
@@ -77,6 +82,7 @@ class Run:
     contexts: Sequence[int]
     batch: int
     until: float
+    output: Path | None = None
     found: dict[str, Any] = field(default_factory=dict)
 
     def part(self, name: str, work: Callable[[], Any]) -> None:
@@ -89,6 +95,11 @@ class Run:
         except Exception as error:  # noqa: BLE001 - the other parts go on
             self.found[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"}
         self.found.setdefault("seconds", {})[name] = round(time.monotonic() - began, 2)
+        self.save()
+
+    def save(self) -> None:
+        if self.output is not None:
+            put_in_place(self.output, json.dumps(self.found, indent=2).encode())
 
     @property
     def device(self) -> torch.device:
@@ -240,11 +251,12 @@ ON_CUDA: dict[str, Callable[..., list[list[int]]]] = {
 }
 
 
-def rates(run: Run, rows: int) -> dict[str, Any]:
+def rates(run: Run, rows: int, part: str) -> dict[str, Any]:
     """Tokens per second of each way, and how many tokens are those of plain decoding before the first other one."""
     ways = {name: way for name, way in WAYS.items() if rows == 1 or name != "prompt_lookup"}
     ways |= ON_CUDA if run.device.type == "cuda" else {}
     found: dict[str, Any] = {name: {"tokens_per_second": [], "alike": [], "error": None} for name in ways}
+    run.found[part] = found
     for number, prompts in enumerate(batches(run.prompts, rows)):
         texts: dict[str, list[list[int]]] = {}
         for name, way in ways.items():
@@ -259,6 +271,7 @@ def rates(run: Run, rows: int) -> dict[str, Any]:
                 found[name]["alike"].append(alike(texts[name], texts["plain"]))
             except Exception as error:  # noqa: BLE001 - the other ways go on
                 found[name]["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            run.save()
         if "plain" in texts:
             found.setdefault("repetition", []).append([repetition(text, 4) for text in texts["plain"]])
     return found
@@ -305,8 +318,8 @@ def measure(run: Run, small: bool) -> dict[str, Any]:
     if run.device.type == "cuda":
         run.part("steps with the kernel", lambda: steps(run, run.contexts, kernel=attend))
     run.part("synchronisations", lambda: synchronisations(run))
-    run.part("rates", lambda: rates(run, 1))
-    run.part(f"rates of {run.batch} rows", lambda: rates(run, run.batch))
+    for part, rows in (("rates", 1), (f"rates of {run.batch} rows", run.batch)):
+        run.part(part, functools.partial(rates, run, rows, part))
     run.part("memory", lambda: memory(run))
     if not small:  # takes a compiler and minutes
         run.part("fused steps", lambda: steps(run, run.contexts[:1], fused=True))
@@ -333,6 +346,9 @@ def _contexts(ctx: click.Context, param: click.Parameter, value: str) -> list[in
 @click.option("--seconds", default=480, show_default=True, help="After which no further part begins.")
 @click.option("--small", is_flag=True, help="Measure the device on small buffers, for a dry run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Written after each part, should the run be cut."
+)
 def main(
     model: str,
     shape: str | None,
@@ -346,15 +362,18 @@ def main(
     seconds: int,
     small: bool,
     as_json: bool,
+    output: Path | None,
 ) -> None:
     """Measure MODEL, a name or a folder, on an accelerator."""
     until = time.monotonic() + seconds
     loaded, tokenizer = load(model, dtype=dtype, device=device)
     if shape is not None:
         positions = max([*contexts, prompt_tokens + new_tokens]) + 512
-        loaded = widen(loaded, **SHAPES[shape], max_position_embeddings=positions)
+        own = own_sizes(loaded)
+        sizes = {name: max(size, own[name]) for name, size in SHAPES[shape].items()}  # the vocabulary may be larger
+        loaded = widen(loaded, **sizes, max_position_embeddings=positions)
     texts = prompts_of(tokenizer, prompts, prompt_tokens)
-    run = Run(loaded, texts, new_tokens, contexts, batch, until)
+    run = Run(loaded, texts, new_tokens, contexts, batch, until, output)
     given = {"model": model, "shape": shape, "dtype": dtype, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
     found = {"machine": describe(loaded.device), **given, **measure(run, small)}
     if not as_json:

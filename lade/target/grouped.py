@@ -27,7 +27,7 @@ class GroupedForward:
 
     def __init__(self, traced: bool = False) -> None:
         self.traced = traced
-        self._folded: dict[tuple[int, int], tuple[torch.Tensor, torch.Tensor]] = {}  # by mask's id and G
+        self._folded: list[tuple[torch.Tensor, int, torch.Tensor]] = []  # masks, G, and what they become
 
     def attend(
         self,
@@ -58,11 +58,13 @@ class GroupedForward:
         return unfold(found, group), None
 
     def _hidden(self, mask: torch.Tensor, group: int) -> torch.Tensor:
-        """Layers share masks, so each is folded once."""
-        known = self._folded.get((id(mask), group))
-        if known is None:  # with the mask, whose id is not used again meanwhile
-            known = self._folded[id(mask), group] = mask, fold_mask(mask, group)
-        return known[1]
+        """Layers share masks, so each is folded once. torch 2.11's compiler knows no `id` of a mask that it computes."""
+        for known, heads, folded in self._folded:
+            if known is mask and heads == group:
+                return folded
+        folded = fold_mask(mask, group)
+        self._folded.append((mask, group, folded))
+        return folded
 
 
 def repeats(model: torch.nn.Module) -> bool:
