@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
+from lade.kernels import available, between
 from lade.target.stock import contents
 
 
@@ -40,6 +41,13 @@ class Reach:
         if not (self.whole or self._alone):
             keys = torch.arange(self.capacity, device=rows.device)
             self.reads = (self.offsets[rows][:, None] + keys).flatten()
+
+    def store(self, both: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Write [1, H, N, D] keys and values of the step's nodes to their places of a layer's [2, H, total, D]."""
+        if self.whole and available.runs(keys.device) and between.store_fits(both, keys, values):
+            between.store(both, self.places, keys, values)
+        else:
+            both.index_copy_(2, self.places, torch.cat([keys, values]))
 
     @property
     def _alone(self) -> bool:
@@ -84,7 +92,7 @@ class StaticTreeLayer(CacheLayerMixin):
         assert self.keys is not None
         assert self.values is not None
         if self.both is not None:
-            self.both.index_copy_(2, self.reach.places, torch.cat([key_states, value_states]))
+            self.reach.store(self.both, key_states, value_states)
             keys, values = self.reach.seen(self.both)
             return keys, values
         self.keys.index_copy_(2, self.reach.places, key_states)

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from lade.core.topk import exactly_likeliest
+from lade.kernels import available
 from lade.memory.predictions import TOP
 from lade.static.attention import NAME
+from lade.static.condensed import condensed
 from lade.static.inputs import StepInputs
 from lade.static.kernelrows import Kernel, KernelForward, marks, rows_of
 from lade.static.sight import masks
@@ -103,14 +105,16 @@ class StaticStep:
         """[N, V]"""
         kinds = list(self.kinds.values()) if isinstance(self.kinds, dict) else [self.kinds]
         scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        model: Any = self.model
         if self.kernel is not None:
+            model = condensed(model) if available.runs(inputs.ids.device) else model
             scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
             seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
         else:
             scope = self.attending()
             seen = masks(kinds, inputs, self.slots, self.model.dtype)
         with scope:
-            output = self.model(
+            output = model(
                 input_ids=inputs.ids[None],
                 position_ids=(self.slots.lengths[inputs.slots] + inputs.depths)[None],
                 attention_mask=seen if isinstance(self.kinds, dict) else seen[self.kinds.name],

@@ -58,7 +58,7 @@ class GroupedForward:
         return unfold(found, group), None
 
     def _hidden(self, mask: torch.Tensor, group: int) -> torch.Tensor:
-        """Layers share masks, so each is folded once. torch 2.11's compiler knows no `id` of a mask that it computes."""
+        """Layers share masks, so each is folded once. torch 2.11's compiler knows no `id` of what it computes."""
         for known, heads, folded in self._folded:
             if known is mask and heads == group:
                 return folded

@@ -1,17 +1,21 @@
 """A captured static step on a CUDA device: the same text, no wait of the host, graphs of every size."""
 
 import dataclasses
+import functools
 
 import pytest
 import torch
 from families import BY_NAME
 from tiny import tiny_model, words
+from transformers.models.llama import modeling_llama as llama
 
 import lade
+from lade.kernels import between
 from lade.static import shelf
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # torch says that it is a prototype
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)
@@ -39,6 +43,40 @@ def test_texts_of_plain_decoding(name, lengths, sampled):
         next(iter(graphs.sizes.values())).run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+        model.to("cpu")
+
+
+@pytest.mark.parametrize("dtype", between.HALVES, ids=str)
+@torch.no_grad()
+def test_kernels_between_products(dtype):
+    """They round as PyTorch's operations do, at the sizes of a 7B shape."""
+    torch.manual_seed(0)
+    make = functools.partial(torch.randn, device="cuda", dtype=dtype)
+    norm = llama.LlamaRMSNorm(4096).to("cuda", dtype)
+    norm.weight.copy_(make(4096))
+    states, gates, values = make(1, 64, 4096), make(1, 64, 11008), make(1, 64, 11008)
+    query, key = make(1, 64, 32, 128).transpose(1, 2), make(1, 64, 8, 128).transpose(1, 2)
+    cos, sin = make(2, 1, 64, 128)
+    pairs = [
+        (between.rms_norm(states, norm.weight, norm.variance_epsilon), norm(states)),
+        (between.gated(gates, values), torch.nn.functional.silu(gates) * values),
+        *zip(between.rotate(query, key, cos, sin), llama.apply_rotary_pos_emb(query, key, cos, sin), strict=True),
+    ]
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+        assert (found != expected).float().mean() < 0.01
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "mixtral"])
+@torch.no_grad()
+def test_steps_in_half_precision(name):
+    """Logits of a step with all kernels are those of a plain forward, but for rounding."""
+    model = tiny_model(BY_NAME[name], "sdpa", torch.bfloat16).to("cuda")
+    try:
+        kwargs = {key: value.to("cuda") for key, value in words(9).items()}
+        lade.generate(model, **kwargs, do_sample=False, max_new_tokens=NEW, config=CONFIG)
+        assert lade.last_stats().not_static is None, "the probe has compared the logits"
+    finally:
         model.to("cpu")
 
 

@@ -1,0 +1,100 @@
+"""Launches of the kernels between a layer's products. Tensors in, tensors out; knows no model.
+
+Each gives what PyTorch's operations give, but for the order of a sum, in the types of `HALVES`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+HALVES = (torch.bfloat16, torch.float16)
+LARGEST_LINE = 1 << 15  # numbers of a line that one program normalises
+LARGEST_HEADS = 1 << 14  # numbers of a token's heads that one program rotates
+BLOCK = 1024  # numbers that one program gates
+
+
+def rms_norm(states: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """[..., M] over the root of the mean square of each line, times [M] weights (arXiv 1910.07467)."""
+    size = weight.numel()
+    out = torch.empty_like(states)
+    power = _power(size)
+    _kernels().rms_norm[states.numel() // size,](
+        states, weight, out, epsilon, size, power, num_warps=min(16, max(1, power // 512))
+    )
+    return out
+
+
+def norm_fits(states: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether `rms_norm` takes these."""
+    size = weight.numel()
+    right = states.dtype == weight.dtype and states.dtype in HALVES and states.shape[-1] == size <= LARGEST_LINE
+    return right and states.is_contiguous() and weight.is_contiguous() and states.numel() > 0
+
+
+def rotate(
+    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Queries [1, H, N, D] and keys [1, S, N, D] with rotary positions by [1, N, D] (arXiv 2104.09864)."""
+    turned = torch.empty_like(query), torch.empty_like(key)
+    (_, heads, tokens, size), shared = query.shape, key.shape[1]
+    _kernels().rotate[tokens, 2](
+        query, key, *turned, cos, sin, heads, shared,
+        *(stride for states in (query, key, *turned) for stride in states.stride()[1:3]),
+        _power(heads), _power(shared), size, _power(size // 2), num_warps=4,
+    )  # fmt: skip
+    return turned
+
+
+def rotation_fits(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> bool:
+    """Whether `rotate` takes these."""
+    if query.ndim != 4 or key.ndim != 4 or query.shape[0] != 1 or query.dtype not in HALVES:
+        return False
+    tokens, size = query.shape[2:]
+    angles = all(part.shape == (1, tokens, size) and part.is_contiguous() for part in (cos, sin))
+    alike = query.dtype == key.dtype == cos.dtype == sin.dtype and key.shape[2:] == query.shape[2:]
+    dense = query.stride(3) == key.stride(3) == 1
+    return angles and alike and dense and size % 2 == 0 and tokens > 0 and query.shape[1] * size <= LARGEST_HEADS
+
+
+def store(both: torch.Tensor, places: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+    """Write keys and values [1, H, N, D] to [N] places of [2, H, total, D]."""
+    _, heads, tokens, size = key.shape
+    _kernels().store[tokens, 2](
+        key, value, places, both, heads, *key.stride()[1:3], *value.stride()[1:3], *both.stride()[:3],
+        _power(heads), size, _power(size), num_warps=4,
+    )  # fmt: skip
+
+
+def store_fits(both: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether `store` takes these."""
+    _, heads, tokens, size = key.shape
+    alike = both.dtype == key.dtype == value.dtype and key.shape == value.shape and tokens > 0
+    return alike and both.stride(3) == key.stride(3) == value.stride(3) == 1 and heads * size <= LARGEST_HEADS
+
+
+def gated(gates: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """SiLU(gates) * values (arXiv 2002.05202)."""
+    out = torch.empty_like(gates)
+    _kernels().gate[-(-gates.numel() // BLOCK),](gates, values, out, gates.numel(), BLOCK, num_warps=4)
+    return out
+
+
+def gates_fit(gates: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether `gated` takes these."""
+    alike = gates.dtype == values.dtype and gates.dtype in HALVES and gates.shape == values.shape
+    return alike and gates.is_contiguous() and values.is_contiguous() and gates.numel() > 0
+
+
+def _power(size: int) -> int:
+    """The power of two that holds it."""
+    return 1 << (size - 1).bit_length()
+
+
+@functools.lru_cache(maxsize=1)
+def _kernels() -> Any:
+    from lade.kernels import pointwise
+
+    return pointwise

@@ -1,0 +1,94 @@
+"""Operations between the products of a layer as Triton kernels, one for what is several in PyTorch.
+
+Each rounds where PyTorch's own operations round, so that only a sum's order differs. Imported only where they run,
+since it imports triton. N tokens, H heads of size D, M hidden units.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rounded(x, like):
+    """In float32, as it is after it was stored in the type of a pointer."""
+    return x.to(like.dtype.element_ty).to(tl.float32)
+
+
+@triton.jit
+def rms_norm(x, weight, out, epsilon, M: tl.constexpr, MP: tl.constexpr):
+    """Grid: [lines]. Each line [M] over the root of its mean square, times weights."""
+    line = tl.program_id(0).to(tl.int64) * M
+    m = tl.arange(0, MP)
+    there = m < M
+    values = tl.load(x + line + m, mask=there, other=0.0).to(tl.float32)
+    scale = 1 / tl.sqrt_rn(tl.sum(values * values, 0) / M + epsilon)
+    found = _rounded(values * scale, out) * tl.load(weight + m, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + line + m, found.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _turned(
+    x, out, x_head, x_token, out_head, out_token, heads, cos, sin,
+    HP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+):  # fmt: skip
+    """Rotate the two halves of all heads of one token."""
+    token = tl.program_id(0).to(tl.int64)
+    head, d = tl.arange(0, HP), tl.arange(0, DP)
+    there = (head < heads)[:, None] & (d < D // 2)[None, :]
+    at = x + token * x_token + head[:, None] * x_head + d[None, :]
+    low = tl.load(at, mask=there, other=0.0).to(tl.float32)
+    high = tl.load(at + D // 2, mask=there, other=0.0).to(tl.float32)
+    angle = token * D + d
+    half = d < D // 2
+    cos_low = tl.load(cos + angle, mask=half, other=0.0).to(tl.float32)[None, :]
+    cos_high = tl.load(cos + angle + D // 2, mask=half, other=0.0).to(tl.float32)[None, :]
+    sin_low = tl.load(sin + angle, mask=half, other=0.0).to(tl.float32)[None, :]
+    sin_high = tl.load(sin + angle + D // 2, mask=half, other=0.0).to(tl.float32)[None, :]
+    goal = out + token * out_token + head[:, None] * out_head + d[None, :]
+    first = _rounded(low * cos_low, out) - _rounded(high * sin_low, out)
+    second = _rounded(high * cos_high, out) + _rounded(low * sin_high, out)
+    tl.store(goal, first.to(out.dtype.element_ty), mask=there)
+    tl.store(goal + D // 2, second.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def rotate(
+    query, key, turned_query, turned_key, cos, sin,
+    heads, shared, query_head, query_token, key_head, key_token,
+    out_head, out_token, out_key_head, out_key_token,
+    HP: tl.constexpr, SP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+):  # fmt: skip
+    """Rotary positions of queries and keys [H, N, D] by cos and sin [N, D]. Grid: [N, 2]."""
+    if tl.program_id(1) == 0:
+        _turned(query, turned_query, query_head, query_token, out_head, out_token, heads, cos, sin, HP, D, DP)
+    else:
+        _turned(key, turned_key, key_head, key_token, out_key_head, out_key_token, shared, cos, sin, SP, D, DP)
+
+
+@triton.jit
+def store(
+    key, value, places, out, heads, key_head, key_token, value_head, value_token, out_which, out_head, out_token,
+    HP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+):  # fmt: skip
+    """Keys and values [H, N, D] to their places in [2, H, total, D]. Grid: [N, 2]."""
+    token, head, d = tl.program_id(0).to(tl.int64), tl.arange(0, HP), tl.arange(0, DP)
+    there = (head < heads)[:, None] & (d < D)[None, :]
+    if tl.program_id(1) == 0:
+        found = tl.load(key + token * key_token + head[:, None] * key_head + d[None, :], mask=there)
+    else:
+        found = tl.load(value + token * value_token + head[:, None] * value_head + d[None, :], mask=there)
+    goal = out + tl.program_id(1).to(tl.int64) * out_which + tl.load(places + token) * out_token
+    tl.store(goal + head.to(tl.int64)[:, None] * out_head + d[None, :], found, mask=there)
+
+
+@triton.jit
+def gate(gates, values, out, count, BLOCK: tl.constexpr):
+    """SiLU of gates times values. Grid: [count / BLOCK]."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    there = place < count
+    x = tl.load(gates + place, mask=there, other=0.0).to(tl.float32)
+    open_by = _rounded(tl.div_rn(x, 1 + tl.exp(-x)), out)
+    found = open_by * tl.load(values + place, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + place, found.to(out.dtype.element_ty), mask=there)
