@@ -72,15 +72,14 @@ def widen(
     sizes = own | {name: size for name, size in given.items() if size is not None}
     _check_sizes(own, sizes)
     config = _wide_config(model.config, sizes)
-    wide = LlamaForCausalLM.from_pretrained(
-        None,
-        config=config,
-        state_dict=_wide_state(model, config),
-        dtype=model.dtype,
-        attn_implementation=model.config._attn_implementation,
-    )
+    with torch.device("meta"):  # the weights are made once, where they are to lie
+        wide: LlamaForCausalLM = LlamaForCausalLM._from_config(
+            config, dtype=model.dtype, attn_implementation=model.config._attn_implementation
+        )
+    wide.load_state_dict(_wide_state(model, config), assign=True)
+    wide.model.rotary_emb = type(wide.model.rotary_emb)(config).to(model.device)  # has no weights, but buffers
     wide.generation_config = copy.deepcopy(model.generation_config)
-    return wide.to(model.device).eval()
+    return wide.eval()
 
 
 def own_sizes(model: PreTrainedModel) -> dict[str, int]:

@@ -23,7 +23,16 @@ def slots_of(count: int, sizes: tuple[int, int]) -> StaticSlots:
     return slots
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=("slots", "whole"))
+@pytest.fixture(params=["slots", "whole", "kernel"])
+def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether layers hand out all of their buffers; a kernel may write to them."""
+    if request.param == "kernel":
+        interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
+        interpreted.hasten()
+        monkeypatch.setattr("lade.kernels.available.runs", lambda device: interpreted.chosen())
+    return bool(request.param != "slots")
+
+
 @pytest.mark.parametrize("sizes", [(4, 4), (4, 6)], ids=("alike", "unlike"))
 @pytest.mark.parametrize("rows", [[0], [2, 0]], ids=("alone", "several"))
 def test_keys_and_values_of_a_step(rows: list[int], sizes: tuple[int, int], whole: bool) -> None:
