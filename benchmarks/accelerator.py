@@ -1,8 +1,8 @@
 """All measurements of one accelerator in one run: speeds of the device, static steps, and texts per second.
 
-Needs a folder of weights and nothing else: `python benchmarks/accelerator.py FOLDER --json > found.json`. Every part
+Needs a folder of weights and nothing else: `python benchmarks/accelerator.py FOLDER --output found.json`. Every part
 is on its own: one that fails leaves its error, and one for which no time is left says so. Methods decode the same
-prompts in turn, in one process. On a CPU it shows that all parts run, and no more.
+prompts in turn, in one process; `ratios.py` compares them. On a CPU it shows that all parts run, and no more.
 """
 
 from __future__ import annotations
@@ -19,50 +19,37 @@ from typing import Any
 
 import click
 import torch
+from ratios import over, table_of
 
 import lade
+from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.bench.machine import describe
-from lade.applications.bench.methods import METHODS, MethodOptions
+from lade.applications.bench.methods import METHODS, Decode, MethodOptions
 from lade.applications.bench.suites.stories import SUITE
+from lade.applications.output import JSON, show
 from lade.applications.text_measures import repetition
 from lade.applications.widen import SHAPES
-from lade.core.request import Request
-from lade.core.stats import Clock
 from lade.core.tree import Draft, TreeBuilder
-from lade.drafters.factory import budget_of, drafter_for
-from lade.engine.decoding import GREEDY_INVERSE_TEMPERATURE
-from lade.engine.emission import AtOnce
-from lade.engine.loop import DecodeLoop
-from lade.engine.stopping import HostRule
-from lade.engine.stream import Stream
-from lade.facts.positions import position_limit
 from lade.facts.vocabulary import readable
 from lade.files.atomic import put_in_place
 from lade.kernels.launch import attend
 from lade.models import load
 from lade.models.widen import own_sizes, widen
-from lade.pace.bucketed import Bucketed
-from lade.pace.cost import StepCost
-from lade.pace.costfile import policy_for
-from lade.pace.pace import Pace
 from lade.pace.roofline import measured, roofline_of
-from lade.pace.shared import SharedCost
-from lade.static.buckets import NODES as NODES_OF_STEPS
 from lade.static.buckets import rows_bucket
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepRow
-from lade.static.rounds.drafts import DeviceDrafts
 from lade.static.shelf import shapes_of
 from lade.static.slots import StaticSlots
 from lade.static.step import StaticStep
-from lade.static.target import StaticTarget
-from lade.target.masks import layer_kinds
-from lade.target.model import HFTarget
-from lade.target.probe import empty_cache
 
 NODES = (1, 64)  # of the steps that are timed
 ROUNDS = 20  # steps of each
-PLAIN, TREES = lade.LookaheadConfig(mode="auto", budget=1), lade.LookaheadConfig(mode="auto")
+COPIED = 1 << 30  # bytes of the buffer that shows the bandwidth; smaller ones show less of a fast one
+STATS = (
+    "tokens_per_step", "mean_forward_tokens", "proposed", "accepted", "attention", "not_static", "fallback",
+    "prefill_seconds", "model_seconds", "host_seconds", "draft_seconds",
+)  # fmt: skip
 
 
 @dataclass
@@ -115,7 +102,7 @@ class Run:
 
 def speeds(run: Run, small: bool) -> dict[str, float]:
     """Of the device, and what they bound: milliseconds in which all weights are read."""
-    size = {"copied": 1 << 20, "side": 64} if small else {}
+    size = {"copied": 1 << 20, "side": 64} if small else {"copied": COPIED}
     found = measured(run.device, run.model.dtype, **size)
     return asdict(found) | {"weights_ms": 1e3 * roofline_of(run.model, found).seconds(0)}
 
@@ -188,93 +175,93 @@ def synchronisations(run: Run) -> dict[str, bool]:
     return {"none": True}
 
 
-@torch.no_grad()
-def static_texts(
-    run: Run, prompts: Sequence[Sequence[int]], config: lade.LookaheadConfig, kernel: Any = None, device: bool = False
-) -> list[list[int]]:
-    """The new tokens of prompts that are decoded side by side in static steps.
+@dataclass(frozen=True)
+class Way:
+    """A way to decode.
 
-    Args:
-        device: whether it drafts in all steps, without a warm table.
+    Attributes:
+        decode: as `model.generate`.
+        has_stats: whether `lade.last_stats()` tells of it.
+        twice: whether it decodes each prompt once before it is timed, since a prompt may need further sizes of static
+            steps, which are captured then; others do so with the first prompt alone.
+        batches: whether it decodes several rows.
     """
-    longest = max(map(len, prompts)) + run.new_tokens + NODES_OF_STEPS[-1]
-    whole = run.model.config.get_text_config(decoder=True)
-    eager = HFTarget(run.model, empty_cache(run.model), layer_kinds(whole), position_limit(whole), Clock())
-    target = StaticTarget(eager, graphs_for(run.model, len(prompts), longest, kernel))
-    settings = config.settled()
-    limit = budget_of(run.model, settings)
-    costs = SharedCost(StepCost(policy=policy_for(run.model)), lambda logs: None)  # not those of other forwards
-    pace = Pace(costs, limit, sharing=Bucketed(NODES_OF_STEPS, limit)) if limit > 1 else None
-    requests = [Request(0, list(prompt), len(prompt), run.new_tokens) for prompt in prompts]
-    rounds = DeviceDrafts(target, limit, None, None, None) if device else None
-    drafter = drafter_for(run.model, settings, packed=True, pace=pace)
-    loop = DecodeLoop(target, drafter, len(prompts), rounds=rounds)
-    for request in requests:
-        request.emission = AtOnce([request], Stream(None, [request], 0), None, HostRule(frozenset()), None)
-        request.inverse_temperature = GREEDY_INVERSE_TEMPERATURE
-        loop.submit(request)
-    while loop.step():
-        pass
-    return [request.tokens[request.prompt_length :] for request in requests]
+
+    decode: Decode
+    has_stats: bool = False
+    twice: bool = False
+    batches: bool = True
 
 
-def generated(method: str) -> Callable[..., list[list[int]]]:
-    """A way to decode that `lade bench` has, too."""
-    decode = METHODS[method].factory(MethodOptions())
-
-    def texts(run: Run, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        ids = torch.tensor(prompts, device=run.device)
-        length = {"max_new_tokens": run.new_tokens, "min_new_tokens": run.new_tokens}
-        found = decode(
-            run.model, input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, eos_token_id=None, **length
-        )
-        return found[:, ids.shape[1] :].tolist()
-
-    return texts
+def listed(method: str, **more: bool) -> Way:
+    """A method of `lade bench`."""
+    return Way(METHODS[method].factory(MethodOptions()), **more)
 
 
-WAYS: dict[str, Callable[..., list[list[int]]]] = {
-    "plain": generated("plain"),
-    "static": generated("static"),
-    "prompt_lookup": generated("prompt_lookup"),
-    "auto": generated("auto"),
-    "static step, one token": lambda run, prompts: static_texts(run, prompts, PLAIN),
-    "static step, auto": lambda run, prompts: static_texts(run, prompts, TREES),
-    "static step, drafts of the device": lambda run, prompts: static_texts(run, prompts, TREES, device=True),
-}
+def by_lade(**settings: Any) -> Way:
+    """Static steps, on a CPU too."""
+    config = lade.LookaheadConfig(mode="auto", static=True, **settings)
+    return Way(functools.partial(lade.generate, config=config), has_stats=True, twice=True)
 
 
-ON_CUDA: dict[str, Callable[..., list[list[int]]]] = {
-    "static step, one token, kernel": lambda run, prompts: static_texts(run, prompts, PLAIN, attend),
-    "static step, auto, kernel": lambda run, prompts: static_texts(run, prompts, TREES, attend),
-    "static step, drafts of the device, kernel": lambda run, prompts: static_texts(run, prompts, TREES, attend, True),
+WAYS = {
+    "plain": listed("plain"),
+    "auto, one token": by_lade(budget=1),
+    "auto": by_lade(),
+    "auto, drafts of the device": by_lade(device_drafts=True, adapt=False),
+    "static": listed("static"),
+    "prompt_lookup": listed("prompt_lookup", has_stats=True, batches=False),
 }
 
 
 def rates(run: Run, rows: int, part: str) -> dict[str, Any]:
-    """Tokens per second of each way, and how many tokens are those of plain decoding before the first other one."""
-    ways = {name: way for name, way in WAYS.items() if rows == 1 or name != "prompt_lookup"}
-    ways |= ON_CUDA if run.device.type == "cuda" else {}
+    """Tokens per second of each way, and how many tokens are those of plain decoding before the first other one.
+
+    Compilation and captures are not timed: each way decodes the first prompt once before, and those of lade, which
+    capture when a size is first needed, each prompt. All ways of lade share the graphs that the model keeps.
+    """
+    ways = {name: way for name, way in WAYS.items() if rows == 1 or way.batches}
     found: dict[str, Any] = {name: {"tokens_per_second": [], "alike": [], "error": None} for name in ways}
-    run.found[part] = found
+    run.found[part] = found | {"repetition": []}
     for number, prompts in enumerate(batches(run.prompts, rows)):
         texts: dict[str, list[list[int]]] = {}
         for name, way in ways.items():
             if found[name]["error"] is not None or time.monotonic() > run.until:
                 continue
             try:
-                if not number:
-                    way(run, prompts)  # compiles, captures, measures
-                began = run.wait()
-                texts[name] = way(run, prompts)
-                found[name]["tokens_per_second"].append(rows * run.new_tokens / (run.wait() - began))
-                found[name]["alike"].append(alike(texts[name], texts["plain"]))
+                if way.twice or not number:
+                    decoded(run, way, prompts)
+                texts[name] = timed(run, way, prompts, found[name])
+                if "plain" in texts:
+                    found[name]["alike"].append(alike(texts[name], texts["plain"]))
             except Exception as error:  # noqa: BLE001 - the other ways go on
                 found[name]["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             run.save()
         if "plain" in texts:
-            found.setdefault("repetition", []).append([repetition(text, 4) for text in texts["plain"]])
-    return found
+            run.found[part]["repetition"].append([repetition(text, 4) for text in texts["plain"]])
+        run.found[part]["over"] = over(found, run.found[part]["repetition"])
+    return dict(run.found[part])
+
+
+def decoded(run: Run, way: Way, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The new tokens of prompts of one length."""
+    ids = torch.tensor(prompts, device=run.device)
+    mask = torch.ones_like(ids)
+    found = way.decode(
+        run.model, input_ids=ids, attention_mask=mask, do_sample=False, max_new_tokens=run.new_tokens, pad_token_id=0
+    )
+    return [list(row) for row in found[:, ids.shape[1] :].tolist()]
+
+
+def timed(run: Run, way: Way, prompts: Sequence[Sequence[int]], into: dict[str, Any]) -> list[list[int]]:
+    """The same; notes tokens per second and statistics."""
+    began = run.wait()
+    texts = decoded(run, way, prompts)
+    into["tokens_per_second"].append(len(prompts) * run.new_tokens / (run.wait() - began))
+    if way.has_stats:
+        stats = lade.last_stats()
+        into.setdefault("stats", []).append({name: getattr(stats, name) for name in STATS})
+    return texts
 
 
 def batches(prompts: Sequence[list[int]], rows: int) -> Iterator[list[list[int]]]:
@@ -301,26 +288,38 @@ def memory(run: Run) -> dict[str, int] | None:
 
 
 def prompts_of(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
-    """Openings of stories one after another, each prompt from another one on."""
-    openings = [prompt.text for prompt in SUITE.load()]
+    """Openings of stories one after another, each prompt from another one on, as the chat template has them. What is
+    beyond so many tokens is left out before the template's end."""
+    style, openings = Style(tokenizer), [prompt.text for prompt in SUITE.load()]
+    end = common_end(Conversation(style).ask(openings[0]), Conversation(style).ask(openings[1]))
     found = []
     for number in range(count):
-        text, several = list[int](), itertools.cycle(openings[number:] + openings[:number])
-        while len(text) < tokens:
-            text += tokenizer.encode(next(several), add_special_tokens=False)
-        found.append(text[:tokens])
+        several = itertools.cycle(openings[number:] + openings[:number])
+        text, ids = next(several), list[int]()
+        while len(ids) < tokens:
+            text = f"{text} {next(several)}"
+            ids = Conversation(style).ask(text)
+        found.append(ids[: max(1, tokens - end)] + ids[len(ids) - end :])
     return found
 
 
+def common_end(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many last tokens are the same."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
 def measure(run: Run, small: bool) -> dict[str, Any]:
+    """All parts, the most important ones first."""
     run.part("speeds", lambda: speeds(run, small))
     run.part("steps", lambda: steps(run, run.contexts))
     if run.device.type == "cuda":
         run.part("steps with the kernel", lambda: steps(run, run.contexts, kernel=attend))
-    run.part("synchronisations", lambda: synchronisations(run))
-    for part, rows in (("rates", 1), (f"rates of {run.batch} rows", run.batch)):
-        run.part(part, functools.partial(rates, run, rows, part))
+    run.part("rates", lambda: rates(run, 1, "rates"))
     run.part("memory", lambda: memory(run))
+    batch = f"rates of {run.batch} rows"
+    run.part(batch, lambda: rates(run, run.batch, batch))
+    run.part("synchronisations", lambda: synchronisations(run))
     if not small:  # takes a compiler and minutes
         run.part("fused steps", lambda: steps(run, run.contexts[:1], fused=True))
     return run.found
@@ -338,14 +337,14 @@ def _contexts(ctx: click.Context, param: click.Parameter, value: str) -> list[in
 @click.option("--shape", type=click.Choice(list(SHAPES)), help="Widen the model to this size, on the device.")
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True)
-@click.option("--prompts", default=4, show_default=True, type=click.IntRange(min=1), help="How many.")
+@click.option("--prompts", default=3, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option("--prompt-tokens", default=512, show_default=True, type=click.IntRange(min=1))
-@click.option("--new-tokens", default=256, show_default=True, type=click.IntRange(min=1))
+@click.option("--new-tokens", default=128, show_default=True, type=click.IntRange(min=1))
 @click.option("--contexts", default="512,8192", show_default=True, callback=_contexts, help="Of the steps.")
 @click.option("--batch", default=8, show_default=True, type=click.IntRange(min=2))
 @click.option("--seconds", default=480, show_default=True, help="After which no further part begins.")
 @click.option("--small", is_flag=True, help="Measure the device on small buffers, for a dry run.")
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON object alone.")
+@JSON
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="Written after each part, should the run be cut."
 )
@@ -372,13 +371,13 @@ def main(
         own = own_sizes(loaded)
         sizes = {name: max(size, own[name]) for name, size in SHAPES[shape].items()}  # the vocabulary may be larger
         loaded = widen(loaded, **sizes, max_position_embeddings=positions)
-    texts = prompts_of(tokenizer, prompts, prompt_tokens)
-    run = Run(loaded, texts, new_tokens, contexts, batch, until, output)
+    loaded.generation_config.eos_token_id = None  # all texts have all their tokens
     given = {"model": model, "shape": shape, "dtype": dtype, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
-    found = {"machine": describe(loaded.device), **given, **measure(run, small)}
-    if not as_json:
-        click.echo(f"{sum(found['seconds'].values()):.0f} s of {seconds}", err=True)
-    click.echo(json.dumps(found, indent=2))
+    begun = {"machine": describe(loaded.device), **given}
+    texts = prompts_of(tokenizer, prompts, prompt_tokens)
+    found = measure(Run(loaded, texts, new_tokens, contexts, batch, until, output, begun), small)
+    tables = [table_of(part, value) for part, value in found.items() if isinstance(value, dict) and "over" in value]
+    show(*tables, f"{sum(found['seconds'].values()):.0f} s of {seconds}", found=found, as_json=as_json)
 
 
 if __name__ == "__main__":

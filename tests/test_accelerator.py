@@ -4,8 +4,11 @@ import json
 
 import accelerator
 import pytest
+import ratios
 import simulated_step
 from click.testing import CliRunner
+
+from lade.models import load
 
 
 @pytest.mark.real
@@ -20,10 +23,15 @@ def test_a_dry_run_of_all_parts() -> None:
     assert [step["nodes"] for step in found["steps"]] == list(accelerator.NODES)
     assert all(step["whole_ms"] >= step["host_ms"] > 0 for step in found["steps"])
     for rows, part in ((1, "rates"), (2, "rates of 2 rows")):
-        ways = {name: way for name, way in found[part].items() if name != "repetition"}
+        ways = {name: way for name, way in found[part].items() if name not in ("repetition", "over")}
         assert set(ways) == set(accelerator.WAYS) - ({"prompt_lookup"} if rows == 2 else set())
+        assert found[part]["over"]["plain"]["plain"]["all"] == 1
         assert [way["error"] for way in ways.values()] == [None] * len(ways)
         assert all(set(way["alike"]) == {rows * 12} for way in ways.values())
+        every = [stats for name in ways if "auto" in name for stats in ways[name]["stats"]]
+        assert all(set(stats["attention"]) == {"static"} and not stats["not_static"] for stats in every)
+        assert {stats["mean_forward_tokens"] for stats in ways["auto, one token"]["stats"]} == {1}
+        assert all("device" in stats["proposed"] for stats in ways["auto, drafts of the device"]["stats"])
 
 
 @pytest.mark.real
@@ -45,3 +53,28 @@ def test_a_part_that_fails_leaves_its_error() -> None:
     run.part("late", lambda: 1)
     assert run.found["broken"] == {"error": "IndexError: list index out of range"}
     assert run.found["late"] == {"skipped": "no time was left"}
+
+
+def test_prompts_have_one_length_and_the_end_of_the_chat_template() -> None:
+    _, tokenizer = load("stories260K")
+    plain = accelerator.prompts_of(tokenizer, 2, 40)
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %} Well?"
+    asked = accelerator.prompts_of(tokenizer, 2, 40)
+    assert [len(prompt) for prompt in plain + asked] == [40] * 4
+    assert plain[0] != plain[1]
+    assert all(tokenizer.decode(prompt).endswith(" Well?") for prompt in asked)
+    assert not any(tokenizer.decode(prompt).endswith(" Well?") for prompt in plain)
+
+
+def test_ratios_are_per_prompt_and_those_of_varied_ones_apart() -> None:
+    ways = {
+        "plain": {"tokens_per_second": [10.0, 10.0, 20.0]},
+        "auto, one token": {"tokens_per_second": [20.0, 40.0, 40.0]},
+        "auto": {"tokens_per_second": [60.0, 80.0], "stats": [{"tokens_per_step": 4.0}, {"tokens_per_step": 2.0}]},
+        "broken": {"tokens_per_second": []},
+    }
+    found = ratios.over(ways, [[0.1, 0.3], [0.1, None], [0.0, 0.0]])
+    assert found["auto"]["plain"] == {"all": 7, "varied": 8}
+    assert found["auto"]["auto, one token"] == {"all": 2.5, "varied": 2}
+    assert found["auto"]["of tokens per step"] == (3 / 4 + 2 / 2) / 2
+    assert found["broken"]["plain"] == {"all": None, "varied": None}
