@@ -15,8 +15,9 @@ PACKED = 16  # query heads of a group that one program takes
 FEWEST_ROWS = 16  # of a matrix product
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MOST_SPLITS = 64
-PROGRAMS = 2  # wanted of each multiprocessor
+WARPS = 8  # wanted of each multiprocessor: programs take so many registers that no more fit
 FEWEST_BLOCKS = 2  # of keys in a split
+FEWEST_KEYS = 4  # in a split, for each row of a program: its sums are written and read again
 MERGED = 8192  # numbers that a program merges
 
 
@@ -37,7 +38,7 @@ TABLE = {
     (2, 16): _NARROW,
     (2, 32): _NARROW,
     (2, 64): _NARROW,
-    (2, 128): (Blocks(16, 64, 4, 3), Blocks(32, 64, 8, 3), Blocks(64, 64, 8, 3), Blocks(128, 32, 8, 3)),
+    (2, 128): (Blocks(16, 64, 4, 3), Blocks(32, 32, 4, 4), Blocks(64, 32, 4, 4), Blocks(128, 32, 8, 4)),
     (2, 256): (Blocks(16, 32, 4, 2),),
     (4, 16): _WIDE,
     (4, 32): _WIDE,
@@ -70,16 +71,17 @@ def blocks(dtype: torch.dtype, size: int, group: int, nodes: int) -> Blocks:
     return next((choice for choice in choices if choice.rows >= wanted), choices[-1])
 
 
-def splits(programs: int, keys: int, block: int, processors: int) -> int:
-    """Into how many parts the keys are split, so that all multiprocessors have work.
+def splits(programs: int, keys: int, block: Blocks, processors: int) -> int:
+    """Into how many parts the keys are split: as many as run at once, so that none waits for another to end.
 
     Args:
         programs: of one part.
         keys: the most of a row.
-        block: keys of a block.
+        block: of a program.
     """
-    wanted = -(-PROGRAMS * processors // programs)
-    return max(1, min(wanted, -(-keys // (block * FEWEST_BLOCKS)), MOST_SPLITS))
+    together = WARPS // block.warps * processors
+    fewest = max(FEWEST_BLOCKS * block.keys, FEWEST_KEYS * block.rows)
+    return max(1, min(together // programs, -(-keys // fewest), MOST_SPLITS))
 
 
 def merged_lines(lines: int, numbers: int, processors: int) -> int:

@@ -157,7 +157,7 @@ def _joined(best, total, sums, scores, factor, values, WIDEN: tl.constexpr):
     return highest, total, sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "heads", "group", "blocks", "splits", "limit"])
 def attend(
     query, key, value, out, weights, sinks, table, trees,
     tokens, heads, group, blocks, splits,
@@ -212,11 +212,12 @@ def attend(
         tl.store(weights + line * 2 + 1, total, mask=live)
     else:
         sums /= tl.where(total > 0, total, 1.0)[:, None]
-    there = live[:, None] & (e < E)[None, :]
+    # A part without keys stores no sums: `merge` does not look at them.
+    there = (live & (tl.zeros_like(node) + end_block > begin_block))[:, None] & (e < E)[None, :]
     tl.store(out + line[:, None] * E + e[None, :], sums.to(out.dtype.element_ty), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lines", "splits"])
 def merge(
     parts, weights, out, lines, splits, E: tl.constexpr, EP: tl.constexpr, SPLITS: tl.constexpr, LINES: tl.constexpr
 ):  # fmt: skip
@@ -225,12 +226,14 @@ def merge(
     split, e = tl.arange(0, SPLITS), tl.arange(0, EP)
     there = (split < splits)[:, None] & (line < lines)[None, :]
     at = split[:, None] * lines + line[None, :]
+    inside = there[:, :, None] & (e < E)[None, None, :]
+    found = tl.load(parts + at[:, :, None] * E + e[None, None, :], mask=inside, other=0.0)  # waits for no weight
     level = tl.load(weights + at * 2, mask=there, other=NOTHING)
+    amount = tl.load(weights + at * 2 + 1, mask=there, other=0.0)
     best = tl.max(level, 0)
     weight = tl.exp2(level - tl.where(best == NOTHING, 0.0, best)[None, :])
-    total = tl.sum(weight * tl.load(weights + at * 2 + 1, mask=there, other=0.0), 0)
-    at, there = at[:, :, None] * E + e[None, None, :], there[:, :, None] & (e < E)[None, None, :]
-    found = tl.load(parts + at, mask=there, other=0.0)
+    total = tl.sum(weight * amount, 0)
+    found = tl.where((weight > 0)[:, :, None], found, 0.0)  # parts without keys have anything for sums
     result = tl.sum(found * weight[:, :, None], 0) / tl.where(total > 0, total, 1.0)[:, None]
     mask = (line < lines)[:, None] & (e < E)[None, :]
     tl.store(out + line[:, None] * E + e[None, :], result.to(out.dtype.element_ty), mask=mask)

@@ -41,7 +41,7 @@ def attend(
     per_row = -(-rows.most_nodes // (block.rows // packed))
     grid = rows.table.shape[0] * per_row, shared * -(-group // packed)
     if parts is None:
-        parts = splits(grid[0] * grid[1], rows.most_keys, block.keys, _processors(query.device))
+        parts = splits(grid[0] * grid[1], rows.most_keys, block, _processors(query.device))
     kernels = _kernels()
     out = query.new_empty(tokens, heads, value_size)
     into = out if parts == 1 else query.new_empty(parts, *out.shape, dtype=torch.float32)

@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from lade.kernels import blocks as sizes
-from lade.kernels.blocks import DTYPES, FEWEST_ROWS, MOST_SPLITS, PACKED, TABLE, blocks, merged_lines, padded, splits
+from lade.kernels.blocks import (
+    DTYPES,
+    FEWEST_ROWS,
+    MOST_SPLITS,
+    PACKED,
+    TABLE,
+    Blocks,
+    blocks,
+    merged_lines,
+    padded,
+    splits,
+)
 
 NODES = (1, 2, 7, 16, 33, 64, 100, 5000)
 
@@ -56,14 +67,17 @@ def test_other_types_and_larger_heads_are_left_to_others(dtype: torch.dtype) -> 
     assert sizes.takes(torch.float16, 256, 80)
 
 
+@pytest.mark.parametrize("block", [Blocks(16, 64, 4, 3), Blocks(64, 32, 4, 4), Blocks(128, 32, 8, 4)], ids=str)
 @pytest.mark.parametrize("programs", [1, 8, 100, 1000])
 @pytest.mark.parametrize("keys", [1, 300, 8192, 1 << 20])
-def test_keys_are_split_so_that_all_processors_work_but_not_into_crumbs(programs: int, keys: int) -> None:
-    found = splits(programs, keys, 64, 132)
+def test_keys_are_split_so_that_all_processors_work_at_once(block: Blocks, programs: int, keys: int) -> None:
+    found = splits(programs, keys, block, 132)
+    together = 132 * sizes.WARPS // block.warps
+    fewest = max(2 * block.keys, 4 * block.rows)
     assert 1 <= found <= MOST_SPLITS
-    assert found == 1 or keys / found > 64
-    assert found == 1 or programs * (found - 1) < sizes.PROGRAMS * 132
-    assert found == MOST_SPLITS or keys <= 128 * found or programs * found >= sizes.PROGRAMS * 132
+    assert found == 1 or keys / found > fewest / 2
+    assert found == 1 or programs * found <= together, "no part waits for others"
+    assert found == MOST_SPLITS or keys <= fewest * found or programs * (found + 1) > together
 
 
 def test_merged_lines_are_a_power_of_two_that_leaves_work_for_all() -> None:
