@@ -58,9 +58,9 @@ class Build:
         return self.stack == 0 and self.shared <= LARGEST_SHARED
 
 
-def chosen(dtype: torch.dtype, size: int) -> list[Blocks]:
+def chosen(dtype: torch.dtype, size: int, plain: bool = False) -> list[Blocks]:
     """Every program that the table chooses for some group and number of nodes, by rows."""
-    found = {blocks(dtype, size, group, nodes) for group in GROUPS for nodes in NODES}
+    found = {blocks(dtype, size, group, nodes, plain) for group in GROUPS for nodes in NODES}
     return sorted(found, key=lambda block: block.rows)
 
 
@@ -106,13 +106,15 @@ def resources(cubin: bytes) -> Mapping[str, int]:
 
 
 def every() -> Iterator[tuple[torch.dtype, int, Blocks, str, bool]]:
-    """All that is built: each head size with every program of it and all rules; fewer rules with the largest alone."""
+    """All that is built: each head size with every program of it, under all rules and under none; chunks, and keys that
+    are not split, with the largest alone."""
     for dtype in TYPES:
         for size in HEAD_SIZES:
-            programs = chosen(dtype, size)
+            programs, without = chosen(dtype, size), chosen(dtype, size, plain=True)
             yield from ((dtype, size, block, "all", True) for block in programs)
             yield dtype, size, programs[-1], "chunk", True
-            yield dtype, size, programs[-1], "full", False
+            yield from ((dtype, size, block, "full", True) for block in without)
+            yield dtype, size, without[-1], "full", False
 
 
 def as_dict(build: Build) -> dict[str, Any]:

@@ -14,6 +14,7 @@ HALVES = (torch.bfloat16, torch.float16)
 LARGEST_LINE = 1 << 15  # numbers of a line that one program normalises
 LARGEST_HEADS = 1 << 14  # numbers of a token's heads that one program rotates
 BLOCK = 1024  # numbers that one program gates
+EXACT = {"enable_fp_fusion": False}  # products are rounded before they are added, as PyTorch's are
 
 
 def rms_norm(states: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -22,7 +23,7 @@ def rms_norm(states: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torc
     out = torch.empty_like(states)
     power = _power(size)
     _kernels().rms_norm[states.numel() // size,](
-        states, weight, out, epsilon, size, power, num_warps=min(16, max(1, power // 512))
+        states, weight, out, epsilon, size, power, num_warps=min(16, max(1, power // 512)), **EXACT
     )
     return out
 
@@ -43,7 +44,7 @@ def rotate(
     _kernels().rotate[tokens, 2](
         query, key, *turned, cos, sin, heads, shared,
         *(stride for states in (query, key, *turned) for stride in states.stride()[1:3]),
-        _power(heads), _power(shared), size, _power(size // 2), num_warps=4,
+        _power(heads), _power(shared), size, _power(size // 2), num_warps=4, **EXACT,
     )  # fmt: skip
     return turned
 
@@ -78,7 +79,7 @@ def store_fits(both: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bo
 def gated(gates: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """SiLU(gates) * values (arXiv 2002.05202)."""
     out = torch.empty_like(gates)
-    _kernels().gate[-(-gates.numel() // BLOCK),](gates, values, out, gates.numel(), BLOCK, num_warps=4)
+    _kernels().gate[-(-gates.numel() // BLOCK),](gates, values, out, gates.numel(), BLOCK, num_warps=4, **EXACT)
     return out
 
 

@@ -18,7 +18,9 @@ MOST_SPLITS = 64
 WARPS = 8  # wanted of each multiprocessor: programs take so many registers that no more fit
 FEWEST_BLOCKS = 2  # of keys in a split
 FEWEST_KEYS = 4  # in a split, for each row of a program: its sums are written and read again
-MERGED = 8192  # numbers that a program merges
+MERGED = 2048  # numbers that a program merges
+MERGED_ALONE = 4096  # numbers of a line up to which one warp merges them
+SHORT = 1024  # keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ TABLE = {
     (2, 16): _NARROW,
     (2, 32): _NARROW,
     (2, 64): _NARROW,
-    (2, 128): (Blocks(16, 64, 4, 3), Blocks(32, 32, 4, 4), Blocks(64, 32, 4, 4), Blocks(128, 32, 8, 4)),
+    (2, 128): (Blocks(16, 64, 4, 3), Blocks(64, 32, 4, 4)),
     (2, 256): (Blocks(16, 32, 4, 2),),
     (4, 16): _WIDE,
     (4, 32): _WIDE,
@@ -46,6 +48,7 @@ TABLE = {
     (4, 128): (Blocks(16, 16, 4, 2), Blocks(32, 16, 8, 2)),
     (4, 256): (Blocks(16, 16, 8, 2), Blocks(32, 16, 8, 2)),
 }
+PLAIN = {(2, 128): (Blocks(16, 64, 4, 3), Blocks(64, 64, 4, 3))}  # without windows, chunks, caps and sinks
 
 
 def padded(size: int) -> int:
@@ -58,17 +61,33 @@ def takes(dtype: torch.dtype, size: int, value_size: int) -> bool:
     return dtype in DTYPES and 0 < size <= LARGEST_HEAD and 0 < value_size <= LARGEST_HEAD
 
 
-def blocks(dtype: torch.dtype, size: int, group: int, nodes: int) -> Blocks:
+def blocks(
+    dtype: torch.dtype, size: int, group: int, nodes: int, plain: bool = False, smallest: bool = False
+) -> Blocks:
     """The smallest program that takes all nodes of a row, or the largest there is.
 
     Args:
         size: of the larger of a head's keys and values.
         group: query heads of a head of keys.
         nodes: the most nodes of a row.
+        plain: no window, chunk, cap or sink.
+        smallest: the smallest program there is, whatever it takes.
     """
-    choices = TABLE[dtype.itemsize, padded(size)]
-    wanted = nodes * min(group, PACKED)
+    kind = dtype.itemsize, padded(size)
+    choices = PLAIN.get(kind, TABLE[kind]) if plain else TABLE[kind]
+    wanted = FEWEST_ROWS if smallest else nodes * min(group, PACKED)
     return next((choice for choice in choices if choice.rows >= wanted), choices[-1])
+
+
+def is_short(programs: int, keys: int, block: Blocks, processors: int) -> bool:
+    """Whether the smallest programs are the fastest: few keys, which each reads by itself, and all run at once.
+
+    Args:
+        programs: of the smallest block.
+        keys: the most of a row.
+        block: the smallest one.
+    """
+    return keys <= SHORT and programs <= WARPS // block.warps * processors
 
 
 def splits(programs: int, keys: int, block: Blocks, processors: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lade.kernels.blocks import PACKED, Blocks, blocks, merged_lines, padded, splits
+from lade.kernels.blocks import MERGED_ALONE, PACKED, Blocks, blocks, is_short, merged_lines, padded, splits
 from lade.kernels.rows import Rows, Rules
 
 FULL, WINDOW, CHUNK = 0, 1, 2  # what a kernel's LIMIT says
@@ -36,10 +36,8 @@ def attend(
     query, key, value = (_dense(states) for states in (query, key, value))
     (heads, tokens, size), (shared, _, value_size) = query.shape, value.shape
     group = heads // shared
-    block = sizes or blocks(query.dtype, max(size, value_size), group, rows.most_nodes)
-    packed = min(group, PACKED)
-    per_row = -(-rows.most_nodes // (block.rows // packed))
-    grid = rows.table.shape[0] * per_row, shared * -(-group // packed)
+    block = sizes or _blocks(query, max(size, value_size), shared, rows, rules)
+    grid, per_row = _grid(rows, shared, group, block)
     if parts is None:
         parts = splits(grid[0] * grid[1], rows.most_keys, block, _processors(query.device))
     kernels = _kernels()
@@ -58,8 +56,29 @@ def attend(
     if parts > 1:
         lines, power, wide = tokens * heads, 1 << (parts - 1).bit_length(), padded(value_size)
         together = merged_lines(lines, power * wide, _processors(query.device))
-        kernels.merge[-(-lines // together),](into, weights, out, lines, parts, value_size, wide, power, together)
+        warps = 1 if power * wide <= MERGED_ALONE else 4
+        kernels.merge[-(-lines // together),](
+            into, weights, out, lines, parts, value_size, wide, power, together, num_warps=warps
+        )
     return out
+
+
+def _blocks(query: torch.Tensor, size: int, shared: int, rows: Rows, rules: Rules) -> Blocks:
+    """Of a launch for [H * G, T, D] queries."""
+    group = query.shape[0] // shared
+    plain = rules.window is None and rules.chunk is None and rules.cap is None and rules.sinks is None
+    smallest = blocks(query.dtype, size, group, rows.most_nodes, plain, smallest=True)
+    (along, across), _ = _grid(rows, shared, group, smallest)
+    if is_short(along * across, rows.most_keys, smallest, _processors(query.device)):
+        return smallest
+    return blocks(query.dtype, size, group, rows.most_nodes, plain)
+
+
+def _grid(rows: Rows, shared: int, group: int, block: Blocks) -> tuple[tuple[int, int], int]:
+    """Programs along the rows and across the heads, and how many of them a row has."""
+    packed = min(group, PACKED)
+    per_row = -(-rows.most_nodes // (block.rows // packed))
+    return (rows.table.shape[0] * per_row, shared * -(-group // packed)), per_row
 
 
 def constants(
