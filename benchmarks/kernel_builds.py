@@ -58,9 +58,9 @@ class Build:
         return self.stack == 0 and self.shared <= LARGEST_SHARED
 
 
-def chosen(dtype: torch.dtype, size: int, plain: bool = False) -> list[Blocks]:
+def chosen(dtype: torch.dtype, size: int) -> list[Blocks]:
     """Every program that the table chooses for some group and number of nodes, by rows."""
-    found = {blocks(dtype, size, group, nodes, plain) for group in GROUPS for nodes in NODES}
+    found = {blocks(dtype, size, group, nodes) for group in GROUPS for nodes in NODES}
     return sorted(found, key=lambda block: block.rows)
 
 
@@ -110,11 +110,11 @@ def every() -> Iterator[tuple[torch.dtype, int, Blocks, str, bool]]:
     are not split, with the largest alone."""
     for dtype in TYPES:
         for size in HEAD_SIZES:
-            programs, without = chosen(dtype, size), chosen(dtype, size, plain=True)
+            programs = chosen(dtype, size)
             yield from ((dtype, size, block, "all", True) for block in programs)
             yield dtype, size, programs[-1], "chunk", True
-            yield from ((dtype, size, block, "full", True) for block in without)
-            yield dtype, size, without[-1], "full", False
+            yield from ((dtype, size, block, "full", True) for block in programs)
+            yield dtype, size, programs[-1], "full", False
 
 
 def as_dict(build: Build) -> dict[str, Any]:

@@ -14,6 +14,7 @@ HALVES = (torch.bfloat16, torch.float16)
 LARGEST_LINE = 1 << 15  # numbers of a line that one program normalises
 LARGEST_HEADS = 1 << 14  # numbers of a token's heads that one program rotates
 BLOCK = 1024  # numbers that one program gates
+MOVED = 16  # tokens that one program moves at once
 EXACT = {"enable_fp_fusion": False}  # products are rounded before they are added, as PyTorch's are
 
 
@@ -74,6 +75,18 @@ def store_fits(both: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bo
     _, heads, tokens, size = key.shape
     alike = both.dtype == key.dtype == value.dtype and key.shape == value.shape and tokens > 0
     return alike and both.stride(3) == key.stride(3) == value.stride(3) == 1 and heads * size <= LARGEST_HEADS
+
+
+def move(states: torch.Tensor, sources: torch.Tensor, goals: torch.Tensor, refused: int) -> None:
+    """Copy tokens of contiguous [L, H, total, D] from [N] places to others, but for goals from `refused` on.
+
+    Args:
+        sources, goals: both ascend in each row's part of the tokens, and no goal lies behind its source.
+    """
+    size = states.shape[3]
+    _kernels().move[states.shape[:2]](
+        states, sources, goals, len(sources), refused, *states.stride()[:2], size, _power(size), MOVED, num_warps=1
+    )
 
 
 def gated(gates: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -48,7 +48,6 @@ TABLE = {
     (4, 128): (Blocks(16, 16, 4, 2), Blocks(32, 16, 8, 2)),
     (4, 256): (Blocks(16, 16, 8, 2), Blocks(32, 16, 8, 2)),
 }
-PLAIN = {(2, 128): (Blocks(16, 64, 4, 3), Blocks(64, 64, 4, 3))}  # without windows, chunks, caps and sinks
 
 
 def padded(size: int) -> int:
@@ -61,20 +60,16 @@ def takes(dtype: torch.dtype, size: int, value_size: int) -> bool:
     return dtype in DTYPES and 0 < size <= LARGEST_HEAD and 0 < value_size <= LARGEST_HEAD
 
 
-def blocks(
-    dtype: torch.dtype, size: int, group: int, nodes: int, plain: bool = False, smallest: bool = False
-) -> Blocks:
+def blocks(dtype: torch.dtype, size: int, group: int, nodes: int, smallest: bool = False) -> Blocks:
     """The smallest program that takes all nodes of a row, or the largest there is.
 
     Args:
         size: of the larger of a head's keys and values.
         group: query heads of a head of keys.
         nodes: the most nodes of a row.
-        plain: no window, chunk, cap or sink.
         smallest: the smallest program there is, whatever it takes.
     """
-    kind = dtype.itemsize, padded(size)
-    choices = PLAIN.get(kind, TABLE[kind]) if plain else TABLE[kind]
+    choices = TABLE[dtype.itemsize, padded(size)]
     wanted = FEWEST_ROWS if smallest else nodes * min(group, PACKED)
     return next((choice for choice in choices if choice.rows >= wanted), choices[-1])
 

@@ -36,7 +36,7 @@ def attend(
     query, key, value = (_dense(states) for states in (query, key, value))
     (heads, tokens, size), (shared, _, value_size) = query.shape, value.shape
     group = heads // shared
-    block = sizes or _blocks(query, max(size, value_size), shared, rows, rules)
+    block = sizes or _blocks(query, max(size, value_size), shared, rows)
     grid, per_row = _grid(rows, shared, group, block)
     if parts is None:
         parts = splits(grid[0] * grid[1], rows.most_keys, block, _processors(query.device))
@@ -63,15 +63,14 @@ def attend(
     return out
 
 
-def _blocks(query: torch.Tensor, size: int, shared: int, rows: Rows, rules: Rules) -> Blocks:
+def _blocks(query: torch.Tensor, size: int, shared: int, rows: Rows) -> Blocks:
     """Of a launch for [H * G, T, D] queries."""
     group = query.shape[0] // shared
-    plain = rules.window is None and rules.chunk is None and rules.cap is None and rules.sinks is None
-    smallest = blocks(query.dtype, size, group, rows.most_nodes, plain, smallest=True)
+    smallest = blocks(query.dtype, size, group, rows.most_nodes, smallest=True)
     (along, across), _ = _grid(rows, shared, group, smallest)
     if is_short(along * across, rows.most_keys, smallest, _processors(query.device)):
         return smallest
-    return blocks(query.dtype, size, group, rows.most_nodes, plain)
+    return blocks(query.dtype, size, group, rows.most_nodes)
 
 
 def _grid(rows: Rows, shared: int, group: int, block: Blocks) -> tuple[tuple[int, int], int]:

@@ -84,6 +84,28 @@ def store(
 
 
 @triton.jit
+def move(states, sources, goals, count, refused, member, head, D: tl.constexpr, DP: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy tokens of [L, H, total, D] from places to others, but for goals from `refused` on. Grid: [L, H].
+
+    A program has all tokens of its head, and reads a block of them before it writes any. Sources of later blocks lie
+    behind all goals before them.
+    """
+    own = states + tl.program_id(0).to(tl.int64) * member + tl.program_id(1).to(tl.int64) * head
+    d = tl.arange(0, DP)
+    for begin in range(0, count, BLOCK):
+        n = begin + tl.arange(0, BLOCK)
+        source = tl.load(sources + n, mask=n < count, other=0)
+        goal = tl.load(goals + n, mask=n < count, other=0)
+        moved = (goal != source) & (goal < refused)
+        if tl.sum(moved.to(tl.int32), 0) > 0:
+            there = moved[:, None] & (d < D)[None, :]
+            found = tl.load(own + source[:, None] * D + d[None, :], mask=there)
+            tl.debug_barrier()
+            tl.store(own + goal[:, None] * D + d[None, :], found, mask=there)
+            tl.debug_barrier()
+
+
+@triton.jit
 def gate(gates, values, out, count, BLOCK: tl.constexpr):
     """SiLU of gates times values. Grid: [count / BLOCK]."""
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)

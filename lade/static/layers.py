@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers.cache_utils import CacheLayerMixin
 
-from lade.kernels import available, between
+from lade.kernels import between
 from lade.target.stock import contents
 
 
@@ -28,12 +28,13 @@ class Reach:
         rows: [R] slots of its rows.
         reads: [R * C] places of these slots, where they are gathered.
         whole: whether layers hand out all of their buffers, for attention that finds a row's keys by itself.
+        kernels: whether kernels write to them (`lade.kernels.between`).
     """
 
     def __init__(self, count: int, capacity: int, offsets: torch.Tensor) -> None:
         self.count, self.capacity, self.offsets = count, capacity, offsets
         self.places = self.rows = self.reads = offsets
-        self.whole = False
+        self.whole = self.kernels = False
 
     def aim(self, rows: torch.Tensor, places: torch.Tensor) -> None:
         """Begin a step."""
@@ -44,7 +45,7 @@ class Reach:
 
     def store(self, both: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Write [1, H, N, D] keys and values of the step's nodes to their places of a layer's [2, H, total, D]."""
-        if self.whole and available.runs(keys.device) and between.store_fits(both, keys, values):
+        if self.kernels and between.store_fits(both, keys, values):
             between.store(both, self.places, keys, values)
         else:
             both.index_copy_(2, self.places, torch.cat([keys, values]))

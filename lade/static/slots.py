@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache
 
+from lade.kernels import between
 from lade.static.buckets import NODES, capacity_bucket
 from lade.static.layers import Reach, StaticTreeLayer, stacked
 from lade.target.stock import contents, length_of
@@ -145,9 +146,17 @@ class StaticSlots:
             rows, lengths: [R] slots and their tokens.
             sources, goals: [N] places.
         """
-        for stack in self.stacks:
-            stack.index_copy_(2, goals, stack.index_select(2, sources))
+        self._copy(sources, goals)
         self.lengths.index_copy_(0, rows, lengths)
+
+    def _copy(self, sources: torch.Tensor, goals: torch.Tensor) -> None:
+        """Copy tokens from [N] places to others, but for those of the spare slot. In each slot both ascend, and no goal
+        lies behind its source."""
+        for stack in self.stacks:
+            if self.reach.kernels:
+                between.move(stack, sources, goals, self.spare * self.capacity)
+            else:
+                stack.index_copy_(2, goals, stack.index_select(2, sources))
 
     def aim(self, rows: torch.Tensor, slots: torch.Tensor, indices: torch.Tensor) -> None:
         """Say where a step's nodes are written, before its forward.
@@ -169,7 +178,6 @@ class StaticSlots:
         """
         refuse = self.offsets[self.spare] + torch.arange(len(right), device=right.device)
         goals = torch.where(right, self.offsets[slots] + self.lengths[slots] + depths, refuse)
-        for stack in self.stacks:
-            stack.index_copy_(2, goals, stack.index_select(2, self.reach.places))
+        self._copy(self.reach.places, goals)
         self.lengths.index_add_(0, slots, right.long())
         self.emitted.index_add_(0, slots, new.long())

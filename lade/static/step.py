@@ -48,6 +48,7 @@ class StaticStep:
     ) -> None:
         self.model, self.slots, self.vocabulary = model, slots, vocabulary
         self.kernel, slots.reach.whole = kernel, kernel is not None
+        slots.reach.kernels = kernel is not None and available.runs(slots.lengths.device)
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         copies = repeats(model) and can_pack(SPLITS)  # one row does without a dispatcher where it would not
         self.dispatches = implementation_of(model) == SPLITS and (slots.count > 1 or copies)
@@ -107,7 +108,7 @@ class StaticStep:
         scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         model: Any = self.model
         if self.kernel is not None:
-            model = condensed(model) if available.runs(inputs.ids.device) else model
+            model = condensed(model) if self.slots.reach.kernels else model
             scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
             seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
         else:

@@ -82,6 +82,27 @@ def test_keys_and_values_are_stored_at_their_places(dtype, heads, data):
     assert torch.equal(both, expected)
 
 
+@settings(max_examples=12)
+@given(paths=st.lists(st.lists(st.booleans(), min_size=1, max_size=40), min_size=1, max_size=2), held=st.integers(0, 3))
+def test_accepted_paths_are_moved_behind_their_texts(paths, held):
+    """Of two slots of 50 tokens each and a spare one: nodes on a path go to the first free places."""
+    sources, goals = list[int](), list[int]()
+    for slot, path in enumerate(paths):
+        first = 50 * slot + held
+        sources += range(first, first + len(path))
+        kept = [node for node, accepted in enumerate(path) if accepted]
+        goals += [first + kept.index(node) if node in kept else 100 + node for node in range(len(path))]
+    states = torch.randn(2, 3, 150, 5)
+    expected, moved = (
+        states.clone(),
+        [(source, goal) for source, goal in zip(sources, goals, strict=True) if goal < 100],
+    )
+    for source, goal in moved:
+        expected[:, :, goal] = states[:, :, source]
+    between.move(states, torch.tensor(sources), torch.tensor(goals), 100)
+    assert torch.equal(states, expected)
+
+
 def test_what_does_not_fit():
     half, single = torch.ones(1, 2, 8, dtype=torch.float16), torch.ones(1, 2, 8)
     assert not between.norm_fits(single, single[0, 0]), "float32 is judged by identity"

@@ -11,7 +11,6 @@ from lade.kernels.blocks import (
     FEWEST_ROWS,
     MOST_SPLITS,
     PACKED,
-    PLAIN,
     TABLE,
     Blocks,
     blocks,
@@ -39,22 +38,15 @@ def test_every_head_and_group_has_a_program(dtype: torch.dtype) -> None:
             assert each.rows >= min(group, PACKED), "a program takes a whole node"
 
 
-def test_launches_without_rules_have_programs_of_their_own() -> None:
-    half = torch.bfloat16
-    assert blocks(half, 128, 4, 64) == Blocks(64, 32, 4, 4)
-    assert blocks(half, 128, 4, 64, plain=True) == Blocks(64, 64, 4, 3)
-    assert blocks(half, 128, 4, 64, plain=True, smallest=True).rows == FEWEST_ROWS
-    assert blocks(half, 64, 4, 64, plain=True) == blocks(half, 64, 4, 64)
-
-
 def test_short_launches_have_many_small_programs() -> None:
-    smallest = Blocks(16, 64, 4, 3)
+    smallest = blocks(torch.bfloat16, 128, 4, 64, smallest=True)
+    assert smallest.rows == FEWEST_ROWS < blocks(torch.bfloat16, 128, 4, 64).rows
     assert sizes.is_short(264, 1024, smallest, 132)
     assert not sizes.is_short(265, 1024, smallest, 132), "some would wait for others"
     assert not sizes.is_short(264, 1025, smallest, 132), "each reads all keys"
 
 
-@pytest.mark.parametrize("block", [block for row in (TABLE | PLAIN).values() for block in row], ids=str)
+@pytest.mark.parametrize("block", [block for row in TABLE.values() for block in row], ids=str)
 def test_programs_are_those_that_the_kernel_can_be(block: sizes.Blocks) -> None:
     assert is_power(block.rows)
     assert block.rows >= FEWEST_ROWS

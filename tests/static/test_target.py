@@ -49,7 +49,16 @@ def requests_of(prompts: Sequence[Sequence[int]], emission: Any = greedy) -> lis
     return requests
 
 
-@pytest.mark.parametrize("kernel", [None, attend], ids=("masks", "kernel"))
+@pytest.fixture(params=["masks", "kernel", "kernels"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What computes attention; kernels may write keys and values, too."""
+    if request.param == "kernels":
+        interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
+        interpreted.hasten()
+        monkeypatch.setattr("lade.kernels.available.runs", lambda device: interpreted.chosen())
+    return None if request.param == "masks" else attend
+
+
 @pytest.mark.parametrize(("name", "lengths"), [("llama", (9,)), ("gemma3", (9, 21, 4, 13))], ids=("alone", "four"))
 @torch.no_grad()
 def test_texts_of_plain_decoding(name: str, lengths: tuple[int, ...], kernel: Any) -> None:
