@@ -369,8 +369,8 @@ def main(
     if shape is not None:
         positions = max([*contexts, prompt_tokens + new_tokens]) + 512
         own = own_sizes(loaded)
-        sizes = {name: max(size, own[name]) for name, size in SHAPES[shape].items()}  # the vocabulary may be larger
-        loaded = widen(loaded, **sizes, max_position_embeddings=positions)
+        wanted = SHAPES[shape] | {"max_position_embeddings": positions}
+        loaded = widen(loaded, **{name: max(size, own[name]) for name, size in wanted.items()})
     loaded.generation_config.eos_token_id = None  # all texts have all their tokens
     given = {"model": model, "shape": shape, "dtype": dtype, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
     begun = {"machine": describe(loaded.device), **given}
