@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -151,7 +152,7 @@ def capture(compute: Callable[[], Found], device: torch.device, pool: Any = None
             for _ in range(WARM_UPS):
                 compute()
         torch.cuda.current_stream(device).wait_stream(stream)
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        with _own_workspace(), torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             output = compute()
 
     def run() -> Found:
@@ -159,3 +160,18 @@ def capture(compute: Callable[[], Found], device: torch.device, pool: Any = None
         return output
 
     return run, pool or graph.pool()
+
+
+@contextlib.contextmanager
+def _own_workspace() -> Iterator[None]:
+    """What cuBLAS works in is taken from the memory of the graph that is captured inside, and left to it.
+
+    cuBLAS keeps the memory that it was given before, one piece per stream. Graphs of torch.compile let go of all of
+    it (`torch._inductor.cudagraph_trees.clear_cublas_manager`), so a graph that uses it would write to memory of
+    others, or to none.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()

@@ -11,6 +11,7 @@ from transformers.models.llama import modeling_llama as llama
 
 import lade
 from lade.kernels import between
+from lade.models.widen import widen
 from lade.static import shelf
 
 pytestmark = [
@@ -78,6 +79,28 @@ def test_steps_in_half_precision(name):
         assert lade.last_stats().not_static is None, "the probe has compared the logits"
     finally:
         model.to("cpu")
+
+
+@torch.no_grad()
+def test_graphs_of_torch_compile_take_nothing_from_ours():
+    """They let go of what cuBLAS works in: ours go on with their own, whatever is written to the rest."""
+    model, _ = lade.models.load("stories260K", dtype="bfloat16", device="cuda")
+    model, config = widen(model, hidden_size=1024, intermediate_size=4096), dataclasses.replace(CONFIG, budget=1)
+    ids = torch.tensor([[1, 400, 300, 200]], device="cuda")
+
+    def decoded():
+        return lade.generate(model, ids, config=config, do_sample=False, max_new_tokens=NEW, eos_token_id=None)
+
+    before = decoded()
+    graphs = shelf._kept[model].graphs
+    compiled = torch.compile(lambda states: states @ states.T, mode="reduce-overhead")
+    for _ in range(4):
+        compiled(torch.ones(64, 64, device="cuda", dtype=torch.bfloat16))
+    torch.cuda.empty_cache()
+    kept = [torch.zeros(1 << 20, device="cuda") for _ in range(64)]
+    assert torch.equal(decoded(), before)
+    assert shelf._kept[model].graphs is graphs
+    assert not any(part.any() for part in kept)
 
 
 @pytest.mark.parametrize("lengths", [(9,), (9, 21, 4, 13)], ids=("alone", "four"))
