@@ -20,12 +20,11 @@ from typing import Any
 import click
 import torch
 from ratios import over, table_of
+from varied_prompts import candidates, varied
 
 import lade
-from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.bench.machine import describe
 from lade.applications.bench.methods import METHODS, Decode, MethodOptions
-from lade.applications.bench.suites.stories import SUITE
 from lade.applications.output import JSON, show
 from lade.applications.text_measures import repetition
 from lade.applications.widen import SHAPES
@@ -280,33 +279,19 @@ def alike(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int
 
 
 def memory(run: Run) -> dict[str, int] | None:
-    """The most bytes that were allocated, and those of the weights."""
+    """The most bytes that were allocated since the steps were timed, and those of the weights."""
     if run.device.type != "cuda":
         return None
     weights = sum(parameter.nbytes for parameter in run.model.parameters())
     return {"most": torch.cuda.max_memory_allocated(run.device), "weights": weights}
 
 
-def prompts_of(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
-    """Openings of stories one after another, each prompt from another one on, as the chat template has them. What is
-    beyond so many tokens is left out before the template's end."""
-    style, openings = Style(tokenizer), [prompt.text for prompt in SUITE.load()]
-    end = common_end(Conversation(style).ask(openings[0]), Conversation(style).ask(openings[1]))
-    found = []
-    for number in range(count):
-        several = itertools.cycle(openings[number:] + openings[:number])
-        text, ids = next(several), list[int]()
-        while len(ids) < tokens:
-            text = f"{text} {next(several)}"
-            ids = Conversation(style).ask(text)
-        found.append(ids[: max(1, tokens - end)] + ids[len(ids) - end :])
-    return found
-
-
-def common_end(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many last tokens are the same."""
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+def written(model: Any, new_tokens: int, prompt: Sequence[int]) -> list[int]:
+    """The new tokens after a prompt."""
+    ids = torch.tensor([prompt], device=model.device)
+    mask = torch.ones_like(ids)
+    found = lade.generate(model, ids, attention_mask=mask, do_sample=False, max_new_tokens=new_tokens, pad_token_id=0)
+    return list(found[0, len(prompt) :].tolist())
 
 
 def measure(run: Run, small: bool) -> dict[str, Any]:
@@ -315,6 +300,8 @@ def measure(run: Run, small: bool) -> dict[str, Any]:
     run.part("steps", lambda: steps(run, run.contexts))
     if run.device.type == "cuda":
         run.part("steps with the kernel", lambda: steps(run, run.contexts, kernel=attend))
+    if run.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(run.device)  # steps of a long context have larger slots
     run.part("rates", lambda: rates(run, 1, "rates"))
     run.part("memory", lambda: memory(run))
     batch = f"rates of {run.batch} rows"
@@ -366,15 +353,15 @@ def main(
     """Measure MODEL, a name or a folder, on an accelerator."""
     until = time.monotonic() + seconds
     loaded, tokenizer = load(model, dtype=dtype, device=device)
+    loaded.generation_config.eos_token_id = None  # all texts have all their tokens
+    texts = varied(candidates(tokenizer, prompt_tokens), prompts, functools.partial(written, loaded, new_tokens))
     if shape is not None:
         positions = max([*contexts, prompt_tokens + new_tokens]) + 512
         own = own_sizes(loaded)
         wanted = SHAPES[shape] | {"max_position_embeddings": positions}
         loaded = widen(loaded, **{name: max(size, own[name]) for name, size in wanted.items()})
-    loaded.generation_config.eos_token_id = None  # all texts have all their tokens
     given = {"model": model, "shape": shape, "dtype": dtype, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
     begun = {"machine": describe(loaded.device), **given}
-    texts = prompts_of(tokenizer, prompts, prompt_tokens)
     found = measure(Run(loaded, texts, new_tokens, contexts, batch, until, output, begun), small)
     tables = [table_of(part, value) for part, value in found.items() if isinstance(value, dict) and "over" in value]
     show(*tables, f"{sum(found['seconds'].values()):.0f} s of {seconds}", found=found, as_json=as_json)

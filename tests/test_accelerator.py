@@ -1,11 +1,13 @@
 """The script that measures an accelerator, and the one that simulates a step: dry runs on a CPU."""
 
+import itertools
 import json
 
 import accelerator
 import pytest
 import ratios
 import simulated_step
+import varied_prompts
 from click.testing import CliRunner
 
 from lade.models import load
@@ -55,15 +57,30 @@ def test_a_part_that_fails_leaves_its_error() -> None:
     assert run.found["late"] == {"skipped": "no time was left"}
 
 
-def test_prompts_have_one_length_and_the_end_of_the_chat_template() -> None:
+def test_prompts_have_one_length_and_both_ends_of_the_chat_template() -> None:
     _, tokenizer = load("stories260K")
-    plain = accelerator.prompts_of(tokenizer, 2, 40)
-    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}{% endfor %} Well?"
-    asked = accelerator.prompts_of(tokenizer, 2, 40)
+    plain = list(itertools.islice(varied_prompts.candidates(tokenizer, 40), 2))
+    tokenizer.chat_template = "Now, {% for message in messages %}{{ message.content }}{% endfor %} Well?"
+    asked = list(itertools.islice(varied_prompts.candidates(tokenizer, 40), 2))
     assert [len(prompt) for prompt in plain + asked] == [40] * 4
     assert plain[0] != plain[1]
-    assert all(tokenizer.decode(prompt).endswith(" Well?") for prompt in asked)
-    assert not any(tokenizer.decode(prompt).endswith(" Well?") for prompt in plain)
+    texts = [tokenizer.decode(prompt, skip_special_tokens=True) for prompt in plain + asked]
+    ends = [(text.startswith("Now, "), text.endswith(" Well?")) for text in texts]
+    assert ends == [(False, False)] * 2 + [(True, True)] * 2
+
+
+def test_prompts_after_which_a_text_is_varied_come_first() -> None:
+    texts = {1: [5] * 40, 2: list(range(40)), 3: [6] * 40, 4: list(range(9))}
+    asked = list[int]()
+
+    def decode(prompt: list[int]) -> list[int]:
+        asked.append(prompt[0])
+        return texts[prompt[0]]
+
+    prompts = [[number] for number in texts]
+    assert varied_prompts.varied(prompts, 1, decode) == [[2]]
+    assert asked == [1, 2], "no more than are needed"
+    assert varied_prompts.varied(prompts, 3, decode) == [[2], [4], [1]]
 
 
 def test_ratios_are_per_prompt_and_those_of_varied_ones_apart() -> None:
