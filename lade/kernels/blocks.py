@@ -82,7 +82,7 @@ def is_short(programs: int, keys: int, block: Blocks, processors: int) -> bool:
         keys: the most of a row.
         block: the smallest one.
     """
-    return keys <= SHORT and programs <= WARPS // block.warps * processors
+    return keys <= SHORT and programs <= _together(block, processors)
 
 
 def splits(programs: int, keys: int, block: Blocks, processors: int) -> int:
@@ -93,9 +93,13 @@ def splits(programs: int, keys: int, block: Blocks, processors: int) -> int:
         keys: the most of a row.
         block: of a program.
     """
-    together = WARPS // block.warps * processors
     fewest = max(FEWEST_BLOCKS * block.keys, FEWEST_KEYS * block.rows)
-    return max(1, min(together // programs, -(-keys // fewest), MOST_SPLITS))
+    return max(1, min(_together(block, processors) // programs, -(-keys // fewest), MOST_SPLITS))
+
+
+def _together(block: Blocks, processors: int) -> int:
+    """Programs that run at once."""
+    return WARPS // block.warps * processors
 
 
 def merged_lines(lines: int, numbers: int, processors: int) -> int:

@@ -1,9 +1,8 @@
 """The prior of a cost curve on an accelerator: a roofline (Williams et al., CACM 2009) from what the device measures.
 
 A step reads all weights and the keys and values of its rows, and computes two operations per weight and token. What
-takes longer decides; of the other a share does not overlap. No accelerator was at hand when this share was chosen: it
-prices 64 nodes of a 7B model in bfloat16 on an H100 at about 1.08 steps, and is corrected by measurement. Knows no
-drafting.
+takes longer decides; of the other a share does not overlap. It prices 64 nodes of a 7B model in bfloat16 on an H100 at
+about 1.08 steps, where 1.04 were measured (docs/accelerator.md), and is corrected by measurement. Knows no drafting.
 """
 
 from __future__ import annotations

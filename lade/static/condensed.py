@@ -17,6 +17,7 @@ from transformers.models.llama import modeling_llama as llama
 from lade.kernels import between
 
 ROTATION = "apply_rotary_pos_emb"  # the function that attention modules call, by its name in their files
+HALVES = "rotate_half"  # that this function calls
 SILUS = (SiLUActivation, torch.nn.SiLU)
 
 
@@ -48,9 +49,15 @@ def _kind(module: Any) -> Any:
     if _is_code_of(kind.forward, llama.LlamaMLP.forward) and isinstance(module.act_fn, SILUS):
         return _derived(kind, _gated)
     if ROTATION in getattr(getattr(kind.forward, "__code__", None), "co_names", ()):
-        rotation = kind.forward.__globals__.get(ROTATION)
-        return _turning(kind) if _is_code_of(rotation, llama.apply_rotary_pos_emb) else kind
+        return _turning(kind) if _turns_halves(kind.forward.__globals__.get(ROTATION)) else kind
     return kind
+
+
+def _turns_halves(rotation: Any) -> bool:
+    """Whether a function is LLaMA's, and what it calls, too: others rotate neighbours."""
+    if not _is_code_of(rotation, llama.apply_rotary_pos_emb):
+        return False
+    return _is_code_of(rotation.__globals__.get(HALVES), llama.rotate_half)
 
 
 def _is_code_of(function: Any, other: Any) -> bool:

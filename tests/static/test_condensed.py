@@ -1,12 +1,14 @@
 """A model's twin with one kernel in place of several: which modules are replaced, and that it computes the same."""
 
 import types
+from types import SimpleNamespace
 
 import pytest
 import torch
 from families import BY_NAME
 from tiny import tiny_model, words
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from lade.static.condensed import condensed
@@ -19,6 +21,7 @@ REPLACED = {  # per family: replaced modules of a layer, by the ends of their na
     "phi3": {"RMSNorm"},  # a part of each head is rotated
     "gpt2": set(),
 }
+HALVES = modeling_llama.rotate_half
 
 
 def replaced(model, twin):
@@ -79,6 +82,21 @@ def test_what_was_patched_stays():
     assert twin.model.layers[0].mlp is mlp
     twin(torch.arange(3)[None])
     assert len(calls) == 1
+
+
+def test_rotations_of_neighbours_stay(monkeypatch):
+    model = llama()
+    attention = type(model.model.layers[0].self_attn)
+
+    def interleaved(x):
+        return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+
+    assert attention in replaced(model, condensed(model))
+    monkeypatch.setattr(modeling_llama, "rotate_half", interleaved)
+    monkeypatch.setattr(
+        "lade.static.condensed.llama", SimpleNamespace(**vars(modeling_llama) | {"rotate_half": HALVES})
+    )
+    assert attention not in replaced(model, condensed(model))
 
 
 def test_a_norm_of_another_code_stays():
