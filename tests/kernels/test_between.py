@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import silu
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
@@ -83,6 +83,7 @@ def test_keys_and_values_are_stored_at_their_places(dtype, heads, data):
 
 
 @settings(max_examples=12)
+@example(paths=[[False, True] * 20, [False, *[True] * 39]], held=1)  # more tokens than are moved at once
 @given(paths=st.lists(st.lists(st.booleans(), min_size=1, max_size=40), min_size=1, max_size=2), held=st.integers(0, 3))
 def test_accepted_paths_are_moved_behind_their_texts(paths, held):
     """Of two slots of 50 tokens each and a spare one: nodes on a path go to the first free places."""

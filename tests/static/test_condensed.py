@@ -29,14 +29,6 @@ def replaced(model, twin):
     return [type(own) for own, other in pairs if type(own) is not type(other)]
 
 
-@pytest.fixture
-def interpreter():
-    interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
-    if not interpreted.chosen():
-        pytest.skip("needs Triton's interpreter: no CUDA device")
-    interpreted.hasten()
-
-
 @pytest.mark.usefixtures("interpreter")
 @pytest.mark.parametrize("name", REPLACED)
 @torch.no_grad()

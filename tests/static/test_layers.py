@@ -24,20 +24,18 @@ def slots_of(count: int, sizes: tuple[int, int]) -> StaticSlots:
 
 
 @pytest.fixture(params=["slots", "whole", "kernel"])
-def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether layers hand out all of their buffers; a kernel may write to them."""
+def reached(request: pytest.FixtureRequest) -> str:
+    """What layers hand out: the slots of the step's rows, or all of their buffers, to which a kernel may write."""
     if request.param == "kernel":
-        interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
-        interpreted.hasten()
-        monkeypatch.setattr("lade.kernels.available.runs", lambda device: interpreted.chosen())
-    return bool(request.param != "slots")
+        request.getfixturevalue("interpreter")
+    return str(request.param)
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (4, 6)], ids=("alike", "unlike"))
 @pytest.mark.parametrize("rows", [[0], [2, 0]], ids=("alone", "several"))
-def test_keys_and_values_of_a_step(rows: list[int], sizes: tuple[int, int], whole: bool) -> None:
-    slots = slots_of(1 if rows == [0] else 3, sizes)
-    slots.reach.whole = whole
+def test_keys_and_values_of_a_step(rows: list[int], sizes: tuple[int, int], reached: str) -> None:
+    slots, whole = slots_of(1 if rows == [0] else 3, sizes), reached != "slots"
+    slots.reach.whole, slots.reach.kernels = whole, reached == "kernel"
     slots.lengths[:] = torch.arange(7, 7 + len(slots.lengths))
     of_nodes = torch.tensor([rows[node % len(rows)] for node in range(NODES)])
     indices = torch.arange(NODES) // len(rows)

@@ -50,12 +50,10 @@ def requests_of(prompts: Sequence[Sequence[int]], emission: Any = greedy) -> lis
 
 
 @pytest.fixture(params=["masks", "kernel", "kernels"])
-def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def kernel(request: pytest.FixtureRequest) -> Any:
     """What computes attention; kernels may write keys and values, too."""
     if request.param == "kernels":
-        interpreted = pytest.importorskip("interpreted", reason="needs triton", exc_type=ImportError)
-        interpreted.hasten()
-        monkeypatch.setattr("lade.kernels.available.runs", lambda device: interpreted.chosen())
+        request.getfixturevalue("interpreter")
     return None if request.param == "masks" else attend
 
 
