@@ -32,6 +32,7 @@ from lade.core.tree import Draft, TreeBuilder
 from lade.facts.vocabulary import readable
 from lade.files.atomic import put_in_place
 from lade.kernels.launch import attend
+from lade.measure.audit import parting
 from lade.models import load
 from lade.models.widen import own_sizes, widen
 from lade.pace.roofline import measured, roofline_of
@@ -233,6 +234,8 @@ def rates(run: Run, rows: int, part: str) -> dict[str, Any]:
                 texts[name] = timed(run, way, prompts, found[name])
                 if "plain" in texts:
                     found[name]["alike"].append(alike(texts[name], texts["plain"]))
+                if "plain" in texts and way.twice and rows == 1:
+                    found[name].setdefault("partings", []).append(parted(run, prompts[0], texts["plain"], texts[name]))
             except Exception as error:  # noqa: BLE001 - the other ways go on
                 found[name]["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             run.save()
@@ -276,6 +279,15 @@ def alike(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int
         next((index for index, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), len(one))
         for one, other in zip(ours, theirs, strict=True)
     )
+
+
+def parted(
+    run: Run, prompt: Sequence[int], plain: Sequence[Sequence[int]], ours: Sequence[Sequence[int]]
+) -> dict[str, Any] | None:
+    """Where the texts of one prompt part, and whether rounding explains it (`lade.measure.audit`)."""
+    texts = [torch.tensor([*prompt, *text]) for (text,) in (plain, ours)]
+    found = parting(run.model, *texts, len(prompt))
+    return None if found is None else found.as_dict()
 
 
 def memory(run: Run) -> dict[str, int] | None:

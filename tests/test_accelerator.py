@@ -30,6 +30,7 @@ def test_a_dry_run_of_all_parts() -> None:
         assert found[part]["over"]["plain"]["plain"]["all"] == 1
         assert [way["error"] for way in ways.values()] == [None] * len(ways)
         assert all(set(way["alike"]) == {rows * 12} for way in ways.values())
+        assert all(way.get("partings", []) == [None] * len(way.get("partings", [])) for way in ways.values())
         every = [stats for name in ways if "auto" in name for stats in ways[name]["stats"]]
         assert all(set(stats["attention"]) == {"static"} and not stats["not_static"] for stats in every)
         assert {stats["mean_forward_tokens"] for stats in ways["auto, one token"]["stats"]} == {1}
