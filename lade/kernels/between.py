@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from lade.base.powers import power_of_two
+
 HALVES = (torch.bfloat16, torch.float16)
 LARGEST_LINE = 1 << 15  # numbers of a line that one program normalises
 LARGEST_HEADS = 1 << 14  # numbers of a token's heads that one program rotates
@@ -22,7 +24,7 @@ def rms_norm(states: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torc
     """[..., M] over the root of the mean square of each line, times [M] weights (arXiv 1910.07467)."""
     size = weight.numel()
     out = torch.empty_like(states)
-    power = _power(size)
+    power = power_of_two(size)
     _kernels().rms_norm[states.numel() // size,](
         states, weight, out, epsilon, size, power, num_warps=min(16, max(1, power // 512)), **EXACT
     )
@@ -45,7 +47,7 @@ def rotate(
     _kernels().rotate[tokens, 2](
         query, key, *turned, cos, sin, heads, shared,
         *(stride for states in (query, key, *turned) for stride in states.stride()[1:3]),
-        _power(heads), _power(shared), size, _power(size // 2), num_warps=4, **EXACT,
+        power_of_two(heads), power_of_two(shared), size, power_of_two(size // 2), num_warps=4, **EXACT,
     )  # fmt: skip
     return turned
 
@@ -66,7 +68,7 @@ def store(both: torch.Tensor, places: torch.Tensor, key: torch.Tensor, value: to
     _, heads, tokens, size = key.shape
     _kernels().store[tokens, 2](
         key, value, places, both, heads, *key.stride()[1:3], *value.stride()[1:3], *both.stride()[:3],
-        _power(heads), size, _power(size), num_warps=4,
+        power_of_two(heads), size, power_of_two(size), num_warps=4,
     )  # fmt: skip
 
 
@@ -85,7 +87,16 @@ def move(states: torch.Tensor, sources: torch.Tensor, goals: torch.Tensor, refus
     """
     size = states.shape[3]
     _kernels().move[states.shape[:2]](
-        states, sources, goals, len(sources), refused, *states.stride()[:2], size, _power(size), MOVED, num_warps=1
+        states,
+        sources,
+        goals,
+        len(sources),
+        refused,
+        *states.stride()[:2],
+        size,
+        power_of_two(size),
+        MOVED,
+        num_warps=1,
     )
 
 
@@ -100,11 +111,6 @@ def gates_fit(gates: torch.Tensor, values: torch.Tensor) -> bool:
     """Whether `gated` takes these."""
     alike = gates.dtype == values.dtype and gates.dtype in HALVES and gates.shape == values.shape
     return alike and gates.is_contiguous() and values.is_contiguous() and gates.numel() > 0
-
-
-def _power(size: int) -> int:
-    """The power of two that holds it."""
-    return 1 << (size - 1).bit_length()
 
 
 @functools.lru_cache(maxsize=1)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from lade.base.powers import power_of_two
+
 LARGEST_HEAD = 256
 PACKED = 16  # query heads of a group that one program takes
 FEWEST_ROWS = 16  # of a matrix product
@@ -52,7 +54,7 @@ TABLE = {
 
 def padded(size: int) -> int:
     """The power of two, at least 16, that holds a head."""
-    return max(16, 1 << (size - 1).bit_length())
+    return max(16, power_of_two(size))
 
 
 def takes(dtype: torch.dtype, size: int, value_size: int) -> bool:
@@ -60,17 +62,21 @@ def takes(dtype: torch.dtype, size: int, value_size: int) -> bool:
     return dtype in DTYPES and 0 < size <= LARGEST_HEAD and 0 < value_size <= LARGEST_HEAD
 
 
-def blocks(dtype: torch.dtype, size: int, group: int, nodes: int, smallest: bool = False) -> Blocks:
+def smallest(dtype: torch.dtype, size: int) -> Blocks:
+    """The smallest program for heads of this size, of keys or values, whichever is larger."""
+    return TABLE[dtype.itemsize, padded(size)][0]
+
+
+def blocks(dtype: torch.dtype, size: int, group: int, nodes: int) -> Blocks:
     """The smallest program that takes all nodes of a row, or the largest there is.
 
     Args:
         size: of the larger of a head's keys and values.
         group: query heads of a head of keys.
         nodes: the most nodes of a row.
-        smallest: the smallest program there is, whatever it takes.
     """
     choices = TABLE[dtype.itemsize, padded(size)]
-    wanted = FEWEST_ROWS if smallest else nodes * min(group, PACKED)
+    wanted = nodes * min(group, PACKED)
     return next((choice for choice in choices if choice.rows >= wanted), choices[-1])
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from lade.kernels.blocks import MERGED_ALONE, PACKED, Blocks, blocks, is_short, merged_lines, padded, splits
+from lade.base.powers import power_of_two
+from lade.kernels.blocks import MERGED_ALONE, PACKED, Blocks, blocks, is_short, merged_lines, padded, smallest, splits
 from lade.kernels.rows import Rows, Rules
 
 FULL, WINDOW, CHUNK = 0, 1, 2  # what a kernel's LIMIT says
@@ -54,7 +55,7 @@ def attend(
         num_warps=block.warps,
     )
     if parts > 1:
-        lines, power, wide = tokens * heads, 1 << (parts - 1).bit_length(), padded(value_size)
+        lines, power, wide = tokens * heads, power_of_two(parts), padded(value_size)
         together = merged_lines(lines, power * wide, _processors(query.device))
         warps = 1 if power * wide <= MERGED_ALONE else 4
         kernels.merge[-(-lines // together),](
@@ -66,10 +67,10 @@ def attend(
 def _blocks(query: torch.Tensor, size: int, shared: int, rows: Rows) -> Blocks:
     """Of a launch for [H * G, T, D] queries."""
     group = query.shape[0] // shared
-    smallest = blocks(query.dtype, size, group, rows.most_nodes, smallest=True)
-    (along, across), _ = _grid(rows, shared, group, smallest)
-    if is_short(along * across, rows.most_keys, smallest, _processors(query.device)):
-        return smallest
+    least = smallest(query.dtype, size)
+    (along, across), _ = _grid(rows, shared, group, least)
+    if is_short(along * across, rows.most_keys, least, _processors(query.device)):
+        return least
     return blocks(query.dtype, size, group, rows.most_nodes)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from lade.base.powers import power_of_two
+
 NODES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of all rows of a step
 SMALLEST_CAPACITY = 256  # tokens
 
@@ -28,8 +30,3 @@ def rows_bucket(rows: int) -> int:
 def capacity_bucket(tokens: int) -> int:
     """The smallest capacity, a power of two, of a slot for so many tokens."""
     return max(SMALLEST_CAPACITY, power_of_two(tokens))
-
-
-def power_of_two(number: int) -> int:
-    """The smallest one that is no less."""
-    return 1 << (number - 1).bit_length()

@@ -19,7 +19,7 @@ from lade.static.readback import Readback
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
-WARM_UPS = 2  # runs before a capture, in which libraries allocate their workspaces
+WARM_UPS = 2  # runs before a capture, in which libraries load and choose their kernels
 Found = TypeVar("Found")
 _log = logging.getLogger(__name__)
 _capturing = fork_safe_lock()  # one capture at a time: a second stream's calls would end it

@@ -94,12 +94,10 @@ def test_accepted_paths_are_moved_behind_their_texts(paths, held):
         kept = [node for node, accepted in enumerate(path) if accepted]
         goals += [first + kept.index(node) if node in kept else 100 + node for node in range(len(path))]
     states = torch.randn(2, 3, 150, 5)
-    expected, moved = (
-        states.clone(),
-        [(source, goal) for source, goal in zip(sources, goals, strict=True) if goal < 100],
-    )
-    for source, goal in moved:
-        expected[:, :, goal] = states[:, :, source]
+    expected = states.clone()
+    for source, goal in zip(sources, goals, strict=True):
+        if goal < 100:
+            expected[:, :, goal] = states[:, :, source]
     between.move(states, torch.tensor(sources), torch.tensor(goals), 100)
     assert torch.equal(states, expected)
 

@@ -39,7 +39,7 @@ def test_every_head_and_group_has_a_program(dtype: torch.dtype) -> None:
 
 
 def test_short_launches_have_many_small_programs() -> None:
-    smallest = blocks(torch.bfloat16, 128, 4, 64, smallest=True)
+    smallest = sizes.smallest(torch.bfloat16, 128)
     assert smallest.rows == FEWEST_ROWS < blocks(torch.bfloat16, 128, 4, 64).rows
     assert sizes.is_short(264, 1024, smallest, 132)
     assert not sizes.is_short(265, 1024, smallest, 132), "some would wait for others"

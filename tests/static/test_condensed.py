@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from lade.static.condensed import condensed
 
-REPLACED = {  # per family: replaced modules of a layer, by the ends of their names, and of the model
+REPLACED = {  # per family: which modules are replaced, by what their names contain
     "llama": {"RMSNorm", "Attention", "MLP"},
     "qwen3": {"RMSNorm", "Attention", "MLP"},
     "mixtral": {"RMSNorm", "Attention"},

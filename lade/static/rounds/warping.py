@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import LogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from lade.static.buckets import power_of_two
+from lade.base.powers import power_of_two
 
 CLASSES = TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper  # in the order of transformers
 ALL = -1.0  # no sum of probabilities is below it
