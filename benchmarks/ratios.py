@@ -12,6 +12,11 @@ BASES = ("plain", "auto, one token")
 REPEATED = 0.2  # share of 4-grams of a text of plain decoding beyond which it says little: drafts are too easy there
 
 
+def is_varied(share: float | None) -> bool:
+    """Whether a text with this share of repeated 4-grams, `None` if it has none, says something of speed."""
+    return (share or 0.0) < REPEATED
+
+
 def over(ways: Mapping[str, Any], repeated: Sequence[Sequence[float | None]]) -> dict[str, Any]:
     """Per way the median over prompts of its tokens per second over a base's, of all and of varied prompts, beside its
     tokens per step.
@@ -20,7 +25,7 @@ def over(ways: Mapping[str, Any], repeated: Sequence[Sequence[float | None]]) ->
         ways: name -> "tokens_per_second" per prompt, and "stats" where there are any. Lists may end early.
         repeated: the share of repeated 4-grams, for the rows of each prompt; in varied ones it is below `REPEATED`.
     """
-    varied = [all((share or 0.0) < REPEATED for share in rows) for rows in repeated]
+    varied = [all(map(is_varied, rows)) for rows in repeated]
     return {name: _row(way, ways, varied) for name, way in ways.items()}
 
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ratios import REPEATED
+from ratios import is_varied
 
 from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.bench.suites import SUITES
@@ -40,16 +40,14 @@ def common_head(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def varied(prompts: Iterable[list[int]], count: int, decode: Callable[[list[int]], Sequence[int]]) -> list[list[int]]:
-    """The first prompts after which less than `REPEATED` of the 4-grams of a model's text are repeated; where they are
-    too few, others too.
+    """The first prompts after which a model's text `is_varied`; where they are too few, others too.
 
     Args:
         decode: the text after a prompt.
     """
     kept, others = list[list[int]](), list[list[int]]()
     for prompt in prompts:
-        repeated = repetition(list(decode(prompt)), 4)
-        (others if (repeated or 0.0) >= REPEATED else kept).append(prompt)
+        (kept if is_varied(repetition(list(decode(prompt)), 4)) else others).append(prompt)
         if len(kept) == count:
             break
     return (kept + others)[:count]

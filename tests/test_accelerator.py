@@ -4,6 +4,7 @@ import itertools
 import json
 
 import accelerator
+import decoding_ways
 import pytest
 import ratios
 import simulated_step
@@ -26,7 +27,7 @@ def test_a_dry_run_of_all_parts() -> None:
     assert all(step["whole_ms"] >= step["host_ms"] > 0 for step in found["steps"])
     for rows, part in ((1, "rates"), (2, "rates of 2 rows")):
         ways = {name: way for name, way in found[part].items() if name not in ("repetition", "over")}
-        assert set(ways) == set(accelerator.WAYS) - ({"prompt_lookup"} if rows == 2 else set())
+        assert set(ways) == set(decoding_ways.WAYS) - ({"prompt_lookup"} if rows == 2 else set())
         assert found[part]["over"]["plain"]["plain"]["all"] == 1
         assert [way["error"] for way in ways.values()] == [None] * len(ways)
         assert all(set(way["alike"]) == {rows * 12} for way in ways.values())
