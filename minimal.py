@@ -25,6 +25,7 @@ from lade.applications.options import (
     dtype_option,
     flash_option,
     load_model,
+    pack_option,
     window_options,
 )
 from lade.applications.workers import join_run
@@ -164,6 +165,7 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
 @window_options
 @dtype_option
 @device_option
+@pack_option
 @click.option(
     "--use-lp", is_flag=True, help="Lookahead parallelism: torchrun's processes share the draft trees (DIST_WORKERS)."
 )
@@ -177,6 +179,7 @@ def main(
     seed: int,
     dtype: str | None,
     device: str,
+    pack: bool | None,
     repeats: int,
     mode: str | None,
     level: int | None,
@@ -199,7 +202,7 @@ def main(
     }
     drafting["DIST_WORKERS"] = join_run() if use_lp else None
     configure_lade(**drafting)
-    network, tokenizer = load_model(model, dtype=dtype, device=device)
+    network, tokenizer = load_model(model, dtype=dtype, device=device, pack=pack)
     prompt = prompt or prompt_for(model)
     inputs = encode(network, tokenizer, prompt, max_new_tokens)
     job = Job(network, inputs, seed, {"max_new_tokens": max_new_tokens} | sampling(**sampler), drafting)

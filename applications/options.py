@@ -67,6 +67,11 @@ threads_option = click.option(
     "--threads", default=default_threads, type=click.IntRange(min=1), help="[default: OMP_NUM_THREADS, else all cores]"
 )
 quant_option = click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
+pack_option = click.option(
+    "--pack/--no-pack",
+    default=None,
+    help="Store weights in the layout that the CPU multiplies fastest.  [default: --pack on a CPU]",
+)
 machine_options = together(dtype_option, device_option, threads_option)
 model_options = together(dtype_option, device_option, quant_option, threads_option)  # of all commands that load a model
 draft_quant_option = click.option("--draft-quant", type=click.Choice(list(QUANTS)), help="Quantise the draft model.")
@@ -98,11 +103,23 @@ def limit_option(**attributes: Any) -> Callable[..., Any]:
 
 
 def load_model(
-    name: str | None, *, dtype: str | None, device: str, cache_dir: str | None = None, quant: str | None = None
+    name: str | None,
+    *,
+    dtype: str | None,
+    device: str,
+    cache_dir: str | None = None,
+    quant: str | None = None,
+    pack: bool | None = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """`lade.models.load` for a command: an error is one line without a traceback."""
+    """`lade.models.load` for a command: an error is one line without a traceback.
+
+    Args:
+        pack: `None` packs weights on a CPU.
+    """
+    if pack is None:
+        pack = as_device(device).type == "cpu"
     try:
-        return load(name, dtype=dtype, device=device, cache_dir=cache_dir, quant=quant)
+        return load(name, dtype=dtype, device=device, cache_dir=cache_dir, quant=quant, pack=pack)
     except (OSError, ValueError, ImportError) as error:
         raise click.ClickException(f"{name or 'the default model'} does not load: {error}") from error
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade.memory.pools import save_pool as save_pool
     from lade.target.contrast import Contrast as Contrast
     from lade.target.skipset import SkipSet as SkipSet
+    from lade.weights.packing import pack_weights as pack_weights
+    from lade.weights.packing import unpack_weights as unpack_weights
 
 __version__ = VERSION
 _PUBLIC = {
@@ -81,6 +83,10 @@ _PUBLIC = {
     "lade.entry.warming": ("warm_up",),
     "lade.target.contrast": ("Contrast",),
     "lade.target.skipset": ("SkipSet",),
+    "lade.weights.packing": (
+        "pack_weights",
+        "unpack_weights",
+    ),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 

@@ -41,6 +41,7 @@ def load(
     cache_dir: str | Path | None = None,
     warm: bool = False,
     quant: str | None = None,
+    pack: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model and its tokenizer.
 
@@ -55,23 +56,27 @@ def load(
         cache_dir: folder of hub downloads.
         warm: compute the model's warm table, or load it if it is saved (`lade.warm_up`).
         quant: quantise the weights: "nf4" or "int8" (bitsandbytes), "torchao-int8", or "int4" (torchao, on CUDA).
+        pack: pack the weights for products on a CPU (`lade.pack_weights`).
 
     Returns:
         The model in eval mode, and its tokenizer.
 
     Raises:
-        ValueError: an argument is wrong, or `quant` does not go with the device, dtype or model.
+        ValueError: an argument is wrong, or `quant` or `pack` does not go with the device, dtype or model.
         FileNotFoundError: the path has no model, or the model is not pulled.
         OSError: the hub does not have the name.
         ImportError: the package for `quant` is missing.
     """
     check_switch("warm", warm)
+    check_switch("pack", pack)
     source = model_source(path_or_name)
     weights = None if dtype is None else as_dtype(dtype)
     place = as_device("cpu" if device is None else device)
     _check(attn_implementation, cache_dir)
     if quant is not None:
         check_quant(quant, place)
+    if pack and place.type != "cpu":
+        raise invalid("pack", f"False on the device {place}", pack)
     source = _here(source, cache_dir)
     tokenizer = _tokenizer(source, cache_dir)
     if attn_implementation == "lade":
@@ -82,6 +87,8 @@ def load(
     model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
     model.eval()
+    if pack:
+        _pack(model)
     if warm:
         _warm_up(model, tokenizer)
     return model, tokenizer
@@ -121,6 +128,13 @@ def _warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None
         from lade.memory.warm.warming import warm_up
 
     warm_up(model, tokenizer=tokenizer)
+
+
+def _pack(model: PreTrainedModel) -> None:
+    with IMPORTING:
+        from lade.weights.packing import pack_weights
+
+    pack_weights(model)
 
 
 def _plain(source: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]) -> PreTrainedModel:

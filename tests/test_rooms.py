@@ -26,7 +26,7 @@ ROOMS = (
         "kernels",
         "memory",
     ),
-    *("pace", "core", "facts", "config", "files", "base"),
+    *("pace", "core", "weights", "facts", "config", "files", "base"),
 )
 PATHS = {
     ".".join([name, *path.relative_to(ROOT / folder).with_suffix("").parts]).removesuffix(".__init__"): path

@@ -130,6 +130,8 @@ TABLE: dict[str, Allowed] = {
     "save_pool": {"model": "model", "path": "text", "tenant": "text"},
     "load_pool": {"model": "model", "path": "text", "tenant": "text", "capacity": "number none huge"},
     "save_log": {"path": "text"},
+    "pack_weights": {"model": "model"},
+    "unpack_weights": {"model": "model"},
     "warm_up": {"model": "model", "top": "number", "tokenizer": "none", "progress": "none class model"},
     "models.load": {
         "path_or_name": "none text",
@@ -139,6 +141,7 @@ TABLE: dict[str, Allowed] = {
         "cache_dir": "none text",
         "warm": "",
         "quant": "none",
+        "pack": "",
     },
     "models.pull": {"name": "", "progress": "none class model"},
     "augment_all": {},

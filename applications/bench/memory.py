@@ -96,6 +96,8 @@ def run_job(job: MemoryJob) -> MemoryResult:
         warm.warm_up(model)
     for weight in chain(model.parameters(), contender.draft.model.parameters() if contender.draft else ()):
         weight.sum()  # memory-mapped weights are loaded when they are read
+    if contender.options.pack:
+        lade.pack_weights(model)
     loaded, began = reset_peak(model.device), time.perf_counter()
     sequences = contender.decode(
         model,

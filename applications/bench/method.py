@@ -37,6 +37,7 @@ class MethodOptions:
     warm: bool = False  # the warm table is a source too
     reference: str | None = None  # a name in REFERENCES
     use_flash: bool = False  # flash attention computes the trees
+    pack: bool = False  # pack the model's weights for the CPU
     adapt: bool = True  # choose the size of every forward, up to the budget; else it is the budget
     draft: str | None = None  # the draft model: a folder or a hub name
     draft_quant: str | None = None  # a name in QUANTS

@@ -76,6 +76,7 @@ method_options = together(
     click.option("--budget", type=click.IntRange(min=1), help="Tokens per forward, at most.  [default: the method's]"),
     click.option("--warm", is_flag=True, help="Draft from the warm table; it is computed first if missing."),
     flash_option,
+    click.option("--pack", is_flag=True, help="Pack the model's weights for the CPU, for plain decoding too."),
     click.option("--adapt/--no-adapt", default=True, help="Choose the size of each forward, up to the budget."),
     click.option("--reference", type=click.Choice(list(REFERENCES)), help="A reference text for the drafts."),
     click.option("--draft", help="A second model with MODEL's tokenizer: draft model or amateur."),

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 import lade
 from lade.applications.bench.contenders import Contender
 from lade.measure.forwards import ForwardCounter, Forwards
+from lade.weights.packing import has_packed_weights
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def run_once(
 ) -> Run:
     """Decode a batch. `references`: reference texts for the contender, one per row."""
     torch.manual_seed(seed)
+    if contender.options.pack != has_packed_weights(model):
+        (lade.pack_weights if contender.options.pack else lade.unpack_weights)(model)
     if references is not None:
         arguments = arguments | {"reference": references if len(references) > 1 else references[0]}
     with ForwardCounter(model, peak=True) as counter:

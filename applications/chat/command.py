@@ -27,6 +27,7 @@ from lade.applications.options import (
     flash_option,
     load_model,
     machine_options,
+    pack_option,
     window_options,
 )
 from lade.base import environment
@@ -81,6 +82,7 @@ def spelt_before(name: str) -> str:
 @flash_option
 @machine_options
 @click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
+@pack_option
 @renamed("--cache-dir", "--cache_dir", default="", help="Folder for downloads from the hub.")
 @renamed("--model-type", "--model_type", type=click.Choice(TYPES), default="auto", show_default=True, help=TYPE_HELP)
 @click.option("--chat", is_flag=True, help="Read a pipe line by line, each line a message.")
@@ -158,6 +160,7 @@ def load_chatbot(
     device: str,
     threads: int,
     quant: str | None,
+    pack: bool | None,
     cache_dir: str,
     draft: str | None,
     mode: str | None,
@@ -176,9 +179,10 @@ def load_chatbot(
     from lade.applications.chat.formats import prompt_format
 
     torch.set_num_threads(threads)
-    network, tokenizer = load_model(model, dtype=dtype, device=device, cache_dir=cache_dir or None, quant=quant or None)
+    place: dict[str, Any] = {"dtype": dtype, "device": device, "pack": pack}
+    network, tokenizer = load_model(model, cache_dir=cache_dir or None, quant=quant or None, **place)
     with failing(ValueError):
-        method = None if draft is None else lade.DraftModel(load_model(draft, dtype=dtype, device=device)[0])
+        method = None if draft is None else lade.DraftModel(load_model(draft, **place)[0])
         decoder = decoder_for(network, tokenizer, method)
     return Chatbot(network, tokenizer, prompt_format(model_type, tokenizer), decoder, settings)
 

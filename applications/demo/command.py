@@ -12,7 +12,7 @@ import click
 from lade.applications.chat.command import default_model
 from lade.applications.chat.toys import name_of
 from lade.applications.exits import Command, failing
-from lade.applications.options import MODEL, QUANT, load_model, machine_options
+from lade.applications.options import MODEL, QUANT, load_model, machine_options, pack_option
 from lade.models.shipped import NAMES, prompt_for
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ FRAME_SECONDS = 0.1
 @click.option("--warm/--no-warm", default=None, help="Compute the warm table first.  [default: for models that ship]")
 @machine_options
 @click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
+@pack_option
 def command(
     *,
     model: str | None,
@@ -46,6 +47,7 @@ def command(
     device: str,
     threads: int,
     quant: str | None,
+    pack: bool | None,
 ) -> None:
     """Plain decoding and lade write the same text side by side, greedily.
 
@@ -56,7 +58,7 @@ def command(
 
     torch.set_num_threads(threads)
     path = model or default_model()
-    network, tokenizer = load_model(path, dtype=dtype, device=device, quant=quant or None)
+    network, tokenizer = load_model(path, dtype=dtype, device=device, quant=quant or None, pack=pack)
     name = name_of(path)
     _warm_up(network, tokenizer, name, warm)
     ids = encoded(network, tokenizer, prompt or (prompt_for(name) if name in NAMES else QUESTION))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import MODEL, flash_option, load_model, model_options
+from lade.applications.options import MODEL, flash_option, load_model, model_options, pack_option
 from lade.applications.ray_serve import start
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
@@ -37,6 +37,7 @@ class Loading:
     device: str
     threads: int
     quant: str | None
+    pack: bool | None
     draft: str | None
     mode: str | None
     use_flash: bool
@@ -70,6 +71,7 @@ class Loading:
 @click.option("--max-replicas", type=click.IntRange(1, 256), help="As many under load.  [default: --replicas]")
 @click.option("--warm", is_flag=True, help="Compute the model's warm table first, or load it.")
 @model_options
+@pack_option
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
 @flash_option
@@ -149,7 +151,8 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
 
     sys.setswitchinterval(SWITCH_SECONDS)
     torch.set_num_threads(loading.threads)
-    model, tokenizer = load_model(path, dtype=loading.dtype, device=loading.device, quant=loading.quant or None)
+    place: dict[str, Any] = {"dtype": loading.dtype, "device": loading.device, "pack": loading.pack}
+    model, tokenizer = load_model(path, quant=loading.quant or None, **place)
     if not tokenizer.chat_template:
         click.echo(NOTICE, err=True)
     with failing(OSError, ValueError, RuntimeError):
@@ -157,7 +160,7 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
             lade.warm_up(model, tokenizer=tokenizer)
         method = None
         if loading.draft is not None:
-            method = lade.DraftModel(load_model(loading.draft, dtype=loading.dtype, device=loading.device)[0])
+            method = lade.DraftModel(load_model(loading.draft, **place)[0])
         lade.config_lade(USE_FLASH=loading.use_flash)
         config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode, flash=loading.use_flash)
         service = build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +23,7 @@ from lade.facts.sharding import gathered, is_sharded, local
 CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which fits a core's cache
 EXACT = ("cpu", "cuda")  # where 64-bit integers are known to wrap around; other weights are summed on the CPU
 SAMPLES = 4  # elements read of each weight, to notice writes that change no version counter
+SERIAL = "lade_serial"  # attribute of packed weights (`lade.weights`)
 # Configuration entries that change no prediction, besides private ones and the ids of special tokens.
 IRRELEVANT = {"architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "return_dict"}
 
@@ -57,6 +59,16 @@ def fingerprint(model: Any) -> str:
         return known.fingerprint
 
 
+@contextmanager
+def keep_fingerprint(model: Any) -> Iterator[None]:
+    """Inside, weights change their layout and not their values: a fingerprint that is known stays so."""
+    known = _known.get(model)
+    valid = known is not None and known.state == weights_state(model)
+    yield
+    if known is not None and valid:
+        _known[model] = _Known(weights_state(model), known.fingerprint)
+
+
 def configuration_key(model: Any) -> str:
     """A hash of the configuration and of the weights' shapes and dtypes, whole ones; reads no weight."""
     shapes = [(str(tensor.dtype), list(tensor.shape)) for tensor in _weights(model)]
@@ -77,15 +89,16 @@ def weights_state(model: Any) -> tuple[Any, ...]:
     places = list(map(_place, tensors))
     samples: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for tensor in tensors:
-        if tensor.device.type != "meta" and tensor.numel():
+        if tensor.device.type != "meta" and tensor.numel() and not tensor.is_mkldnn:
             samples.setdefault((tensor.device, tensor.dtype), []).append(_sample(tensor))
     sampled = [torch.cat(parts).view(torch.uint8).cpu().numpy().tobytes() for parts in samples.values()]
     return (*places, *sampled, *_adapters(model))
 
 
 def _place(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address and version counter."""
-    return tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version
+    """Address and version counter; a packed weight has no address, but a number that no other one has."""
+    address = getattr(tensor, SERIAL) if tensor.is_mkldnn else tensor.data_ptr()
+    return address, -1 if tensor.is_inference() else tensor._version
 
 
 def _sample(tensor: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,7 @@ from lade.files.safefile import read, write
 from lade.pace.cost import COST, CostPolicy, Costs, Key, StepCost
 from lade.pace.knots import KNOTS
 from lade.pace.roofline import prior_for
+from lade.weights.packing import has_packed_weights
 
 KIND, FORMAT = "cost", "1"
 LARGEST_FILE = MEBIBYTE
@@ -47,6 +48,7 @@ def describe(model: Any, processes: int = 1, static: bool = False) -> dict[str, 
     model = unwrapped(model)
     size = max(tensor_parallel(model), processes)
     rare = ({"processes": str(size)} if size > 1 else {}) | ({"steps": "static"} if static else {})
+    rare |= {"weights": "packed"} if has_packed_weights(model) else {}
     return rare | {
         "kind": KIND,
         "format": FORMAT,

@@ -13,6 +13,7 @@ from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key
 from lade.pace import costfile
 from lade.pace.cost import Costs, StepCost
+from lade.weights.packing import has_packed_weights
 
 FIRST_SAVE, LATER_SAVES = 64, 512
 """Steps after which the file is written: the first time, so that the next run of a short program starts from it too,
@@ -82,7 +83,8 @@ def shared_cost(model: Any, companion: Any = None, static: bool = False) -> Shar
 
 
 def _way(model: Any) -> tuple[Any, ...]:
-    return model.device, model.dtype, getattr(model.config, "_attn_implementation", None)
+    implementation = getattr(model.config, "_attn_implementation", None)
+    return model.device, model.dtype, implementation, has_packed_weights(model)
 
 
 def _forget(logs: Costs) -> None:

@@ -1,0 +1,186 @@
+"""A linear layer whose weight lies in the layout that oneDNN multiplies fastest on this CPU (a "prepacked" weight).
+
+torch stores weights row by row, and oneDNN reorders them in every product. A packed weight is read as it lies: the
+products are the same, up to the order of their sums. Knows no model.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from lade.facts.fingerprint import SERIAL
+
+ROWS = 64  # of the products, as oneDNN asks; its layouts for 16 to 512 are equally fast at 1 to 1,024 rows
+ALONE: Any = ("none", [], "")  # a product with no function behind it
+ROUNDING = 8  # times the dtype's rounding that two ways to sum one product may differ
+ORIGIN = "lade_origin"  # where a packed layer keeps its `Origin`
+ASKED = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
+_ops: Any = torch.ops.mkldnn
+_serials = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a layer's plain weight was.
+
+    Attributes:
+        requires_grad: whether gradients were computed for it.
+        tied: the weight itself where another module holds it, too, as an embedding does; else `None`.
+        version: its version counter; once somebody has written to it, the packed weight is of no use.
+    """
+
+    requires_grad: bool
+    tied: nn.Parameter | None
+    version: int
+
+    @classmethod
+    def of(cls, weight: Any, tied: bool) -> Origin:
+        return cls(weight.requires_grad, weight if tied else None, _version(weight))
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer that only computes: its weight takes no gradients, and nothing can write to it.
+
+    `pack` makes one of an `nn.Linear` and `unpack` turns it back, in place: hooks, names and whatever refers to the
+    layer stay. Its checkpoint is that of the plain layer. Moved, cast or copied, it is packed anew where it can be.
+    """
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """[..., out] of [..., in].
+
+        Raises:
+            RuntimeError: the layer is trained.
+        """
+        weight: Any = self._parameters["weight"]
+        bias = self._parameters["bias"]
+        if self._is_packed(weight) and weight.dtype is input.dtype and not self._needs_plain(input, bias):
+            return _product(input, weight, bias)
+        return linear(input, plain_weight(self), bias)
+
+    def _is_packed(self, weight: Any) -> bool:
+        """Whether a weight is packed, and no other module has written to it since."""
+        origin: Origin = self.__dict__[ORIGIN]
+        return weight.is_mkldnn and (origin.tied is None or _version(origin.tied) == origin.version)
+
+    def _needs_plain(self, input: torch.Tensor, bias: torch.Tensor | None) -> bool:
+        """Whether more than a product is asked for: autocast, or gradients."""
+        if torch.is_grad_enabled():
+            if self.training:
+                raise RuntimeError("weights must be plain for training (lade.unpack_weights), got packed ones")
+            if input.requires_grad or (bias is not None and bias.requires_grad):
+                return True
+        return torch.is_autocast_enabled("cpu")
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        weight = plain_weight(self)
+        destination[f"{prefix}weight"] = weight if keep_vars else weight.detach()
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self._as_plain(nn.Linear._load_from_state_dict, *args, **kwargs)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """What moves and casts modules."""
+        self._as_plain(nn.Linear._apply, *args, **kwargs)
+        return self
+
+    def _as_plain(self, method: Any, *args: Any, **kwargs: Any) -> None:
+        tied = self.__dict__[ORIGIN].tied is not None
+        unpack(self)
+        method(self, *args, **kwargs)
+        pack(self, tied)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of copies and pickles."""
+        return self.__dict__ | {"_parameters": self._parameters | {"weight": plain_weight(self)}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__class__: Any = nn.Linear
+        pack(self, self.__dict__.pop(ORIGIN).tied is not None)
+
+
+def _version(weight: torch.Tensor) -> int:
+    return -1 if weight.is_inference() else weight._version
+
+
+def _product(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    found: torch.Tensor = _ops._linear_pointwise.default(input, weight, bias, *ALONE)
+    return found
+
+
+def plain_weight(layer: PackedLinear) -> Any:
+    """The parameter of the plain layer."""
+    weight, origin = layer._parameters["weight"], layer.__dict__[ORIGIN]
+    if weight is None or not weight.is_mkldnn:  # somebody has given the layer another one
+        return weight
+    if origin.tied is not None:
+        return origin.tied
+    return nn.Parameter(weight.to_dense(), requires_grad=origin.requires_grad)
+
+
+def packs(dtype: torch.dtype) -> bool:
+    """Whether oneDNN packs weights of a dtype on this machine."""
+    build: Any = torch.backends.mkldnn
+    if not build.is_available() or not hasattr(_ops, "_reorder_linear_weight"):
+        return False
+    return dtype is torch.float32 or (dtype in ASKED and bool(getattr(_ops, ASKED[dtype])()))
+
+
+def can_pack(layer: nn.Module) -> bool:
+    """Whether a layer is plain and lies on the CPU, in a dtype that oneDNN packs."""
+    if type(layer) is not nn.Linear or "forward" in layer.__dict__:  # a patch
+        return False
+    weight: Any = layer.weight
+    if type(weight) not in (torch.Tensor, nn.Parameter) or weight.is_mkldnn:
+        return False
+    return weight.device.type == "cpu" and weight.numel() > 0 and packs(weight.dtype)
+
+
+@torch.no_grad()
+def pack(layer: nn.Module, tied: bool = False) -> bool:
+    """Pack a layer's weight in place. Returns whether it is packed: not where that gives other products.
+
+    Args:
+        tied: whether another module holds the weight, too.
+    """
+    if not can_pack(layer):
+        return False
+    plain: Any = layer.weight
+    packed = _ops._reorder_linear_weight.default(plain.detach(), ROWS)
+    if not _agree(plain, packed):
+        return False
+    layer.__dict__[ORIGIN] = Origin.of(plain, tied)
+    layer._parameters["weight"] = _parameter(packed)
+    layer.__class__ = PackedLinear
+    return True
+
+
+def _parameter(packed: torch.Tensor) -> nn.Parameter:
+    found = nn.Parameter(packed, requires_grad=False)
+    setattr(found, SERIAL, next(_serials))
+    return found
+
+
+def unpack(layer: nn.Module) -> bool:
+    """Turn a packed layer into the plain one. Returns whether it was packed."""
+    if not isinstance(layer, PackedLinear):
+        return False
+    layer._parameters["weight"] = plain_weight(layer)
+    layer.__class__ = nn.Linear
+    del layer.__dict__[ORIGIN]
+    return True
+
+
+def _agree(plain: torch.Tensor, packed: torch.Tensor) -> bool:
+    """Whether two rows have the same products with both, up to rounding."""
+    rows = torch.linspace(-1, 1, 2 * plain.shape[1]).view(2, -1).to(plain.dtype)
+    differences = (_product(rows, packed, None) - linear(rows, plain)).abs().float()
+    largest = rows.float().norm(dim=1)[:, None] * torch.linalg.vector_norm(plain, dim=1, dtype=torch.float32)
+    return bool((differences <= ROUNDING * torch.finfo(plain.dtype).eps * largest).all())

@@ -1,0 +1,201 @@
+"""A packed model: the same texts, fingerprint and checkpoint, of every family; and back again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import BRANCHABLE, BY_NAME, Family
+from tiny import own_llama, tiny_model, words
+from torch import nn
+from torch.testing import assert_close
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
+
+import lade
+from lade.facts import fingerprint as facts
+from lade.pace.costfile import cost_file
+from lade.pace.shared import shared_cost
+from lade.weights import packed, packing
+from lade.weights.packing import has_packed_weights
+
+pytestmark = pytest.mark.skipif(not packed.packs(torch.float32), reason="oneDNN packs no weights on this machine")
+CASE = words(9, 5)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(**CASE).logits
+    return found
+
+
+def linear_layers(model: nn.Module) -> int:
+    return sum(type(layer) is nn.Linear for layer in model.modules())
+
+
+@pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
+def test_every_family_computes_the_same(family: Family) -> None:
+    model = tiny_model(family)
+    before, layers = logits(model), linear_layers(model)
+    try:
+        assert lade.pack_weights(model) == layers > 0
+        assert linear_layers(model) == 0
+        found = logits(model)
+    finally:
+        assert lade.unpack_weights(model) == layers
+    assert_close(found, before, rtol=1e-4, atol=1e-4)
+    assert torch.equal(logits(model), before)
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_texts_are_those_of_plain_decoding(sample: bool) -> None:
+    model = own_llama()
+    lade.pack_weights(model)
+    settings = {"max_new_tokens": 40, "do_sample": sample}
+    torch.manual_seed(0)
+    plain = model.generate(**CASE, **settings)
+    torch.manual_seed(0)
+    assert torch.equal(lade.generate(model, **CASE, **settings), plain)
+    stats = lade.last_stats()
+    assert stats is not None
+    assert stats.fallback is None
+    assert stats.tokens_per_step > 1
+
+
+def test_the_fingerprint_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = own_llama()
+    before, state = facts.fingerprint(model), facts.weights_state(model)
+    lade.pack_weights(model)
+    assert facts.weights_state(model) != state
+    assert facts.configuration_key(model) == facts.configuration_key(own_llama())
+    with monkeypatch.context() as patch:
+        patch.setattr(facts, "_hash", None)  # it is not computed anew
+        assert facts.fingerprint(model) == before
+    facts._known.pop(model)
+    assert facts.fingerprint(model) == before
+    lade.unpack_weights(model)
+    assert facts.fingerprint(model) == before
+
+
+def test_weights_packed_again_have_another_state() -> None:
+    """The address of a packed weight may be that of an earlier one."""
+    model = own_llama()
+    states = set()
+    for _ in range(4):
+        lade.pack_weights(model)
+        states.add(facts.weights_state(model))
+        lade.unpack_weights(model)
+        with torch.no_grad():
+            model.lm_head.weight.data[1, 1] += 1
+    assert len(states) == 4
+
+
+def test_a_changed_model_gets_a_new_fingerprint() -> None:
+    model = own_llama()
+    before = facts.fingerprint(model)
+    lade.pack_weights(model)
+    model.load_state_dict({name: weight + 1 for name, weight in model.state_dict().items()})
+    assert facts.fingerprint(model) != before
+    lade.unpack_weights(model)
+    assert facts.fingerprint(model) != before
+
+
+def test_a_saved_model_is_the_plain_one(tmp_path: Path) -> None:
+    model = own_llama()
+    expected = {name: weight.clone() for name, weight in model.state_dict().items()}
+    lade.pack_weights(model)
+    model.save_pretrained(tmp_path)
+    found = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_embedding_and_its_head_share_their_weight_again() -> None:
+    config = own_llama().config.__class__(**own_llama().config.to_dict() | {"tie_word_embeddings": True})
+    model = LlamaForCausalLM(config).eval()
+    shared = model.get_input_embeddings().weight
+    assert model.lm_head.weight is shared
+    before = logits(model)
+    lade.pack_weights(model)
+    assert model.lm_head.weight is not shared
+    assert_close(logits(model), before, rtol=1e-4, atol=1e-4)
+    lade.unpack_weights(model)
+    assert model.lm_head.weight is model.get_input_embeddings().weight is shared
+
+
+def test_costs_of_steps_are_kept_apart() -> None:
+    model = own_llama()
+    file, cost = cost_file(model), shared_cost(model)
+    lade.pack_weights(model)
+    assert has_packed_weights(model)
+    assert cost_file(model) != file
+    assert shared_cost(model) is not cost
+    lade.unpack_weights(model)
+    assert not has_packed_weights(model)
+    assert cost_file(model) == file
+    assert shared_cost(model) is cost
+
+
+class Reader(nn.Module):
+    """Reads the weight of its linear layer by itself."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.inner = layer
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return states @ self.inner.weight.T
+
+
+def test_a_model_that_reads_weights_by_itself_stays_as_it_was() -> None:
+    model = own_llama()
+    model.lm_head = Reader(model.lm_head)
+    before, layers = logits(model), linear_layers(model)
+    with pytest.raises(ValueError, match="model must be one that calls its linear layers, got "):
+        lade.pack_weights(model)
+    assert linear_layers(model) == layers
+    assert not has_packed_weights(model)
+    assert torch.equal(logits(model), before)
+
+
+def test_a_failure_leaves_nothing_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, layers, real = own_llama(), linear_layers(own_llama()), packing.pack
+    calls = iter(range(9))
+
+    def failing(layer: nn.Module, tied: bool = False) -> bool:
+        if isinstance(layer, nn.Linear) and next(calls) == 5:
+            raise MemoryError
+        return real(layer, tied)
+
+    monkeypatch.setattr(packing, "pack", failing)
+    with pytest.raises(MemoryError):
+        lade.pack_weights(model)
+    assert linear_layers(model) == layers
+    assert not has_packed_weights(model)
+
+
+def test_wrong_arguments() -> None:
+    for call in (lade.pack_weights, lade.unpack_weights):
+        with pytest.raises(ValueError, match="model must be a transformers model that can generate, got 3"):
+            call(3)
+    with pytest.raises(ValueError, match="model must be on the CPU, as packed weights are, got 'meta'"):
+        lade.pack_weights(own_llama().to("meta"))
+
+
+def test_a_model_in_another_dtype_has_nothing_to_pack() -> None:
+    model = tiny_model(BY_NAME["llama"], dtype=torch.float64)
+    assert lade.pack_weights(model) == 0
+    assert not has_packed_weights(model)
+
+
+def test_tokens_that_the_model_cannot_read_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that need more than tokens are packed without being tried."""
+    model = own_llama()
+    monkeypatch.setattr(packing, "_problem", lambda model: "needs a picture")
+    assert lade.pack_weights(model) > 0
+
+
+def test_loading() -> None:
+    model, _ = lade.models.load("stories260K", pack=True)
+    assert has_packed_weights(model)
+    with pytest.raises(ValueError, match="pack must be True, False, 1 or 0, got 'yes'"):
+        lade.models.load("stories260K", pack="yes")  # type: ignore[arg-type]
