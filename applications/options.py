@@ -69,8 +69,9 @@ threads_option = click.option(
 quant_option = click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 pack_option = click.option(
     "--pack/--no-pack",
-    default=None,
-    help="Store weights in the layout that the CPU multiplies fastest.  [default: --pack on a CPU]",
+    default=True,
+    show_default=True,
+    help="On a CPU, store weights in the layout that it multiplies fastest.",
 )
 machine_options = together(dtype_option, device_option, threads_option)
 model_options = together(dtype_option, device_option, quant_option, threads_option)  # of all commands that load a model
@@ -109,15 +110,9 @@ def load_model(
     device: str,
     cache_dir: str | None = None,
     quant: str | None = None,
-    pack: bool | None = False,
+    pack: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """`lade.models.load` for a command: an error is one line without a traceback.
-
-    Args:
-        pack: `None` packs weights on a CPU.
-    """
-    if pack is None:
-        pack = as_device(device).type == "cpu"
+    """`lade.models.load` for a command: an error is one line without a traceback."""
     try:
         return load(name, dtype=dtype, device=device, cache_dir=cache_dir, quant=quant, pack=pack)
     except (OSError, ValueError, ImportError) as error:

@@ -56,13 +56,13 @@ def load(
         cache_dir: folder of hub downloads.
         warm: compute the model's warm table, or load it if it is saved (`lade.warm_up`).
         quant: quantise the weights: "nf4" or "int8" (bitsandbytes), "torchao-int8", or "int4" (torchao, on CUDA).
-        pack: pack the weights for products on a CPU (`lade.pack_weights`).
+        pack: pack weights on the CPU for fast products (`lade.pack_weights`).
 
     Returns:
         The model in eval mode, and its tokenizer.
 
     Raises:
-        ValueError: an argument is wrong, or `quant` or `pack` does not go with the device, dtype or model.
+        ValueError: an argument is wrong, or `quant` does not go with the device, dtype or model.
         FileNotFoundError: the path has no model, or the model is not pulled.
         OSError: the hub does not have the name.
         ImportError: the package for `quant` is missing.
@@ -75,8 +75,6 @@ def load(
     _check(attn_implementation, cache_dir)
     if quant is not None:
         check_quant(quant, place)
-    if pack and place.type != "cpu":
-        raise invalid("pack", f"False on the device {place}", pack)
     source = _here(source, cache_dir)
     tokenizer = _tokenizer(source, cache_dir)
     if attn_implementation == "lade":

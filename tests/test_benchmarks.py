@@ -8,6 +8,7 @@ import dtypes
 import memory
 import older
 import packed
+import packed_weights
 import pytest
 from click.testing import CliRunner
 
@@ -30,6 +31,15 @@ def test_costs_by_dtype() -> None:
     assert [double["dtype"], single["dtype"]] == ["float64", "float32"]
     assert list(single["ratios"]) == [str(tokens) for tokens in dtypes.TOKENS]
     assert single["ratios"]["1"] == 1.0
+
+
+def test_packed_weights() -> None:
+    arguments = ["stories260K", "--rounds", "2", "--dtypes", "float64,float32", "--threads", "1", "--json"]
+    result = CliRunner().invoke(packed_weights.main, arguments, catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert [timing["tokens"] for timing in found["timings"]] == [*packed_weights.TOKENS] * 2
+    assert all(timing["ratio"] > 0 for timing in found["timings"])
+    assert all(timing["same_bits"] for timing in found["timings"] if timing["dtype"] == "float64")  # nothing is packed
 
 
 def test_peak_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def load_chatbot(
     device: str,
     threads: int,
     quant: str | None,
-    pack: bool | None,
+    pack: bool,
     cache_dir: str,
     draft: str | None,
     mode: str | None,

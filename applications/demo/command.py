@@ -47,7 +47,7 @@ def command(
     device: str,
     threads: int,
     quant: str | None,
-    pack: bool | None,
+    pack: bool,
 ) -> None:
     """Plain decoding and lade write the same text side by side, greedily.
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from lade.base.arguments import check_model
 from lade.base.locks import ModelLocks
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import keep_fingerprint
-from lade.weights.packed import PackedLinear, pack, packs, unpack
+from lade.weights.packed import PackedLinear, can_pack, pack, unpack
 
 NOTE = "lade_packed"  # on a model, as a walk over all its modules takes as long as a step of a small one
 _locks = ModelLocks()
@@ -21,36 +23,29 @@ _locks = ModelLocks()
 def pack_weights(model: Any) -> int:
     """Store the weights of a model's linear layers in the layout that this CPU multiplies fastest, in place.
 
-    Plain and lookahead decoding both take less time, and wide steps save the most. No second copy of a weight is kept,
-    but for one that an embedding shares. Products are the same up to rounding; in bfloat16 with AVX-512 they are the
-    same bits. The model's checkpoint stays as it is. The model cannot be trained until `unpack_weights`, and must not
-    decode meanwhile. Layers that cannot be packed stay plain: those of quantised weights, adapters, patches, or of
-    dtypes that oneDNN does not pack on this machine (float64; half precision on older processors).
+    Plain and lookahead decoding both take less time, and steps of several tokens save the most. Products are the same
+    up to rounding; in bfloat16 with AVX-512 they were the same bits. No second copy of a weight is kept, but for one
+    that an embedding shares. The model's checkpoint stays as it is. Until `unpack_weights` the model cannot be trained,
+    and while either works it must not decode.
+
+    Layers stay plain that are not on the CPU, have patches, adapters or quantised weights, or whose dtype oneDNN does
+    not pack on this machine: float64, and on older processors half precision.
 
     Args:
-        model: a causal language model of transformers on the CPU, or a wrapper around one.
+        model: a causal language model of transformers, or a wrapper around one.
 
     Returns:
         How many linear layers are packed.
 
     Raises:
-        ValueError: the model is not on the CPU, or reads weights of its linear layers by itself.
+        ValueError: `model` is no model, or one that reads weights of linear layers without calling these.
     """
     check_model("model", model)
     model = unwrapped(model)
-    if model.device.type != "cpu":
-        raise invalid("model", "on the CPU, as packed weights are", str(model.device))
     with _locks.of(model), keep_fingerprint(model):
-        worked = packs(model.dtype) and _problem(model) is None
-        try:
-            _pack_all(model)
-            problem = _problem(model) if worked else None
-        except BaseException:
-            _unpack_all(model)
-            raise
-        if problem is not None:
-            _unpack_all(model)
-            raise invalid("model", "one that calls its linear layers", f"one that fails without that: {problem}")
+        layers = [layer for layer in model.modules() if can_pack(layer)]
+        if layers:
+            _pack(model, layers)
         return sum(isinstance(layer, PackedLinear) for layer in model.modules())
 
 
@@ -74,11 +69,21 @@ def has_packed_weights(model: Any) -> bool:
     return NOTE in model.__dict__
 
 
-def _pack_all(model: Any) -> None:
+def _pack(model: Any, layers: Sequence[nn.Module]) -> None:
+    """Pack layers, unless the model fails with them packed."""
+    worked = _problem(model) is None
     uses = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
-    packed = [pack(layer, tied=uses[id(getattr(layer, "weight", None))] > 1) for layer in model.modules()]
-    if any(packed):
-        model.__dict__[NOTE] = True
+    try:
+        for layer in layers:
+            pack(layer, tied=uses[id(layer.weight)] > 1)
+        problem = _problem(model) if worked else None
+    except BaseException:
+        _unpack_all(model)
+        raise
+    if problem is not None:
+        _unpack_all(model)
+        raise invalid("model", "one that calls its linear layers", f"one that fails without that: {problem}")
+    model.__dict__[NOTE] = True
 
 
 def _unpack_all(model: Any) -> int:
@@ -91,6 +96,6 @@ def _problem(model: Any) -> str | None:
     """Why the model cannot compute two tokens, or `None`."""
     try:
         model(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
-    except (NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # noqa: BLE001 - the model's own
         return str(error).partition("\n")[0]
     return None

@@ -6,6 +6,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lade.applications.bench.run import padded, run_once, up_to_end
 from lade.models.pretrained.figures import repeated_share
+from lade.weights.packing import has_packed_weights
 
 CPU = torch.device("cpu")
 
@@ -36,6 +37,21 @@ def test_rows_of_a_run_are_what_each_prompt_gives_alone(
         assert len(alone[0]) <= 9
         assert alone[0][-1] == ends
         assert (together.stats is None) == (contender.label == "plain")
+
+
+def test_weights_are_packed_for_the_methods_that_ask_for_it(
+    shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase],
+) -> None:
+    model, tokenizer = shipped
+    batch = padded([tokenizer(PROMPTS[0].text).input_ids], 0, CPU)
+    arguments = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    plain, ahead = asked("auto:pack=1")
+    texts, packed = [], []
+    for contender in (plain, ahead, ahead, plain):
+        texts.append(run_once(model, contender, batch, arguments, seed=0).texts)
+        packed.append(has_packed_weights(model))
+    assert packed == [False, True, True, False]
+    assert texts == [texts[0]] * 4
 
 
 def test_repeated_4_grams() -> None:

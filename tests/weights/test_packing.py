@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from families import BRANCHABLE, BY_NAME, Family
@@ -157,6 +158,17 @@ def test_a_model_that_reads_weights_by_itself_stays_as_it_was() -> None:
     assert torch.equal(logits(model), before)
 
 
+def test_an_adapter_s_layers_are_packed_too() -> None:
+    model = peft.get_peft_model(own_llama(), peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False)).eval()
+    before = logits(model)
+    assert lade.pack_weights(model) == linear_layers(own_llama()) + 2 * own_llama().config.num_hidden_layers
+    assert_close(logits(model), before, rtol=1e-4, atol=1e-4)
+    with pytest.raises(NotImplementedError):
+        model.merge_adapter()
+    lade.unpack_weights(model)
+    assert torch.equal(logits(model), before)
+
+
 def test_a_failure_leaves_nothing_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, layers, real = own_llama(), linear_layers(own_llama()), packing.pack
     calls = iter(range(9))
@@ -177,12 +189,10 @@ def test_wrong_arguments() -> None:
     for call in (lade.pack_weights, lade.unpack_weights):
         with pytest.raises(ValueError, match="model must be a transformers model that can generate, got 3"):
             call(3)
-    with pytest.raises(ValueError, match="model must be on the CPU, as packed weights are, got 'meta'"):
-        lade.pack_weights(own_llama().to("meta"))
 
 
-def test_a_model_in_another_dtype_has_nothing_to_pack() -> None:
-    model = tiny_model(BY_NAME["llama"], dtype=torch.float64)
+@pytest.mark.parametrize("model", [tiny_model(BY_NAME["llama"], dtype=torch.float64), own_llama().to("meta")])
+def test_weights_of_other_dtypes_or_devices_stay_plain(model: LlamaForCausalLM) -> None:
     assert lade.pack_weights(model) == 0
     assert not has_packed_weights(model)
 
