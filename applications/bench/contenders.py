@@ -42,7 +42,8 @@ class Contender:
         """The label of its baseline for text and speed."""
         if self.counterpart is not None:
             return self.counterpart.label
-        return self.label if self.method.compared_with == self.method.name else PLAIN
+        own = self.method.name != PLAIN and self.method.compared_with == self.method.name
+        return self.label if own else PLAIN
 
     def refusal(self, model: PreTrainedModel, batch: int) -> str | None:
         """Why it cannot decode such a batch with this model; None if it can."""

@@ -28,7 +28,7 @@ def pack_weights(model: Any) -> int:
     that an embedding shares. The model's checkpoint stays as it is. Until `unpack_weights` the model cannot be trained,
     and while either works it must not decode.
 
-    Layers stay plain that are not on the CPU, have patches, adapters or quantised weights, or whose dtype oneDNN does
+    Layers stay plain that are small or not on the CPU, have patches or quantised weights, or whose dtype oneDNN does
     not pack on this machine: float64, and on older processors half precision.
 
     Args:

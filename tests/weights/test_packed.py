@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -17,6 +17,13 @@ from lade.weights.packed import PackedLinear, can_pack, pack, packs, unpack
 DTYPES = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if packs(dtype)]
 SHAPES = st.sampled_from([(), (0,), (1,), (7,), (1, 33), (2, 3, 5), (0, 4)])
 pytestmark = pytest.mark.skipif(not DTYPES, reason="oneDNN packs no weights on this machine")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_weights() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LEAST", dict.fromkeys(module.LEAST, 1))
+        yield
 
 
 def layer(inputs: int = 24, outputs: int = 40, bias: bool = True, dtype: torch.dtype = torch.float32) -> nn.Linear:
@@ -186,6 +193,12 @@ def test_some_layers_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (Own(3, 3), patched, empty, layer().double(), layer().to("meta"), nn.Embedding(3, 3)):
         assert not can_pack(each)
         assert not pack(each)
+
+
+def test_small_weights_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LEAST", {torch.float32: 24 * 40 + 1})
+    assert not can_pack(layer())
+    assert can_pack(layer(outputs=41))
 
 
 def test_nothing_is_packed_where_products_differ(monkeypatch: pytest.MonkeyPatch) -> None:
