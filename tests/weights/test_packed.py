@@ -157,7 +157,7 @@ def test_autocast_is_followed() -> None:
 def test_an_input_of_another_dtype_is_refused_as_by_the_plain_layer() -> None:
     plain, other = both()
     for each in (plain, other):
-        with pytest.raises(RuntimeError, match="dtype"):
+        with pytest.raises(RuntimeError, match="same dtype"):
             each(torch.ones(2, 24, dtype=torch.float64))
 
 

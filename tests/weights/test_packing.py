@@ -105,6 +105,15 @@ def test_a_changed_model_gets_a_new_fingerprint() -> None:
     assert facts.fingerprint(model) != before
 
 
+def test_a_fingerprint_of_earlier_weights_is_not_kept() -> None:
+    model = own_llama()
+    before = facts.fingerprint(model)
+    with torch.no_grad():
+        model.lm_head.weight.add_(1)
+    lade.pack_weights(model)
+    assert facts.fingerprint(model) != before
+
+
 def test_a_saved_model_is_the_plain_one(tmp_path: Path) -> None:
     model = own_llama()
     expected = {name: weight.clone() for name, weight in model.state_dict().items()}
