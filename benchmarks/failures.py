@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -35,15 +34,9 @@ READY = 600.0  # seconds until all ranks decode
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def decode(folder: Path, rank: int, size: int, port: int, kind: str, mode: str, timeout: float, slow: float) -> Any:
+def decode(folder: Path, rank: int, size: int, kind: str, mode: str, timeout: float, slow: float) -> Any:
     """Decode until an error, and say when it came; `slow` seconds of a prefill on the last rank."""
-    begin(rank, size, port)
+    begin(folder, rank, size)
     settings = lade.LookaheadConfig(mode=mode, timeout=timeout, workers=1 if kind == KINDS[1] else size, adapt=False)
     model = sharded(folder) if kind == KINDS[1] else own_llama()
     if slow and rank == size - 1:
@@ -60,11 +53,24 @@ def decode(folder: Path, rank: int, size: int, port: int, kind: str, mode: str, 
     return {"calls": calls, "error": None, "at": time.monotonic()}
 
 
-def begin(rank: int, size: int, port: int) -> None:
+def begin(folder: Path, rank: int, size: int) -> None:
     torch.set_num_threads(1)
-    own = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in own.items()} | {"MASTER_ADDR": "127.0.0.1"})
-    torch.distributed.init_process_group("gloo")
+    own = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "RANK": rank, "LOCAL_RANK": rank}
+    os.environ.update({name: str(value) for name, value in own.items()})
+    torch.distributed.init_process_group("gloo", store=store_of(folder, rank, size), rank=rank, world_size=size)
+
+
+def store_of(folder: Path, rank: int, size: int) -> torch.distributed.Store:
+    """The store that rank 0 holds, at a port which the system chooses as it opens: no other program can take it."""
+    told = folder / "port"
+    if rank == 0:
+        store = torch.distributed.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False)
+        (folder / "port.part").write_text(str(store.port))
+        (folder / "port.part").rename(told)
+        return store
+    while not told.exists():
+        time.sleep(0.01)
+    return torch.distributed.TCPStore("127.0.0.1", int(told.read_text()), size)
 
 
 def sharded(folder: Path) -> Any:
@@ -77,10 +83,10 @@ def sharded(folder: Path) -> Any:
 def one(number: int, size: int, kind: str, mode: str, timeout: float, slow: float) -> dict[str, Any]:
     """One run: the rank, the signal, and what the others said after how many seconds."""
     choice = random.Random(number)
-    folder, port = Path(tempfile.mkdtemp(prefix="failures-")), free_port()
+    folder = Path(tempfile.mkdtemp(prefix="failures-"))
     if kind == KINDS[1]:
         own_llama().save_pretrained(folder / "model")
-    work = lambda rank: decode(folder, rank, size, port, kind, mode, timeout, slow)  # noqa: E731
+    work = lambda rank: decode(folder, rank, size, kind, mode, timeout, slow)  # noqa: E731
     children = ranks.start(folder, size, work, joined=False)
     victim, name = choice.randrange(size), choice.choice(SIGNALS)
     struck = time.monotonic()

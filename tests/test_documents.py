@@ -188,6 +188,7 @@ SHORT = {  # further options of a command
 }
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.usefixtures("table_folder")
 @pytest.mark.parametrize("page", ["docs/bench.md", "docs/warm-tables.md"])

@@ -100,6 +100,7 @@ def test_a_copy_that_does_not_end(tmp_path: Path) -> None:
     assert (copy / "model.safetensors").resolve() == source / "model.safetensors"
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_whole_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts of tokens and steps only: nothing is judged by time."""

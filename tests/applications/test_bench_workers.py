@@ -48,6 +48,7 @@ def test_without_a_method_that_is_shared(tmp_path: Path) -> None:
     assert "--methods must hold auto or lookahead" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_processes(tmp_path: Path) -> None:
     found = run(tmp_path, "--methods", "auto", "--workers", "2")

@@ -142,6 +142,7 @@ def test_the_halves_are_all_entries() -> None:
     assert one & other == set(compiling.LISTS)
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.usefixtures("table_folder")
 def test_two_processes_compile_all() -> None:
@@ -216,6 +217,7 @@ def walked(draft: Any, noise: random.Random) -> Verdict:
         path.append(child)
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_machine_code_and_python_build_the_same_trees(table_folder: Path) -> None:
     """Node for node, and so are the tables that are learned; and what was kept is loaded without compiling."""

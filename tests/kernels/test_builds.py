@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 pytest.importorskip("triton")
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_every_program_fits_a_multiprocessor(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -42,6 +42,7 @@ def test_half_types_are_rounded_once(dtype):
     assert case.error(found) < ALLOWED[dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @settings(max_examples=120)
 @given(drawn=st.randoms(use_true_random=False), parts=st.sampled_from([None, 1, 2, 5]), data=st.data())

@@ -72,6 +72,7 @@ def test_drafts_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "grow" in traced
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("way", [GREEDY, SAMPLED], ids=("greedy", "sampled"))
 def test_texts_by_the_compiler(way: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

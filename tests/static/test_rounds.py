@@ -231,6 +231,7 @@ def stored(steps: Sequence[Sequence[Any]], recall: Recall) -> dict[tuple[int, ..
     return known
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @torch.no_grad()
 def test_text_by_the_compiler() -> None:

@@ -19,12 +19,12 @@ from served import NAME, PROMPT, events
 
 from lade.applications.ray_serve.replica import HEADER
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 KEYS = [f"key-of-tenant-{index:03}" for index in range(16)]
 LONG = {"prompt": PROMPT, "max_tokens": 1200, "temperature": 0, "stream": True, "logit_bias": {"0": -100}}
 LONG |= {"lade": {"speculation": False}}  # as many steps as tokens
-START, END = 180, 60  # seconds, of which a busy machine takes some
+START, GRACE, END = 300, 60, 120  # seconds, of which a busy machine takes some
 
 
 class Running:
@@ -34,7 +34,7 @@ class Running:
         (folder / "keys").write_text("\n".join(KEYS))
         command = [sys.executable, "-m", "lade", "serve", NAME, "--replicas", "2", "--port", "0", "--dtype", "float32"]
         self.process = subprocess.Popen(
-            [*command, "--api-key-file", str(folder / "keys"), "--max-batch", "16", "--grace", "20"],
+            [*command, "--api-key-file", str(folder / "keys"), "--max-batch", "16", "--grace", str(GRACE)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -22,7 +22,7 @@ NOISE = "Failed to load resource"  # what the console says of an answer with an 
 
 @pytest.fixture(scope="module")
 def running(pair: Any) -> Iterator[Running]:
-    with Running(pair, slots=2) as running:
+    with Running(pair, slots=2, stream_interval=0.0) as running:  # each step is shown at once, however fast it is
         yield running
 
 
