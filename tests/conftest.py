@@ -53,6 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not all(map(item.get_closest_marker, ("real", "slow"))))
 
 
+@pytest.fixture(scope="module")
+def small_weights() -> Iterator[None]:
+    """Weights of tiny models are packed, too. Of a module, as properties want."""
+    from lade.weights import packed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed, "LEAST", dict.fromkeys(packed.LEAST, 1))
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def empty_working_folder() -> Iterator[None]:
     """Relative paths lead nowhere."""

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from lade.facts.fingerprint import SERIAL
+from lade.facts.products import told
 
 ROWS = 64  # of the products, as oneDNN asks; its layouts for 16 to 512 are equally fast at 1 to 1,024 rows
 ALONE: Any = ("none", [], "")  # a product with no function behind it
@@ -24,7 +25,6 @@ ORIGIN = "lade_origin"  # where a packed layer keeps its `Origin`
 # float32 without it. One thread of an AMD EPYC with AVX-512, 1 to 32 rows: 1.3 to 1.6 times as fast at 512 x 256 in
 # float32 and 0.5 to 1.0 times at 256 x 256; in bfloat16 1.06 to 1.12 times at 128 x 128.
 LEAST = {torch.float32: 1 << 17, torch.bfloat16: 1 << 14, torch.float16: 1 << 14}
-ASKED = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
 _ops: Any = torch.ops.mkldnn
 _serials = itertools.count()
 
@@ -134,7 +134,7 @@ def packs(dtype: torch.dtype) -> bool:
     build: Any = torch.backends.mkldnn
     if not build.is_available() or not hasattr(_ops, "_reorder_linear_weight"):
         return False
-    return dtype is torch.float32 or (dtype in ASKED and bool(getattr(_ops, ASKED[dtype])()))
+    return dtype is torch.float32 or told(dtype) is True
 
 
 def can_pack(layer: nn.Module) -> bool:

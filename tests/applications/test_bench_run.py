@@ -7,7 +7,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from lade.applications.bench.run import padded, run_once, up_to_end
 from lade.models.pretrained.figures import repeated_share
-from lade.weights import packed as packed_weights
 from lade.weights.packing import has_packed_weights
 
 CPU = torch.device("cpu")
@@ -41,10 +40,10 @@ def test_rows_of_a_run_are_what_each_prompt_gives_alone(
         assert (together.stats is None) == (contender.label == "plain")
 
 
+@pytest.mark.usefixtures("small_weights")
 def test_weights_are_packed_for_the_methods_that_ask_for_it(
-    shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase], monkeypatch: pytest.MonkeyPatch
+    shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase],
 ) -> None:
-    monkeypatch.setattr(packed_weights, "LEAST", dict.fromkeys(packed_weights.LEAST, 1))
     model, tokenizer = shipped
     batch = padded([tokenizer(PROMPTS[0].text).input_ids], 0, CPU)
     arguments = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}

@@ -48,7 +48,7 @@ def test_commands_say_whether_to_pack(
 
 
 @pytest.mark.parametrize("pack", [True, False])
-def test_models_are_packed_as_they_are_loaded(pack: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "LEAST", dict.fromkeys(packed.LEAST, 1))
+@pytest.mark.usefixtures("small_weights")
+def test_models_are_packed_as_they_are_loaded(pack: bool) -> None:
     model: PreTrainedModel = options.load_model("stories260K", dtype="float32", device="cpu", pack=pack)[0]
     assert has_packed_weights(model) == (pack and packed.packs(model.dtype))

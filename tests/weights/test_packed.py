@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,14 +16,10 @@ from lade.weights.packed import PackedLinear, can_pack, pack, packs, unpack
 
 DTYPES = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if packs(dtype)]
 SHAPES = st.sampled_from([(), (0,), (1,), (7,), (1, 33), (2, 3, 5), (0, 4)])
-pytestmark = pytest.mark.skipif(not DTYPES, reason="oneDNN packs no weights on this machine")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_weights() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "LEAST", dict.fromkeys(module.LEAST, 1))
-        yield
+pytestmark = [
+    pytest.mark.skipif(not DTYPES, reason="oneDNN packs no weights on this machine"),
+    pytest.mark.usefixtures("small_weights"),
+]
 
 
 def layer(inputs: int = 24, outputs: int = 40, bias: bool = True, dtype: torch.dtype = torch.float32) -> nn.Linear:

@@ -19,13 +19,11 @@ from lade.pace.shared import shared_cost
 from lade.weights import packed, packing
 from lade.weights.packing import has_packed_weights
 
-pytestmark = pytest.mark.skipif(not packed.packs(torch.float32), reason="oneDNN packs no weights on this machine")
+pytestmark = [
+    pytest.mark.skipif(not packed.packs(torch.float32), reason="oneDNN packs no weights on this machine"),
+    pytest.mark.usefixtures("small_weights"),
+]
 CASE = words(9, 5)
-
-
-@pytest.fixture(autouse=True)
-def small_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "LEAST", dict.fromkeys(packed.LEAST, 1))
 
 
 def logits(model: Any) -> torch.Tensor:
