@@ -37,10 +37,12 @@ from lade.memory.regions import REINDEX
 from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
 from lade.memory.rows import APPEND_ROW, LISTED, SET_ROW
 from lade.memory.table import FORGET
+from lade.target.fused.loops import NORMALISE, ROTATE
+from lade.target.fused.loops import exercise as exercise_loops
 
 ENTRIES = (
     *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
-    *(LISTED, APPEND_ROW, SET_ROW, READ_ROWS),
+    *(LISTED, APPEND_ROW, SET_ROW, READ_ROWS, NORMALISE, ROTATE),
 )
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
@@ -197,3 +199,4 @@ def _exercise() -> None:
     pool.table.resize(2)
     for precision in (torch.float32, torch.bfloat16):
         read_out(torch.zeros(1, 32, dtype=precision), 32, 8, np.ones(1, np.float32))
+    exercise_loops()

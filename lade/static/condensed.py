@@ -7,7 +7,7 @@ positions and SiLU gates. The model itself is not changed, so whatever else comp
 from __future__ import annotations
 
 import functools
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from transformers.activations import SiLUActivation
 from transformers.models.llama import modeling_llama as llama
 
 from lade.kernels import between
+from lade.target.code import is_code_of
 
 ROTATION = "apply_rotary_pos_emb"  # the function that attention modules call, by its name in their files
 HALVES = "rotate_half"  # that this function calls
@@ -44,9 +45,9 @@ def _kind(module: Any) -> Any:
     kind: Any = type(module)
     if "forward" in module.__dict__:  # of an instance: a patch
         return kind
-    if _is_code_of(kind.forward, llama.LlamaRMSNorm.forward):
+    if is_code_of(kind.forward, llama.LlamaRMSNorm.forward):
         return _derived(kind, _norm)
-    if _is_code_of(kind.forward, llama.LlamaMLP.forward) and isinstance(module.act_fn, SILUS):
+    if is_code_of(kind.forward, llama.LlamaMLP.forward) and isinstance(module.act_fn, SILUS):
         return _derived(kind, _gated)
     if ROTATION in getattr(getattr(kind.forward, "__code__", None), "co_names", ()):
         return _turning(kind) if _turns_halves(kind.forward.__globals__.get(ROTATION)) else kind
@@ -55,20 +56,9 @@ def _kind(module: Any) -> Any:
 
 def _turns_halves(rotation: Any) -> bool:
     """Whether a function is LLaMA's, and what it calls, too: others rotate neighbours."""
-    if not _is_code_of(rotation, llama.apply_rotary_pos_emb):
+    if not is_code_of(rotation, llama.apply_rotary_pos_emb):
         return False
-    return _is_code_of(rotation.__globals__.get(HALVES), llama.rotate_half)
-
-
-def _is_code_of(function: Any, other: Any) -> bool:
-    ours, theirs = getattr(function, "__code__", None), getattr(other, "__code__", None)
-    return ours is not None and theirs is not None and _code(ours) == _code(theirs)
-
-
-def _code(code: CodeType) -> tuple[Any, ...]:
-    """What a function does, without its documentation."""
-    constants = tuple(constant for constant in code.co_consts if not isinstance(constant, str))
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+    return is_code_of(rotation.__globals__.get(HALVES), llama.rotate_half)
 
 
 @functools.lru_cache(maxsize=256)

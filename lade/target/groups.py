@@ -42,8 +42,10 @@ class PackedGroup(LayerGroup):
         self.kv_length = max(place + nodes for place, nodes in self._spans)
 
     def _scattered(self) -> list[int]:
-        if len(self._spans) < 2:
-            return []
+        return self.places() if len(self._spans) > 1 else []
+
+    def places(self) -> list[int]:
+        """Where each new node goes in the buffers."""
         return [node for place, nodes in self._spans for node in range(place, place + nodes)]
 
 

@@ -50,9 +50,15 @@ class TreeLayer(CacheLayerMixin):
         self.is_initialized = True
         if self.prefix is not None:
             return self.prefix.append(key_states, value_states)
+        keys, values = self.buffers(key_states, value_states)
+        return self.group.write(keys, key_states), self.group.write(values, value_states)
+
+    def buffers(self, key_states: torch.Tensor, value_states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[1, H, total, D] of the slots, made at first for keys and values like these."""
+        self.is_initialized = True
         if self.keys is None:
             self.keys, self.values = self.group.buffer_like(key_states), self.group.buffer_like(value_states)
-        return self.group.write(self.keys, key_states), self.group.write(self.values, value_states)
+        return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         if self.prefix is None:

@@ -19,12 +19,13 @@ from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
 from lade.target.available import ways_of
 from lade.target.cache import TreeCache
+from lade.target.fused.decoder import decoder_for
 from lade.target.masks import Mask, MaskKind, TreeMasks
 from lade.target.outputs import Outputs
 from lade.target.packed import PackedRows
 from lade.target.padded import PaddedRows
 from lade.target.pieces import Piece
-from lade.target.verdicts import PADDED, implementation_of, packs
+from lade.target.verdicts import PADDED, fuses, implementation_of, packs
 
 UNLIMITED = 1 << 30
 
@@ -41,6 +42,7 @@ class HFTarget:
         packed: whether forwards take trees of unequal sizes without padding; `None`: as the self-probe found. Models
             whose attention takes no mask have no other way.
         flash: whether flash attention computes them wherever it can.
+        fused: whether packed forwards have fused decoder layers; `None`: as the self-probe found.
 
     Attributes:
         implementation: of attention, that the model was loaded with.
@@ -57,6 +59,7 @@ class HFTarget:
         clock: Clock,
         packed: bool | None = None,
         flash: bool = False,
+        fused: bool | None = None,
     ) -> None:
         config = model.config.get_text_config(decoder=True)
         self.model = model
@@ -73,6 +76,8 @@ class HFTarget:
         self.slices_logits = model._supports_logits_to_keep()
         self.vocabulary = readable(model)
         self.follows_index = follows_index(config)
+        fused = self.packed and (fuses(model) if fused is None else fused)
+        self.fused = decoder_for(model, cache, self.masks) if fused else None
         self._rows = PackedRows(self) if self.packed else PaddedRows(self)
 
     def prefill(

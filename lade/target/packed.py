@@ -68,10 +68,23 @@ class PackedRows:
         for kind in masks.each_kind:
             group = masks.group(kind)
             kinds.append((group.slabs.offsets[slot] + masks.lowest_key(kind, slot), group.kv_length))
-        with packed(RootForward(kinds), target.implementation):
-            logits = target.logits(ids, positions, self._stand_ins(1), None)
+        logits = self._logits(RootForward(kinds), ids, positions, None)
         target.clock.attended(ROOT)
         return logits[0]
+
+    def _logits(
+        self,
+        forward: PackedForward | RootForward,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        asked: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """[1, M, V]; arguments as of `FusedDecoder.logits`."""
+        target = self.target
+        if target.fused is not None and target.fused.fits():
+            return target.fused.logits(forward, ids, positions, asked)
+        with packed(forward, target.implementation):
+            return target.logits(ids, positions, self._stand_ins(ids.shape[1]), asked)
 
     def _stand_ins(self, nodes: int) -> Mask | dict[str, Mask]:
         masks = self.target.masks
@@ -94,9 +107,8 @@ class PackedRows:
     def _forward(self, slots: Sequence[int], pieces: Sequence[Piece]) -> tuple[torch.Tensor, list[Sequence[int]]]:
         target = self.target
         spans = list(pairwise([0, *accumulate(len(piece.tokens) for piece in pieces)]))
-        nodes = spans[-1][1]
         count = sum(len(piece.queries) for piece in pieces)
-        asked: Sequence[int] = (_asked(spans, pieces) or [0]) if count < nodes else ()
+        asked: Sequence[int] = (_asked(spans, pieces) or [0]) if count < spans[-1][1] else ()
         target.cache.prepare(slots, [piece.columns for piece in pieces], [piece.first for piece in pieces])
         indexed = self._indexed(slots, pieces) if target.follows_index else []
         roots = [target.positions[slot] for slot in slots]
@@ -104,10 +116,7 @@ class PackedRows:
         target.cache.indexed = sent.indexed
         kinds = target.masks.each_kind
         forward = PackedForward(spans, self._attended(kinds, sent), target.ways)
-        with packed(forward, target.implementation):
-            logits = target.logits(
-                sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), self._stand_ins(nodes), sent.asked
-            )
+        logits = self._logits(forward, sent.ids.unsqueeze(0), sent.positions.unsqueeze(0), sent.asked)
         target.clock.attended(forward.used)
         return logits[0, :count], [piece.queries for piece in pieces]
 

@@ -23,8 +23,9 @@ from lade.core.tree import Draft, TreeBuilder
 from lade.facts.precision import is_quantised, padding_works, precision
 from lade.facts.temperature import changes
 from lade.facts.vocabulary import readable
-from lade.target.attention import can_pack, registered_function
+from lade.target.attention import NAME, can_pack, registered_function
 from lade.target.cache import TreeCache
+from lade.target.fused.decoder import can_fuse
 from lade.target.growth import prefill_texts
 from lade.target.masks import MaskKind
 from lade.target.model import HFTarget
@@ -50,11 +51,12 @@ def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_li
     if patches.foreign is not None:
         return f"{patches.foreign}, may do another thing to a tree than to a text"
     implementation = implementation_of(model)
+    fused = implementation == NAME and can_fuse(model)
     key = (
         (implementation, registered_function(implementation)),
         (model.dtype, model.device, precision(model)),
         (tuple(kinds.items()) if isinstance(kinds, dict) else kinds, position_limit),
-        patches.key,
+        (patches.key, fused),
     )
     with _locks.of(model):
         verdicts = _reasons.setdefault(model, {})
@@ -62,15 +64,21 @@ def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_li
             if len(verdicts) >= REMEMBERED:
                 verdicts.clear()
             with _generators_restored(model.device) if patches.training else contextlib.nullcontext():
-                verdicts[key] = _verdict(model, kinds, position_limit)
+                verdicts[key] = _verdict(model, kinds, position_limit, fused)
         note(model, verdicts[key])
         return verdicts[key].reason
 
 
-def _verdict(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> Verdict:
-    """Of packed forwards first, if the model may have them; where they fail, of padded ones."""
+def _verdict(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, fused: bool) -> Verdict:
+    """Of packed forwards first, if the model may have them; where they fail, of padded ones.
+
+    Args:
+        fused: whether packed ones may have fused decoder layers.
+    """
     unpacked: str | None = f"the model uses {implementation_of(model)} attention, or code of its own"
     if can_pack(implementation_of(model)) and _asks_the_registry(model):
+        if fused and _probe(model, kinds, position_limit, packed=True, fused=True) is None:
+            return Verdict(None, None, fused=True)
         unpacked = _probe(model, kinds, position_limit, packed=True)
         if unpacked is None:
             return Verdict(None, None)
@@ -85,9 +93,11 @@ def _asks_the_registry(model: Any) -> bool:
     return any(hasattr(sys.modules.get(name), "ALL_ATTENTION_FUNCTIONS") for name in names)
 
 
-def _probe(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool) -> str | None:
+def _probe(
+    model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool, fused: bool = False
+) -> str | None:
     def made(rows: Sequence[Sequence[int]]) -> HFTarget:
-        target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed)
+        target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed, fused=fused)
         prefill_texts(target, rows)
         return target
 

@@ -22,7 +22,7 @@ from lade.target.folding import fold, unfold
 from lade.target.launches import Launch
 from lade.target.masks import RowMask
 from lade.target.uniform import Uniform
-from lade.target.ways import Call
+from lade.target.ways import Call, Masked
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 OTHER_SHAPE, OTHER_SCORES = "the model changes the shape of its queries or keys", "the model changes its scores"
@@ -157,6 +157,11 @@ class PackedForward:
         found, way = attend(kind.choice(self.ways, call), call)
         self.used.add(way)
         return found, None
+
+    def masks_alone(self, index: int, call: Call) -> bool:
+        """Whether layers of a kind attend with a mask over all keys, row by row (`lade.target.ways.Masked`)."""
+        best = self.kinds[index].choice(self.ways, call).best
+        return best is not None and best.name == Masked.name
 
     def _kind(self, mask: torch.Tensor | None) -> PackedKind:
         """What a layer with this mask attends to. Layers share masks, so each is looked at once."""

@@ -18,10 +18,12 @@ class Verdict:
     Attributes:
         reason: why not; `None` if they can.
         unpacked: why its forwards are padded; `None` if they are packed.
+        fused: whether its decoder layers may be fused (`lade.target.fused`).
     """
 
     reason: str | None
     unpacked: str | None
+    fused: bool = False
 
 
 # Rows up to which packed forwards are used. With 3,000 rows of a tiny model on a CPU they take 1.7 times as long as
@@ -51,6 +53,12 @@ def packs(model: Any, rows: int = 1) -> bool:
     if implementation_of(model) not in PADDED or (available.runs(model.device) and model.dtype in DTYPES):
         return True
     return rows <= (HOST_ROWS if model.device.type == "cpu" else ACCELERATOR_ROWS)
+
+
+def fuses(model: Any) -> bool:
+    """Whether forwards of this model that are packed have fused decoder layers; not before it is probed."""
+    verdict = _last.get(model)
+    return verdict is not None and verdict.fused
 
 
 def implementation_of(model: Any) -> str:

@@ -7,6 +7,7 @@ products are the same, up to the order of their sums. Knows no model.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +118,19 @@ def _version(weight: torch.Tensor) -> int:
 def _product(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     found: torch.Tensor = _ops._linear_pointwise.default(input, weight, bias, *ALONE)
     return found
+
+
+def product_of(layer: nn.Module) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What a linear layer computes with its present weight and bias, without what modules do around it.
+
+    `None` for layers of other classes, and where somebody may write to a packed one's plain weight.
+    """
+    weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
+    if type(layer) is nn.Linear and weight is not None:
+        return lambda input: linear(input, weight, bias)
+    if type(layer) is PackedLinear and weight is not None and weight.is_mkldnn and layer.__dict__[ORIGIN].tied is None:
+        return lambda input: _product(input, weight, bias)
+    return None
 
 
 def plain_weight(layer: PackedLinear) -> Any:

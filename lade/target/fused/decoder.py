@@ -1,0 +1,146 @@
+"""The forward of a model of LLaMA's kind over packed rows: its products, and loops for all that stands between them.
+
+transformers' code makes some sixty calls per layer, each of which takes microseconds; this makes some twenty.
+T nodes of all rows, A asked ones, M hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.nn.functional import silu
+
+from lade.target.cache import TreeCache
+from lade.target.fused.attention import KindRows
+from lade.target.fused.bits import bits_of
+from lade.target.fused.loops import NORMALISE, ROTATE
+from lade.target.fused.plan import Norm, Plan, plan_of
+from lade.target.groups import PackedGroup
+from lade.target.layers import TreeLayer
+from lade.target.masks import MaskKind, TreeMasks
+from lade.target.rowattention import PackedForward, RootForward
+
+
+class FusedDecoder:
+    """Computes what a model computes, as long as nobody changes or patches the model.
+
+    Args:
+        plan: of the model.
+        masks: of the target.
+    """
+
+    def __init__(self, model: Any, plan: Plan, cache: TreeCache, masks: TreeMasks) -> None:
+        self.model, self.plan, self.cache, self.masks = model, plan, cache, masks
+        self._kinds = kinds_of_layers(model, masks.kinds)
+
+    def fits(self) -> bool:
+        """Whether the model is as it was."""
+        return self.plan.holds(self.model)
+
+    def logits(
+        self,
+        forward: PackedForward | RootForward,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        asked: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """[1, A, V] logits of a forward that the cache is prepared for.
+
+        Args:
+            ids, positions: [1, T]
+            asked: [A] nodes whose logits are wanted; `None` for all.
+        """
+        plan = self.plan
+        stream = _Stream(plan.embedding(ids))
+        rows = self._rows(forward, positions, stream.states.dtype)
+        for index, layer in enumerate(plan.layers):
+            normal = stream.normalised(layer.before)
+            query, key, value = layer.query(normal), layer.key(normal), layer.value(normal)
+            if layer.query_norm is not None and layer.key_norm is not None:
+                _normalise_heads(query, layer.query_norm)
+                _normalise_heads(key, layer.key_norm)
+            own: TreeLayer = self.cache.layers[index]
+            stream.add(layer.output(rows[self._kinds[index]].attend(layer, own, query, key, value)))
+            normal = stream.normalised(layer.after)
+            stream.add(layer.down(silu(layer.gate(normal), inplace=True).mul_(layer.up(normal))))
+        if asked is not None:
+            stream.keep(asked)
+        logits: torch.Tensor = self.model.lm_head(stream.normalised(plan.norm))
+        return logits
+
+    def _rows(
+        self, forward: PackedForward | RootForward, positions: torch.Tensor, dtype: torch.dtype
+    ) -> list[KindRows]:
+        angles = self._angles(positions, dtype)
+        groups = [cast("PackedGroup", self.masks.group(kind)) for kind in self.masks.each_kind]
+        return [KindRows(forward, index, group.places(), *angles) for index, group in enumerate(groups)]
+
+    def _angles(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """[T, D / 2] cosines and sines of rotary positions."""
+        rotary = self.plan.rotary
+        angles = positions.view(-1, 1).float() * rotary.inv_freq
+        cosines, sines = angles.cos(), angles.sin()
+        if rotary.attention_scaling != 1:
+            cosines, sines = cosines * rotary.attention_scaling, sines * rotary.attention_scaling
+        return cosines.to(dtype), sines.to(dtype)
+
+
+class _Stream:
+    """The residual stream of a forward, [1, T, M], to which the next norm adds what was computed last."""
+
+    def __init__(self, states: torch.Tensor) -> None:
+        self._set(states)
+        self._added: torch.Tensor | None = None
+
+    def _set(self, states: torch.Tensor) -> None:
+        self.states, self._bits = states, bits_of(states)
+        self._normal = torch.empty_like(states)
+        self._normal_bits, self._none = bits_of(self._normal), self._bits[:0]
+        self._squares = np.empty(states.shape[-1], np.float32)
+        self._short = states.dtype is torch.bfloat16
+
+    def add(self, states: torch.Tensor) -> None:
+        self._added = states
+
+    def normalised(self, norm: Norm) -> torch.Tensor:
+        """[1, T, M], valid until the next call."""
+        added = self._none if self._added is None else bits_of(self._added)
+        NORMALISE(
+            *(self._bits, added, norm.bits, np.float32(norm.epsilon), self._short, self._squares, self._normal_bits)
+        )
+        self._added = None
+        return self._normal
+
+    def keep(self, asked: torch.Tensor) -> None:
+        """Only some nodes from now on."""
+        added = self._added
+        self._set(self.states.index_select(1, asked))
+        self._added = None if added is None else added.index_select(1, asked)
+
+
+def _normalise_heads(states: torch.Tensor, norm: Norm) -> None:
+    bits = bits_of(states)
+    squares = np.empty(len(norm.bits), np.float32)
+    NORMALISE(bits, bits[:0], norm.bits, np.float32(norm.epsilon), states.dtype is torch.bfloat16, squares, bits)
+
+
+def kinds_of_layers(model: Any, kinds: dict[str, MaskKind] | MaskKind) -> list[int]:
+    """Which mask each layer takes."""
+    config = model.config.get_text_config(decoder=True)
+    if not isinstance(kinds, dict):
+        return [0] * config.num_hidden_layers
+    names = list(kinds)
+    return [names.index(name) for name in config.layer_types]
+
+
+def decoder_for(model: Any, cache: TreeCache, masks: TreeMasks) -> FusedDecoder | None:
+    """A decoder of a target; `None` where the model is of another kind."""
+    plan = plan_of(model)
+    return None if plan is None else FusedDecoder(model, plan, cache, masks)
+
+
+def can_fuse(model: Any) -> bool:
+    """Whether there would be one: the loops are machine code, and the model is of LLaMA's kind."""
+    return NORMALISE.ready and ROTATE.ready and plan_of(model) is not None

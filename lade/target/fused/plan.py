@@ -1,0 +1,215 @@
+"""Which models are LLaMA's kind: what of their modules a fused decoder computes by itself.
+
+Every function that it stands for must be transformers' own, instruction for instruction, and unpatched; a layer may
+have LLaMA's attention, or that of Mistral, Qwen2 or Qwen3, which differ by biases and by norms of queries and keys.
+M hidden size, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from transformers.activations import SiLUActivation
+from transformers.models.llama import modeling_llama as llama
+from transformers.models.mistral import modeling_mistral as mistral
+from transformers.models.qwen2 import modeling_qwen2 as qwen2
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
+
+from lade.target.code import is_stock
+from lade.target.fused.bits import DTYPES, bits_of
+from lade.target.fused.watch import Watch, is_unpatched
+from lade.weights.packed import product_of
+
+Product = Callable[[torch.Tensor], torch.Tensor]
+
+CAUSAL = llama.LlamaForCausalLM.forward
+MODELS = (llama.LlamaModel.forward, mistral.MistralModel.forward, qwen2.Qwen2Model.forward, qwen3.Qwen3Model.forward)
+LAYER = llama.LlamaDecoderLayer.forward
+ATTENTIONS = (
+    *(llama.LlamaAttention.forward, mistral.MistralAttention.forward),
+    *(qwen2.Qwen2Attention.forward, qwen3.Qwen3Attention.forward),
+)
+NORM, MLP, ROTARY = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.LlamaRotaryEmbedding.forward
+ROTATION, HALVES = "apply_rotary_pos_emb", "rotate_half"  # that attention calls, and that this calls
+CHANGING = ("dynamic", "longrope")  # kinds of rotary positions whose frequencies depend on the text's length
+SILUS = (SiLUActivation, nn.SiLU)
+
+_plans: WeakKeyDictionary[Any, Plan | None] = WeakKeyDictionary()
+
+
+class UnlikeError(Exception):
+    """A model is of another kind."""
+
+
+class Norm:
+    """An RMS norm: factors [M], and what is added to the mean square."""
+
+    __slots__ = ("_weight", "_where", "bits", "epsilon")
+
+    def __init__(self, module: Any) -> None:
+        self._weight = module.weight
+        self._where = self._weight.data_ptr()
+        self.bits = bits_of(self._weight.detach())
+        self.epsilon = module.variance_epsilon
+
+    def holds(self) -> bool:
+        """Whether the factors lie where they lay."""
+        return self._weight.data_ptr() == self._where
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A decoder layer.
+
+    Attributes:
+        before, after: attention.
+        query, key, value, output: products of attention.
+        query_norm, key_norm: of single heads; `None` where there are none.
+        gate, up, down: products of the gated MLP.
+        size: D
+        scaling: of the scores.
+    """
+
+    before: Norm
+    query: Product
+    key: Product
+    value: Product
+    query_norm: Norm | None
+    key_norm: Norm | None
+    output: Product
+    after: Norm
+    gate: Product
+    up: Product
+    down: Product
+    size: int
+    scaling: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a fused decoder computes with.
+
+    Attributes:
+        watch: the modules that it stands for; not the model itself, which would never be freed.
+        norms: all of them.
+        rotary: the module of rotary positions.
+        norm: before the head.
+    """
+
+    watch: Watch
+    norms: list[Norm]
+    embedding: nn.Embedding
+    rotary: Any
+    layers: list[Layer]
+    norm: Norm
+
+    def holds(self, model: Any) -> bool:
+        """Whether the model is as it was."""
+        if not is_unpatched(model) or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            return False
+        return self.watch.holds() and all(norm.holds() for norm in self.norms)
+
+
+def plan_of(model: Any) -> Plan | None:
+    """How to compute a model as it is now; `None` if it is of another kind."""
+    known = _plans.get(model)
+    if known is None or not known.holds(model):
+        known = _plans[model] = _made(model)
+    return known
+
+
+def _made(model: Any) -> Plan | None:
+    if model.device.type != "cpu" or model.dtype not in DTYPES or model.training:
+        return None
+    try:
+        return _Reader(model.dtype).read(model)
+    except (UnlikeError, AttributeError, KeyError):  # modules of other names
+        return None
+
+
+class _Reader:
+    """Reads a model, module by module.
+
+    Args:
+        dtype: of all parameters.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.modules: list[nn.Module] = []
+        self.norms: list[Norm] = []
+
+    def read(self, model: Any) -> Plan:
+        _demand(is_unpatched(model) and is_stock(type(model).forward, CAUSAL))
+        inner = self._take(model.model, *MODELS)
+        rotary = self._take(inner.rotary_emb, ROTARY)
+        _demand(rotary.rope_type not in CHANGING)
+        _demand(type(inner.embed_tokens) is nn.Embedding and self._holds(inner.embed_tokens.weight))
+        modules = inner.layers[: inner.config.num_hidden_layers]
+        _demand(len({_heads(layer.self_attn) for layer in modules}) == 1)
+        layers = [self._layer(layer) for layer in modules]
+        norm = self._norm(inner.norm)
+        self.modules.append(inner.layers)
+        return Plan(Watch(self.modules), self.norms, inner.embed_tokens, rotary, layers, norm)
+
+    def _layer(self, layer: Any) -> Layer:
+        self._take(layer, LAYER)
+        attention, mlp = self._take(layer.self_attn, *ATTENTIONS), self._take(layer.mlp, MLP)
+        rotation = type(attention).forward.__globals__[ROTATION]
+        _demand(is_stock(rotation, llama.apply_rotary_pos_emb))
+        _demand(is_stock(rotation.__globals__[HALVES], llama.rotate_half))
+        _demand(isinstance(mlp.act_fn, SILUS) and is_unpatched(mlp.act_fn))
+        self.modules.append(mlp.act_fn)
+        of_heads = "q_norm" in attention._modules
+        return Layer(
+            self._norm(layer.input_layernorm),
+            self._product(attention.q_proj),
+            self._product(attention.k_proj),
+            self._product(attention.v_proj),
+            self._norm(attention.q_norm) if of_heads else None,
+            self._norm(attention.k_norm) if of_heads else None,
+            self._product(attention.o_proj),
+            self._norm(layer.post_attention_layernorm),
+            self._product(mlp.gate_proj),
+            self._product(mlp.up_proj),
+            self._product(mlp.down_proj),
+            attention.head_dim,
+            attention.scaling,
+        )
+
+    def _take(self, module: Any, *forwards: Callable[..., Any]) -> Any:
+        """A module that does what one of these functions does."""
+        _demand(is_unpatched(module) and is_stock(type(module).forward, *forwards))
+        self.modules.append(module)
+        return module
+
+    def _norm(self, module: Any) -> Norm:
+        _demand(self._holds(self._take(module, NORM).weight))
+        self.norms.append(Norm(module))
+        return self.norms[-1]
+
+    def _product(self, module: Any) -> Product:
+        found = product_of(module)
+        if found is None:
+            raise UnlikeError
+        _demand(is_unpatched(module) and self._holds(module.weight))
+        self.modules.append(module)
+        return found
+
+    def _holds(self, weight: torch.Tensor) -> bool:
+        return weight.dtype is self.dtype and weight.device.type == "cpu"
+
+
+def _heads(attention: Any) -> tuple[int, ...]:
+    """Shape of a layer's queries and keys."""
+    return attention.q_proj.out_features, attention.k_proj.out_features, attention.head_dim
+
+
+def _demand(holds: bool) -> None:
+    if not holds:
+        raise UnlikeError
