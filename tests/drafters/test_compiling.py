@@ -128,7 +128,7 @@ def test_every_marked_function_is_compiled() -> None:
     marked = {
         value
         for name, module in list(sys.modules.items())
-        if name.startswith(("lade.core", "lade.memory", "lade.drafters"))
+        if name.startswith(("lade.core", "lade.memory", "lade.drafters", "lade.target"))
         for value in vars(module).values()
         if hasattr(value, "__compiled__")
     }

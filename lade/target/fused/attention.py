@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from lade.target.fused.bits import bits_of
-from lade.target.fused.loops import ROTATE
+from lade.target.fused.loops import ROTATE, Heads
 from lade.target.fused.plan import Layer
 from lade.target.layers import TreeLayer
 from lade.target.rowattention import PackedForward, RootForward, stand_in
@@ -55,7 +55,7 @@ class KindRows:
         rows = self._rows
         ROTATE(
             *(bits_of(query), bits_of(key), bits_of(value), self._cosines, self._sines, self._places),
-            *(rows.ends, rows.groups, self._short, rows.bits, bits_of(keys), bits_of(values)),
+            *(rows.ends, rows.heads, self._short, rows.bits, bits_of(keys), bits_of(values)),
         )
         return rows.attend(keys, values, layer.scaling)
 
@@ -74,12 +74,12 @@ class _Rows(Protocol):
     """How rows attend.
 
     Attributes:
-        ends, groups: as `loops.rotate_and_store` takes them.
+        ends, heads: as `loops.rotate_and_store` takes them.
         bits: of the folded queries.
     """
 
     ends: np.ndarray
-    groups: tuple[int, int, int]
+    heads: Heads
     bits: np.ndarray
 
     def attend(self, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
@@ -102,16 +102,16 @@ class _MaskedRows:
         _, count, nodes, size = query.shape
         group, kind = count // stored, forward.kinds[index]
         forward.used.add(Masked.name)
-        self.ends, self.groups = np.array([end for _, end in forward.spans]), (stored, stored, size)
+        self.ends, self.heads = np.array([end for _, end in forward.spans]), Heads(stored, stored, size)
         folded = query.new_empty(nodes * count * size)
         self.bits = bits_of(folded)
         self._output = query.new_empty(1, nodes, count * size)
-        heads = self._output.view(nodes, stored, group, size)
+        parts = self._output.view(nodes, stored, group, size)
         self._queries = [
             folded[first * count * size : end * count * size].view(1, stored, (end - first) * group, size)
             for first, end in forward.spans
         ]
-        self._goals = [heads[first:end].permute(1, 0, 2, 3) for first, end in forward.spans]
+        self._goals = [parts[first:end].permute(1, 0, 2, 3) for first, end in forward.spans]
         self._masks = [mask.folded(group, query) for mask in kind.masks]
         self._keys = [(begin, end - begin) for begin, end in kind.spans]
 
@@ -129,7 +129,7 @@ class _OtherRows:
     def __init__(self, forward: Forward, index: int, query: torch.Tensor, stored: int) -> None:
         _, count, nodes, size = query.shape
         kind = forward.kinds[index]
-        self.ends, self.groups = np.array([nodes]), (count, stored, size)
+        self.ends, self.heads = np.array([nodes]), Heads(count, stored, size)
         self._query = query.new_empty(1, count, nodes, size)
         self.bits = bits_of(self._query)
         self._forward, self._mask = forward, stand_in(index, nodes, query.dtype, query.device)

@@ -8,13 +8,21 @@ T tokens, H heads of keys and values, each for G query heads, D head size.
 from __future__ import annotations
 
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lade.base.compiled import Compiled, compiled
 
 Array = Any  # of numbers: a numpy array, or its memoryview
+
+
+class Heads(NamedTuple):
+    """H and S of `rotate_and_store`, and D."""
+
+    queries: int
+    stored: int
+    size: int
 
 
 @compiled
@@ -120,7 +128,7 @@ def rotate_and_store(
     sines: Array,
     places: Array,
     ends: Array,
-    groups: tuple[int, int, int],
+    heads: Heads,
     short: bool,
     folded: Array,
     key_buffer: Array,
@@ -134,21 +142,19 @@ def rotate_and_store(
         cosines, sines: [T, D / 2]
         places: [T] in the buffers.
         ends: of each row's tokens.
-        groups: H, S and D.
         folded: of each row of t tokens [H, t * G, D], one behind the other.
         key_buffer, value_buffer: [S, total, D]
     """
-    heads, stored, size = groups
-    tokens, half = len(places), groups[2] // 2
+    stored, size, tokens, half = heads.stored, heads.size, len(places), heads.size // 2
     width, line = len(queries) // tokens, stored * size
-    group, total = width // (heads * size), len(key_buffer) // line
+    group, total = width // (heads.queries * size), len(key_buffer) // line
     first, row = 0, 0
     for token in range(tokens):
         if token == ends[row]:
             first, row = token, row + 1
         cosine, sine = cosines[token * half : token * half + half], sines[token * half : token * half + half]
         own, step = queries[token * width : token * width + width], (ends[row] - first) * group * size
-        for head in range(heads):
+        for head in range(heads.queries):
             part = own[head * group * size : head * group * size + group * size]
             begin = first * width + head * step + (token - first) * group * size
             rotate_heads(part, cosine, sine, begin, size, group, size, short, folded)
@@ -171,4 +177,4 @@ def exercise() -> None:
         bits = [np.zeros(2, kind) for _ in range(9)]
         NORMALISE(*bits[:3], np.float32(1), short, np.zeros(2, np.float32), bits[3])
         place = np.zeros(1, np.int64)
-        ROTATE(*bits[:3], *(line[:1] for line in bits[3:5]), place, place + 1, (1, 1, 2), short, *bits[5:8])
+        ROTATE(*bits[:3], *(line[:1] for line in bits[3:5]), place, place + 1, Heads(1, 1, 2), short, *bits[5:8])

@@ -95,12 +95,14 @@ class Plan:
     """What a fused decoder computes with.
 
     Attributes:
+        forward: of the model's class.
         watch: the modules that it stands for; not the model itself, which would never be freed.
         norms: all of them.
         rotary: the module of rotary positions.
         norm: before the head.
     """
 
+    forward: Callable[..., Any]
     watch: Watch
     norms: list[Norm]
     embedding: nn.Embedding
@@ -110,7 +112,9 @@ class Plan:
 
     def holds(self, model: Any) -> bool:
         """Whether the model is as it was."""
-        if not is_unpatched(model) or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+        if type(model).forward is not self.forward or not is_unpatched(model):
+            return False
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return False
         return self.watch.holds() and all(norm.holds() for norm in self.norms)
 
@@ -155,7 +159,8 @@ class _Reader:
         layers = [self._layer(layer) for layer in modules]
         norm = self._norm(inner.norm)
         self.modules.append(inner.layers)
-        return Plan(Watch(self.modules), self.norms, inner.embed_tokens, rotary, layers, norm)
+        watch = Watch(self.modules)
+        return Plan(type(model).forward, watch, self.norms, inner.embed_tokens, rotary, layers, norm)
 
     def _layer(self, layer: Any) -> Layer:
         self._take(layer, LAYER)

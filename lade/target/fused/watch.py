@@ -6,7 +6,7 @@ user's ends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -26,19 +26,25 @@ class Watch:
         modules: that are unpatched (`is_unpatched`).
     """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        each = [module.__dict__ for module in modules]
-        self._own = each
-        self._hooks = [own[name] for own in each for name in HOOKS] + _global_hooks()
-        self._parts: list[dict[str, Any]] = [own[name] for own in each for name in PARTS]
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._modules = modules
+        self._kinds: list[Any] = [*map(type, modules)]
+        self._own = [module.__dict__ for module in modules]
+        self._hooks = [own[name] for own in self._own for name in HOOKS] + _global_hooks()
+        self._parts: list[dict[str, Any]] = [own[name] for own in self._own for name in PARTS]
         self._known = [*chain.from_iterable(map(dict.values, self._parts))]
+        self._forwards: list[tuple[Any, Any]] = [(kind, kind.forward) for kind in set(self._kinds)]
 
     def holds(self) -> bool:
         """Whether all of them are as they were."""
         if any(self._hooks) or any("forward" in own for own in self._own):
             return False
+        if not all(map(is_, map(type, self._modules), self._kinds)):
+            return False
         now = [*chain.from_iterable(map(dict.values, self._parts))]
-        return len(now) == len(self._known) and all(map(is_, now, self._known))
+        if len(now) != len(self._known) or not all(map(is_, now, self._known)):
+            return False
+        return all(kind.forward is forward for kind, forward in self._forwards)
 
 
 def is_unpatched(module: nn.Module) -> bool:
