@@ -11,15 +11,17 @@ from lade.distributed.group import Group
 from lade.pace import costfile
 from lade.pace.cost import Costs, StepCost
 from lade.pace.shared import SharedCost
+from lade.target.verdicts import fuses
 
 
 def costs_of(group: Group, model: Any) -> SharedCost:
     """The costs of this model's steps in a group; at first those that an earlier run on rank 0 stored. Collective."""
     model = unwrapped(model)
     if model not in group.costs:
-        logs = costfile.load(model, group.size).logs() if group.rank == 0 else {}
+        steps = costfile.FUSED if fuses(model) else costfile.PLAIN
+        logs = costfile.load(model, group.size, steps).logs() if group.rank == 0 else {}
         earlier = _decoded(group.broadcast_bytes(_encoded(logs)))
-        keep: Callable[[Costs], None] = costfile.keeper(model, group.size) if group.rank == 0 else _forget
+        keep: Callable[[Costs], None] = costfile.keeper(model, group.size, steps) if group.rank == 0 else _forget
         group.costs[model] = SharedCost(StepCost(earlier), keep)
     return group.costs[model]
 

@@ -15,10 +15,12 @@ from lade.memory.backoff import backoff
 from lade.memory.pools import Pool, fresh_pool, shared_pool
 from lade.memory.warm import warming as warm
 from lade.pace.bucketed import Bucketed
+from lade.pace.costfile import FUSED, PLAIN, STATIC
 from lade.pace.pace import Pace, WholeBudget
 from lade.pace.shared import shared_cost
 from lade.pace.sharing import PACKED, PADDED
 from lade.static.buckets import NODES
+from lade.target.verdicts import fuses
 
 HOST_BUDGET, ACCELERATOR_BUDGET = 48, 128  # most nodes of a tree if no budget is given
 
@@ -31,14 +33,15 @@ def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool
         packed: whether forwards carry the rows' trees behind one another, without padding.
     """
     sharing = PACKED if packed else PADDED
-    return adapted(model, settings, lambda budget: Pace(shared_cost(model, companion), budget, sharing=sharing))
+    steps = FUSED if packed and fuses(model) else PLAIN
+    return adapted(model, settings, lambda budget: Pace(shared_cost(model, companion, steps), budget, sharing=sharing))
 
 
 def static_pace(model: Any, settings: Settings) -> WholeBudget:
     """The same where forwards of drafts are static steps, which come in few sizes."""
 
     def pace(budget: int) -> Pace:
-        return Pace(shared_cost(model, static=True), budget, sharing=Bucketed(NODES, budget))
+        return Pace(shared_cost(model, steps=STATIC), budget, sharing=Bucketed(NODES, budget))
 
     return adapted(model, settings, pace)
 

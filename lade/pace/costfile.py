@@ -33,21 +33,22 @@ from lade.pace.roofline import prior_for
 from lade.weights.packing import has_packed_weights
 
 KIND, FORMAT = "cost", "1"
+PLAIN, FUSED, STATIC = "", "fused", "static"  # steps: with fused decoder layers, or of fixed shapes
 LARGEST_FILE = MEBIBYTE
 LARGEST_LOG = 20.0  # of a cost: no step costs e**20 times another
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def describe(model: Any, processes: int = 1, static: bool = False) -> dict[str, str]:
+def describe(model: Any, processes: int = 1, steps: str = PLAIN) -> dict[str, str]:
     """What the costs are valid for: the file's metadata.
 
     Args:
         processes: that share the draft trees.
-        static: whether steps are of fixed shapes.
+        steps: how they are computed.
     """
     model = unwrapped(model)
     size = max(tensor_parallel(model), processes)
-    rare = ({"processes": str(size)} if size > 1 else {}) | ({"steps": "static"} if static else {})
+    rare = ({"processes": str(size)} if size > 1 else {}) | ({"steps": steps} if steps else {})
     rare |= {"weights": "packed"} if has_packed_weights(model) else {}
     return rare | {
         "kind": KIND,
@@ -66,9 +67,9 @@ def cost_file(model: Any) -> Path:
     return _path(describe(model))
 
 
-def load(model: Any, processes: int = 1, static: bool = False) -> StepCost:
+def load(model: Any, processes: int = 1, steps: str = PLAIN) -> StepCost:
     """Costs that start from what an earlier process measured, or from the prior if there is no usable file."""
-    return read_costs(describe(model, processes, static), policy_for(model))
+    return read_costs(describe(model, processes, steps), policy_for(model))
 
 
 def read_costs(description: dict[str, str], policy: CostPolicy = COST) -> StepCost:
@@ -90,9 +91,9 @@ def policy_for(model: Any) -> CostPolicy:
     return replace(COST, kalman=replace(COST.kalman, prior=prior_for(unwrapped(model))))
 
 
-def keeper(model: Any, processes: int = 1, static: bool = False) -> Callable[[Costs], None]:
+def keeper(model: Any, processes: int = 1, steps: str = PLAIN) -> Callable[[Costs], None]:
     """A function that stores costs for later processes; the last write wins. It holds no reference to the model."""
-    return keeper_of(describe(model, processes, static))
+    return keeper_of(describe(model, processes, steps))
 
 
 def keeper_of(description: dict[str, str]) -> Callable[[Costs], None]:

@@ -60,16 +60,16 @@ _shared: WeakKeyDictionary[Any, dict[tuple[str, ...], SharedCost]] = WeakKeyDict
 _locks = ModelLocks()
 
 
-def shared_cost(model: Any, companion: Any = None, static: bool = False) -> SharedCost:
+def shared_cost(model: Any, companion: Any = None, steps: str = costfile.PLAIN) -> SharedCost:
     """The costs of this model as it is run now: on its device, with its dtype, attention and number of torch threads.
 
     Args:
-        static: whether steps are of fixed shapes (`lade.static`).
+        steps: how they are computed (`lade.pace.costfile`).
         companion: a second model that every step runs too. The costs of both together start from those of the model
             alone and are not stored.
     """
     model = unwrapped(model)
-    way = (*_way(model), torch.get_num_threads(), static)
+    way = (*_way(model), torch.get_num_threads(), steps)
     if companion is not None:
         companion = unwrapped(companion)
         way = (*way, *_way(companion), configuration_key(companion))
@@ -77,8 +77,8 @@ def shared_cost(model: Any, companion: Any = None, static: bool = False) -> Shar
         ways = _shared.setdefault(model, {})
         key = tuple(map(str, way))
         if key not in ways:
-            keep = costfile.keeper(model, static=static) if companion is None else _forget
-            ways[key] = SharedCost(costfile.load(model, static=static), keep)
+            keep = costfile.keeper(model, steps=steps) if companion is None else _forget
+            ways[key] = SharedCost(costfile.load(model, steps=steps), keep)
         return ways[key]
 
 
