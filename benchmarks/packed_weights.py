@@ -8,63 +8,23 @@ alternates. The figure is the median of plain time over packed time; the logits 
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict, dataclass
-from statistics import median, quantiles
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
 import torch
+from inturn import in_turn
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 256)
-WARM_UP = 2  # rounds that are not counted
 
 
-@dataclass(frozen=True)
-class Timing:
-    """One number of tokens in one dtype: milliseconds of a forward, and plain time over packed time."""
-
-    dtype: str
-    tokens: int
-    plain_ms: float
-    packed_ms: float
-    ratio: float
-    low: float
-    high: float
-    same_bits: bool
-
-    def __str__(self) -> str:
-        return (
-            f"{self.dtype:9} {self.tokens:4} tokens  plain {self.plain_ms:7.2f} ms  packed {self.packed_ms:7.2f} ms  "
-            f"ratio {self.ratio:.2f} (quartiles {self.low:.2f} to {self.high:.2f})  "
-            f"{'same bits' if self.same_bits else 'bits differ'}"
-        )
-
-
-@torch.inference_mode()
-def measure(plain: Any, packed: Any, dtype: str, tokens: int, rounds: int) -> Timing:
-    ids = torch.randint(plain.config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(tokens))
-    taken: list[tuple[float, float]] = []
-    same = True
-    for number in range(WARM_UP + rounds):
-        pair = (plain, packed) if number % 2 else (packed, plain)
-        seconds, logits = zip(*[_timed(model, ids) for model in pair], strict=True)
-        same = same and torch.equal(*logits)
-        taken.append(seconds if number % 2 else seconds[::-1])
-    counted = taken[WARM_UP:]
-    ratios = [one / other for one, other in counted]
-    low, _, high = quantiles(ratios, n=4)
-    one, other = (1e3 * median(side) for side in zip(*counted, strict=True))
-    return Timing(dtype, tokens, one, other, median(ratios), low, high, same)
-
-
-def _timed(model: Any, ids: torch.Tensor) -> tuple[float, torch.Tensor]:
-    begun = time.perf_counter()
-    logits = model(input_ids=ids, use_cache=False).logits
-    return time.perf_counter() - begun, logits
+def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = model(input_ids=ids, use_cache=False).logits
+    return found
 
 
 @click.command(context_settings={"show_default": True})
@@ -76,17 +36,19 @@ def _timed(model: Any, ids: torch.Tensor) -> tuple[float, torch.Tensor]:
 def main(model: str, dtypes: str, rounds: int, threads: int, as_json: bool) -> None:
     """Measure MODEL, a name or a folder, in each dtype."""
     torch.set_num_threads(threads)
-    machine, timings = describe(torch.device("cpu")), list[Timing]()
+    machine, timings = describe(torch.device("cpu")), list[dict[str, Any]]()
     if not as_json:
         click.echo(json.dumps(machine))
     for dtype in dtypes.split(","):
         pair = [lade.models.load(model, dtype=dtype, pack=pack)[0] for pack in (False, True)]
         for tokens in TOKENS:
-            timings.append(measure(*pair, dtype, tokens, rounds))
+            ids = torch.randint(pair[0].config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(tokens))
+            found = in_turn(*(partial(logits_of, each, ids) for each in pair), rounds)
+            timings.append({"dtype": dtype, "tokens": tokens, **asdict(found)})
             if not as_json:
-                click.echo(str(timings[-1]))
+                click.echo(f"{dtype:9} {tokens:4} tokens  {found.told('plain', 'packed')}")
     if as_json:
-        click.echo(json.dumps({"machine": machine, "rounds": rounds, "timings": [asdict(each) for each in timings]}))
+        click.echo(json.dumps({"machine": machine, "rounds": rounds, "timings": timings}))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import attention
 import attention_cpu
 import dtypes
+import fused_layers
 import memory
 import older
 import packed
@@ -40,6 +41,14 @@ def test_packed_weights() -> None:
     assert [timing["tokens"] for timing in found["timings"]] == [*packed_weights.TOKENS] * 2
     assert all(timing["ratio"] > 0 for timing in found["timings"])
     assert all(timing["same_bits"] for timing in found["timings"] if timing["dtype"] == "float64")  # nothing is packed
+
+
+def test_fused_layers() -> None:
+    arguments = ["stories260K", "--rounds", "2", "--dtypes", "float32", "--threads", "1", "--context", "9", "--json"]
+    result = CliRunner().invoke(fused_layers.main, arguments, catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert [timing["nodes"] for timing in found["timings"]] == [*fused_layers.NODES]
+    assert all(timing["ratio"] > 0 for timing in found["timings"])
 
 
 def test_peak_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from lade.target.attention import packed_rows
+from lade.target.fused.watch import counting
 from lade.target.skipping import is_skipping
 
 COMPILED = "get_compiled_call"  # the method that gives transformers' generation its compiled forward
@@ -181,12 +182,14 @@ class _Watch:
         for hook in self._hooks:
             hook.remove()
 
+    @counting
     def _starts(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if is_skipping():
             return
         ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
         self._running = -(-ids.shape[1] // packed_rows()), self.mark()
 
+    @counting
     def _ends(self, module: Any = None, args: object = None, output: object = None) -> None:
         if not is_skipping():
             self._seen.append(_Forward(*self._running, self.mark(), self))

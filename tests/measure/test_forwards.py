@@ -3,12 +3,13 @@
 import pytest
 import torch
 from families import BY_NAME
-from tiny import tiny_model, words
+from tiny import own_llama, tiny_model, words
 from torch import Tensor, nn
 from transformers import CompileConfig, PreTrainedModel
 
 import lade
 from lade.measure.forwards import ForwardCounter, Forwards
+from lade.target.model import HFTarget
 from lade.target.skipping import Skipping
 from lade.target.skipset import SkipSet
 
@@ -67,6 +68,19 @@ def test_packed_rows_are_counted_one_by_one() -> None:
         with ForwardCounter(model) as counter:
             lade.generate(model, **words(*lengths), config=config, do_sample=False, max_new_tokens=6)
         assert counter.result().per_forward == (9, 1, 1, 1, 1, 1)
+
+
+def test_fused_layers_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not call the model, and go on beside hooks that only count."""
+    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+    model, inputs = own_llama(), words(9) | {"max_new_tokens": 12, "do_sample": False}
+    lade.generate(model, **inputs)
+    with ForwardCounter(model) as counter, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HFTarget, "logits", None)
+        lade.generate(model, **inputs)
+    found = counter.result()
+    assert found.steps == lade.last_stats().steps
+    assert found.model_seconds > 0
 
 
 def test_a_model_that_drafts_for_itself_takes_no_step() -> None:

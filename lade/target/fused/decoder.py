@@ -12,15 +12,15 @@ import numpy as np
 import torch
 from torch.nn.functional import silu
 
+from lade.target.attention import packed
 from lade.target.cache import TreeCache
-from lade.target.fused.attention import KindRows
+from lade.target.fused.attention import Forward, KindRows
 from lade.target.fused.bits import bits_of
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.plan import Norm, Plan, plan_of
 from lade.target.groups import PackedGroup
 from lade.target.layers import TreeLayer
 from lade.target.masks import MaskKind, TreeMasks
-from lade.target.rowattention import PackedForward, RootForward
 
 
 class FusedDecoder:
@@ -41,17 +41,28 @@ class FusedDecoder:
 
     def logits(
         self,
-        forward: PackedForward | RootForward,
+        forward: Forward,
         ids: torch.Tensor,
         positions: torch.Tensor,
         asked: torch.Tensor | None,
-    ) -> torch.Tensor:
+    ) -> Any:
         """[1, A, V] logits of a forward that the cache is prepared for.
 
         Args:
             ids, positions: [1, T]
             asked: [A] nodes whose logits are wanted; `None` for all.
         """
+        if not self.model._forward_pre_hooks:
+            return self._logits(forward, ids, positions, asked)
+        with packed(forward):
+            for hook in self.model._forward_pre_hooks.values():
+                hook(self.model, (), {"input_ids": ids})
+            found = self._logits(forward, ids, positions, asked)
+            for hook in self.model._forward_hooks.values():
+                hook(self.model, (), found)
+            return found
+
+    def _logits(self, forward: Forward, ids: torch.Tensor, positions: torch.Tensor, asked: torch.Tensor | None) -> Any:
         plan = self.plan
         stream = _Stream(plan.embedding(ids))
         rows = self._rows(forward, positions, stream.states.dtype)
@@ -67,12 +78,9 @@ class FusedDecoder:
             stream.add(layer.down(silu(layer.gate(normal), inplace=True).mul_(layer.up(normal))))
         if asked is not None:
             stream.keep(asked)
-        logits: torch.Tensor = self.model.lm_head(stream.normalised(plan.norm))
-        return logits
+        return self.model.lm_head(stream.normalised(plan.norm))
 
-    def _rows(
-        self, forward: PackedForward | RootForward, positions: torch.Tensor, dtype: torch.dtype
-    ) -> list[KindRows]:
+    def _rows(self, forward: Forward, positions: torch.Tensor, dtype: torch.dtype) -> list[KindRows]:
         angles = self._angles(positions, dtype)
         groups = [cast("PackedGroup", self.masks.group(kind)) for kind in self.masks.each_kind]
         return [KindRows(forward, index, group.places(), *angles) for index, group in enumerate(groups)]

@@ -22,7 +22,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from lade.target.code import is_stock
 from lade.target.fused.bits import DTYPES, bits_of
-from lade.target.fused.watch import Watch, is_unpatched
+from lade.target.fused.watch import Watch, global_hooks, is_only_counted, is_unpatched
 from lade.weights.packed import product_of
 
 Product = Callable[[torch.Tensor], torch.Tensor]
@@ -112,7 +112,7 @@ class Plan:
 
     def holds(self, model: Any) -> bool:
         """Whether the model is as it was."""
-        if type(model).forward is not self.forward or not is_unpatched(model):
+        if type(model).forward is not self.forward or not is_only_counted(model):
             return False
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return False
@@ -128,7 +128,7 @@ def plan_of(model: Any) -> Plan | None:
 
 
 def _made(model: Any) -> Plan | None:
-    if model.device.type != "cpu" or model.dtype not in DTYPES or model.training:
+    if model.device.type != "cpu" or model.dtype not in DTYPES:
         return None
     try:
         return _Reader(model.dtype).read(model)
@@ -149,7 +149,8 @@ class _Reader:
         self.norms: list[Norm] = []
 
     def read(self, model: Any) -> Plan:
-        _demand(is_unpatched(model) and is_stock(type(model).forward, CAUSAL))
+        _demand(not any(global_hooks()) and is_only_counted(model))
+        _demand(is_stock(type(model).forward, CAUSAL))
         inner = self._take(model.model, *MODELS)
         rotary = self._take(inner.rotary_emb, ROTARY)
         _demand(rotary.rope_type not in CHANGING)
@@ -189,7 +190,7 @@ class _Reader:
 
     def _take(self, module: Any, *forwards: Callable[..., Any]) -> Any:
         """A module that does what one of these functions does."""
-        _demand(is_unpatched(module) and is_stock(type(module).forward, *forwards))
+        _demand(not module.training and is_unpatched(module) and is_stock(type(module).forward, *forwards))
         self.modules.append(module)
         return module
 

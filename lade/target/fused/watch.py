@@ -6,10 +6,10 @@ user's ends it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -17,10 +17,13 @@ from torch.nn.modules import module as torch_module
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 CALLED = {"forward", "__call__", "_call_impl", "_wrapped_call_impl"}  # what runs when a module is called
 PARTS = ("_modules", "_parameters")
+COUNTS = "__counts__"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Watch:
-    """Modules without hooks and patches, and their children and parameters.
+    """Modules in evaluation mode without hooks and patches, and their children and parameters.
 
     Args:
         modules: that are unpatched (`is_unpatched`).
@@ -30,14 +33,14 @@ class Watch:
         self._modules = modules
         self._kinds: list[Any] = [*map(type, modules)]
         self._own = [module.__dict__ for module in modules]
-        self._hooks = [own[name] for own in self._own for name in HOOKS] + _global_hooks()
+        self._hooks = [own[name] for own in self._own for name in HOOKS] + global_hooks()
         self._parts: list[dict[str, Any]] = [own[name] for own in self._own for name in PARTS]
         self._known = [*chain.from_iterable(map(dict.values, self._parts))]
         self._forwards: list[tuple[Any, Any]] = [(kind, kind.forward) for kind in set(self._kinds)]
 
     def holds(self) -> bool:
-        """Whether all of them are as they were."""
-        if any(self._hooks) or any("forward" in own for own in self._own):
+        """Whether all of them are as they were, and none is trained."""
+        if any(self._hooks) or any("forward" in own or own["training"] for own in self._own):
             return False
         if not all(map(is_, map(type, self._modules), self._kinds)):
             return False
@@ -48,10 +51,23 @@ class Watch:
 
 
 def is_unpatched(module: nn.Module) -> bool:
-    """Whether a call of a module runs its class's `forward` and nothing else."""
+    """Whether a call of a module runs its class's `forward` and nothing else, but for hooks of all modules."""
     own = module.__dict__
     return CALLED.isdisjoint(own) and not any(own[name] for name in HOOKS)
 
 
-def _global_hooks() -> list[dict[int, Any]]:
+def counting(hook: Function) -> Function:
+    """Mark a hook of a whole model that only counts forwards, and may be called with `input_ids` alone."""
+    setattr(hook, COUNTS, True)
+    return hook
+
+
+def is_only_counted(model: nn.Module) -> bool:
+    """Whether a call of a model runs its class's `forward` and nothing else but hooks that count."""
+    own = model.__dict__
+    return CALLED.isdisjoint(own) and all(hasattr(hook, COUNTS) for name in HOOKS for hook in own[name].values())
+
+
+def global_hooks() -> list[dict[int, Any]]:
+    """Those of all modules."""
     return [torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks]

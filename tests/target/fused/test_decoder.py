@@ -1,0 +1,172 @@
+"""Fused decoder layers: whatever the trees, rows, windows and chunks, the logits are those of the text alone."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from families import BY_NAME, VOCAB, WINDOW
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import own_llama, tiny_model, words
+from treetargets import Reading, alone, empty_target, random_draft, target_of
+
+import lade
+from lade.core.tree import Draft, TreeBuilder, chain
+from lade.target import layers as layers_module
+from lade.target import store as store_module
+from lade.target.fused.decoder import FusedDecoder
+from lade.target.verdicts import fuses
+from lade.weights.packing import pack_weights
+
+FAMILIES = ("llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3")
+TOLERANCE = 2e-5  # float32; a wrong mask or position gives 0.1 and more
+
+
+def refuse(*args: object, **kwargs: object) -> None:
+    raise AssertionError("transformers' code computes this forward")
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=12)
+@given(data=st.data())
+@torch.no_grad()
+def test_logits_are_those_of_the_text_alone(name: str, data: st.DataObject) -> None:
+    """Prompts are read in chunks beside drafts and roots alone; memory is tight, and used again."""
+    model = tiny_model(BY_NAME[name], "sdpa")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layers_module, "SLACK", 2)
+        patch.setattr(store_module, "SPARE", 3)
+        reading = Reading(model, True, TOLERANCE, fused=True)
+        patch.setattr(reading.target, "logits", refuse)
+        for step in range(data.draw(st.integers(1, 12))):
+            if not reading.texts or (len(reading.texts) < 4 and data.draw(st.booleans())):
+                prompt = data.draw(st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=4 * WINDOW))
+                reading.open(step, prompt, data.draw(st.none() | st.integers(1, 60)))
+            if len(reading.texts) > 1 and data.draw(st.integers(0, 4)) == 0:
+                reading.close(data.draw(st.sampled_from(sorted(reading.texts))))
+            reading.step(data)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=10)
+@given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())
+@torch.no_grad()
+def test_keys_and_values_are_those_of_the_layers(name: str, lengths: list[int], data: st.DataObject) -> None:
+    """Of padded prompts, and of one forward of trees behind them."""
+    model = tiny_model(BY_NAME[name], "sdpa")
+    targets = [target_of(model, tuple(lengths), fused=fused) for fused in (True, False)]
+    drafts = [random_draft(data, root=3 + row) for row in range(len(lengths))]
+    fused, theirs = (target.forward(range(len(lengths)), drafts) for target in targets)
+    torch.testing.assert_close(fused.logits, theirs.logits, atol=TOLERANCE, rtol=0)
+    for one, other in zip(*(target.cache.layers for target in targets), strict=True):
+        torch.testing.assert_close(one.keys, other.keys, atol=TOLERANCE, rtol=0)
+        torch.testing.assert_close(one.values, other.values, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_half_precision_rounds_where_transformers_does(name: str) -> None:
+    """Norms sum in another order, and nothing else differs: nearly all logits have the same bits."""
+    model = tiny_model(BY_NAME[name], "sdpa", torch.bfloat16)
+    fused, theirs = (target_of(model, (9,), fused=fused).forward([0], [tree()]).logits for fused in (True, False))
+    assert (fused == theirs).float().mean() > 0.9
+    torch.testing.assert_close(fused, theirs, atol=0.1, rtol=0)
+
+
+def tree() -> Draft:
+    builder = TreeBuilder(5)
+    for tokens in ([6, 7, 8], [6, 9], [10, 11]):
+        builder.add_path(0, tokens, "test")
+    return builder.build()
+
+
+@pytest.mark.usefixtures("small_weights")
+@torch.no_grad()
+def test_packed_weights_are_multiplied_as_they_lie() -> None:
+    model = own_llama()
+    before = target_of(model, (9,), fused=True).forward([0], [tree()]).logits
+    pack_weights(model)
+    target = target_of(model, (9,), fused=True)
+    assert target.fused is not None
+    torch.testing.assert_close(target.forward([0], [tree()]).logits, before, atol=TOLERANCE, rtol=0)
+
+
+@torch.no_grad()
+def test_scaled_rotary_positions() -> None:
+    """Those of YaRN are multiplied by a number."""
+    config = copy.deepcopy(tiny_model(BY_NAME["llama"], "sdpa").config)
+    config.rope_parameters = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
+    model = type(own_llama())(config).eval()
+    assert model.model.rotary_emb.attention_scaling != 1
+    target = target_of(model, (9,), fused=True)
+    target.logits = refuse  # type: ignore[method-assign, assignment]
+    expected = alone(model, [*words(9)["input_ids"][0].tolist(), 5])
+    torch.testing.assert_close(target.forward([0], [Draft.alone(5)]).at(0, 0)[0], expected, atol=TOLERANCE, rtol=0)
+
+
+def hooked(model: Any) -> None:
+    model.model.layers[1].mlp.register_forward_hook(lambda module, args, output: output * 2)
+
+
+def replaced(model: Any) -> None:
+    model.model.layers[0].self_attn.q_proj.weight = torch.nn.Parameter(model.model.norm.weight.new_ones(32, 32))
+
+
+def moved(model: Any) -> None:
+    model.model.layers[0].input_layernorm.weight.data = torch.full((32,), 2.0)
+
+
+def written(model: Any) -> None:
+    model.model.layers[0].input_layernorm.weight.mul_(2)
+
+
+CHANGES = (hooked, replaced, moved, written)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_changes_between_steps_are_seen(change: Any) -> None:
+    model = own_llama()
+    target = empty_target(model, packed=True, fused=True)
+    target.open(0, 4)
+    target.forward([0], [chain([5, 6, 7], asked=True)])
+    change(model)
+    expected = alone(model, [5, 6, 7])  # a change of keys and values would need a new text
+    outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
+    torch.testing.assert_close(outputs.at(0, 2)[0], expected, atol=TOLERANCE, rtol=0)
+
+
+@torch.no_grad()
+def test_where_gradients_or_autocast_are_asked_for_transformers_computes() -> None:
+    target = target_of(own_llama(), (9,), fused=True)
+    fused: Any = target.fused
+    assert fused.fits()
+    with torch.enable_grad():
+        assert not fused.fits()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not fused.fits()
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_texts_are_plain_decodings(sampled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a batch of unequal rows; the self-probe lets the fused layers compute."""
+    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+    model, inputs = own_llama(), words(9, 4) | {"max_new_tokens": 40, "do_sample": sampled}
+    torch.manual_seed(3)
+    plain = model.generate(**inputs)
+    torch.manual_seed(3)
+    ours = lade.generate(model, **inputs)
+    assert fuses(model)
+    assert ours.tolist() == plain.tolist()
+
+
+def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+    own = FusedDecoder._angles
+    monkeypatch.setattr(FusedDecoder, "_angles", lambda *given: own(*given)[::-1])
+    model, inputs = own_llama(), words(9) | {"max_new_tokens": 12, "do_sample": False}
+    assert lade.generate(model, **inputs).tolist() == model.generate(**inputs).tolist()
+    assert not fuses(model)
+    assert lade.last_stats().fallback is None

@@ -1,0 +1,193 @@
+"""Which models have fused layers, and what ends them: transformers' own code, unpatched, and nothing else."""
+
+import contextlib
+import copy
+import functools
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from families import BRANCHABLE, Family
+from tiny import own_llama, tiny_model
+from torch.nn.modules.module import register_module_forward_hook
+from transformers import LlamaForCausalLM
+from transformers.models.llama import modeling_llama
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel
+
+from lade.target.fused.plan import plan_of
+
+FUSED = {"llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3"}
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
+@torch.no_grad()
+def test_families(family: Family) -> None:
+    assert (plan_of(tiny_model(family, family.attention[-1])) is not None) == (family.name in FUSED)
+
+
+@torch.no_grad()
+def test_other_numbers() -> None:
+    model = own_llama()
+    assert plan_of(model) is not None
+    assert plan_of(model.double()) is None
+    assert plan_of(model.bfloat16()) is not None
+    model.model.norm.float()
+    assert plan_of(model) is None
+
+
+Change = Callable[[Any], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def hook(model: Any) -> Iterator[None]:
+    handle = model.model.layers[0].self_attn.k_proj.register_forward_pre_hook(lambda *given: None)
+    yield
+    handle.remove()
+
+
+@contextlib.contextmanager
+def hook_of_all_modules(model: Any) -> Iterator[None]:
+    handle = register_module_forward_hook(lambda *given: None)
+    yield
+    handle.remove()
+
+
+@contextlib.contextmanager
+def method_of_an_instance(model: Any) -> Iterator[None]:
+    norm = model.model.layers[1].post_attention_layernorm
+    norm.forward = MethodType(lambda self, states: states, norm)
+    yield
+    del norm.forward
+
+
+@contextlib.contextmanager
+def method_of_the_model(model: Any) -> Iterator[None]:
+    model.forward = functools.partial(LlamaForCausalLM.forward, model)
+    yield
+    del model.forward
+
+
+@contextlib.contextmanager
+def method_of_a_class(model: Any) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LlamaMLP, "forward", lambda self, states: states)
+        yield
+
+
+@contextlib.contextmanager
+def decorated_class(model: Any) -> Iterator[None]:
+    own = LlamaModel.forward
+
+    @functools.wraps(own)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LlamaModel, "forward", forward)
+        yield
+
+
+@contextlib.contextmanager
+def another_class(model: Any) -> Iterator[None]:
+    mlp = model.model.layers[0].mlp
+    mlp.__class__ = type("Own", (LlamaMLP,), {"forward": lambda self, states: states})
+    yield
+    mlp.__class__ = LlamaMLP
+
+
+@contextlib.contextmanager
+def another_layer(model: Any) -> Iterator[None]:
+    own = model.model.layers[0].mlp.up_proj
+    model.model.layers[0].mlp.up_proj = torch.nn.Identity()
+    yield
+    model.model.layers[0].mlp.up_proj = own
+
+
+@contextlib.contextmanager
+def a_layer_more(model: Any) -> Iterator[None]:
+    model.model.layers[0].mlp.added = torch.nn.Identity()
+    yield
+    del model.model.layers[0].mlp.added
+
+
+@contextlib.contextmanager
+def training(model: Any) -> Iterator[None]:
+    model.model.layers[1].self_attn.train()
+    yield
+    model.eval()
+
+
+@contextlib.contextmanager
+def another_activation(model: Any) -> Iterator[None]:
+    own = model.model.layers[0].mlp.act_fn
+    model.model.layers[0].mlp.act_fn = torch.nn.GELU()
+    yield
+    model.model.layers[0].mlp.act_fn = own
+
+
+CHANGES = (
+    *(hook, hook_of_all_modules, method_of_an_instance, method_of_the_model, method_of_a_class, decorated_class),
+    *(another_class, another_layer, another_activation, training),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_what_a_change_ends(change: Change) -> None:
+    """A plan does not hold, and there is no other one, until the change is undone."""
+    model = own_llama()
+    plan = plan_of(model)
+    assert plan is not None
+    with change(model):
+        assert not plan.holds(model)
+        assert plan_of(model) is None
+    assert plan_of(model) is not None
+
+
+@torch.no_grad()
+def test_a_module_more_is_a_change_that_the_next_plan_knows() -> None:
+    model = own_llama()
+    plan = plan_of(model)
+    with a_layer_more(model):
+        assert plan is not None
+        assert not plan.holds(model)
+        assert plan_of(model) is not None
+
+
+@torch.no_grad()
+def test_a_plan_is_made_once() -> None:
+    model = own_llama()
+    assert plan_of(model) is plan_of(model)
+
+
+@pytest.mark.parametrize("name", ["apply_rotary_pos_emb", "rotate_half"])
+@torch.no_grad()
+def test_other_rotations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = getattr(modeling_llama, name)
+    monkeypatch.setattr(modeling_llama, name, lambda *given: own(*given))
+    assert plan_of(own_llama()) is None
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+@torch.no_grad()
+def test_rotations_that_change_with_the_text(kind: str) -> None:
+    config = copy.deepcopy(own_llama().config)
+    config.rope_parameters = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0}
+    if kind == "longrope":
+        config.rope_parameters |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    assert plan_of(LlamaForCausalLM(config).eval()) is None
+
+
+def test_a_plan_keeps_no_model() -> None:
+    model = own_llama()
+    with torch.no_grad():
+        assert plan_of(model) is not None
+    there = weakref.ref(model)
+    del model
+    gc.collect()
+    assert there() is None
