@@ -37,6 +37,7 @@ class _Known:
 
 
 _known: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+_layouts: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()  # hashes of states of the same weights
 _locks = ModelLocks()
 
 
@@ -52,21 +53,27 @@ def fingerprint(model: Any) -> str:
         ValueError: weights without data (the meta device, offloading).
     """
     with _locks.of(model):
-        state = weights_state(model)
         known = _known.get(model)
-        if known is None or known.state != state:
-            known = _known[model] = _Known(state, _hash(model))
+        if known is None or not is_state(model, known.state):
+            known = _known[model] = _Known(weights_state(model), _hash(model))
         return known.fingerprint
 
 
 @contextmanager
 def keep_fingerprint(model: Any) -> Iterator[None]:
-    """Inside, weights change their layout and not their values: a fingerprint that is known stays so."""
-    known = _known.get(model)
-    valid = known is not None and known.state == weights_state(model)
+    """Inside, weights change their layout and not their values: a fingerprint stays what it was."""
+    before = weights_state(model)
     yield
-    if known is not None and valid:
-        _known[model] = _Known(weights_state(model), known.fingerprint)
+    layouts = _layouts.get(model)
+    if layouts is None or hash(before) not in layouts:
+        layouts = _layouts[model] = {hash(before)}
+    layouts.add(hash(weights_state(model)))
+
+
+def is_state(model: Any, state: tuple[Any, ...]) -> bool:
+    """Whether the weights are those of a `weights_state` of before, in whatever layout."""
+    now, layouts = weights_state(model), _layouts.get(model, set())
+    return now == state or {hash(now), hash(state)} <= layouts
 
 
 def configuration_key(model: Any) -> str:

@@ -17,7 +17,7 @@ from lade.base.arguments import check_model, check_tokenizer
 from lade.base.locks import fork_safe_lock
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
-from lade.facts.fingerprint import weights_state
+from lade.facts.fingerprint import is_state, weights_state
 from lade.memory.warm.file import find, grown_file, load, store, table_file
 from lade.memory.warm.part import PartFile
 from lade.memory.warm.progress import progress_bar
@@ -72,7 +72,7 @@ def cached(model: Any, *, tokenizer: Any = None) -> WarmTable | None:
     vocabulary = _vocabulary_hash(tokenizer)
     with _lock:
         known = _known.get(model)
-    if known is not None and not (_compatible(known.tokenizer, vocabulary) and known.state == weights_state(model)):
+    if known is not None and not (_compatible(known.tokenizer, vocabulary) and is_state(model, known.state)):
         known = None
     if known is not None and known.table.complete:
         return known.table
