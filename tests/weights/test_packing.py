@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 import lade
 from lade.facts import fingerprint as facts
+from lade.memory.warm import warming
 from lade.pace.costfile import cost_file
 from lade.pace.shared import shared_cost
 from lade.weights import packed, packing
@@ -78,6 +79,25 @@ def test_the_fingerprint_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts.fingerprint(model) == before
     lade.unpack_weights(model)
     assert facts.fingerprint(model) == before
+
+
+def test_a_warm_table_stays_known(table_folder: Path, short_texts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often weights are packed and unpacked: no file is read again. A write between ends it."""
+    model = own_llama()
+    lade.warm_up(model)
+    table = warming.cached(model)
+    with monkeypatch.context() as patch:
+        patch.setattr(warming, "load", None)
+        patch.setattr(facts, "_hash", None)
+        for _ in range(12):
+            lade.pack_weights(model)
+            assert warming.cached(model) is table
+            lade.unpack_weights(model)
+            assert warming.cached(model) is table
+    with torch.no_grad():
+        model.lm_head.weight.add_(1)
+    lade.pack_weights(model)
+    assert warming.cached(model) is None
 
 
 def test_weights_packed_again_have_another_state() -> None:

@@ -6,7 +6,7 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from tiny import own_llama, tiny_model
 from torch.nn.modules.module import register_module_forward_hook
 from transformers import LlamaForCausalLM
 from transformers.models.llama import modeling_llama
-from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel, LlamaRMSNorm
 
 from lade.target.fused.plan import plan_of
 
@@ -171,6 +171,24 @@ def test_other_rotations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = getattr(modeling_llama, name)
     monkeypatch.setattr(modeling_llama, name, lambda *given: own(*given))
     assert plan_of(own_llama()) is None
+
+
+@torch.no_grad()
+def test_copies_of_code_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same instructions may call other functions there."""
+    own = LlamaRMSNorm.forward
+    code = own.__code__.replace(co_filename="elsewhere.py")
+    monkeypatch.setattr(LlamaRMSNorm, "forward", FunctionType(code, own.__globals__, own.__name__, own.__defaults__))
+    assert plan_of(own_llama()) is None
+
+
+@torch.no_grad()
+def test_layers_of_unlike_heads() -> None:
+    model = own_llama()
+    attention = model.model.layers[1].self_attn
+    attention.k_proj, attention.v_proj = (torch.nn.Linear(32, 8, bias=False) for _ in range(2))
+    attention.num_key_value_groups = 4
+    assert plan_of(model) is None
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
