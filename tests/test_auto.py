@@ -57,7 +57,7 @@ def auto(budget: int | None = None, adapt: bool = False, **config: Any) -> lade.
 class Whims:
     """Costs drawn anew for every step: steps of whatever size the clock could ask for, the same on every run."""
 
-    def __init__(self, model: PreTrainedModel, companion: PreTrainedModel | None) -> None:
+    def __init__(self, model: PreTrainedModel, companion: PreTrainedModel | None, steps: str) -> None:
         self.noise = random.Random(0)
 
     def table(self, limit: int, context: int, rows: int) -> list[float]:

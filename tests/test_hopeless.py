@@ -41,7 +41,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return forward(self, slots, drafts)
 
     monkeypatch.setattr(HFTarget, "forward", noted)
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
     return seen
 
 

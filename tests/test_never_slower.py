@@ -36,7 +36,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, OVERHEAD))
     monkeypatch.setattr(Outputs, "lines_of", noted)
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
     return read
 
 

@@ -318,7 +318,7 @@ def test_useless_references_are_random_and_the_same_for_a_seed(seed: int) -> Non
 def test_wrong_drafts_are_never_accepted_and_soon_given_up(
     shipped: Story, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion: FixedCosts())
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
     options = RunOptions(max_new_tokens=96, eos=(1, 2), batch=batch)
     records = of(list(run_task(shipped[0], asked(WRONG), task_of(shipped, options), options)), WRONG)
     for record in records:
