@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from families import VOCAB
+from families import VOCAB, WINDOW
 from hypothesis import strategies as st
 from tiny import words
 from torch import Tensor
@@ -90,6 +90,15 @@ class Reading:
     def close(self, slot: int) -> None:
         self.target.close(slot)
         del self.texts[slot], self.unread[slot]
+
+    def run(self, data: st.DataObject) -> None:
+        for step in range(data.draw(st.integers(1, 12))):
+            if not self.texts or (len(self.texts) < 4 and data.draw(st.booleans())):
+                prompt = data.draw(st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=4 * WINDOW))
+                self.open(step, prompt, data.draw(st.none() | st.integers(1, 60)))
+            if len(self.texts) > 1 and data.draw(st.integers(0, 4)) == 0:
+                self.close(data.draw(st.sampled_from(sorted(self.texts))))
+            self.step(data)
 
     def step(self, data: st.DataObject) -> None:
         slots = data.draw(st.lists(st.sampled_from(sorted(self.texts)), min_size=1, unique=True))

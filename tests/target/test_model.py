@@ -124,13 +124,7 @@ def test_prompts_are_read_in_chunks_beside_drafts(name: str, packed: bool, data:
         patch.setattr(layers_module, "SLACK", 2)
         patch.setattr(store_module, "SPARE", 3)
         reading = Reading(model, packed, TREES.get(name, TOLERANCE))
-        for step in range(data.draw(st.integers(1, 12))):
-            if not reading.texts or (len(reading.texts) < 4 and data.draw(st.booleans())):
-                prompt = data.draw(st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=4 * WINDOW))
-                reading.open(step, prompt, data.draw(st.none() | st.integers(1, 60)))
-            if len(reading.texts) > 1 and data.draw(st.integers(0, 4)) == 0:
-                reading.close(data.draw(st.sampled_from(sorted(reading.texts))))
-            reading.step(data)
+        reading.run(data)
 
 
 @PACKED

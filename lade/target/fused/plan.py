@@ -34,7 +34,11 @@ ATTENTIONS = (
     *(llama.LlamaAttention.forward, mistral.MistralAttention.forward),
     *(qwen2.Qwen2Attention.forward, qwen3.Qwen3Attention.forward),
 )
-NORM, MLP, ROTARY = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.LlamaRotaryEmbedding.forward
+ROTARIES = (
+    *(llama.LlamaRotaryEmbedding.forward, mistral.MistralRotaryEmbedding.forward),
+    *(qwen2.Qwen2RotaryEmbedding.forward, qwen3.Qwen3RotaryEmbedding.forward),
+)
+NORM, MLP = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward
 ROTATION, HALVES = "apply_rotary_pos_emb", "rotate_half"  # that attention calls, and that this calls
 CHANGING = ("dynamic", "longrope")  # kinds of rotary positions whose frequencies depend on the text's length
 SILUS = (SiLUActivation, nn.SiLU)
@@ -152,7 +156,7 @@ class _Reader:
         _demand(not any(global_hooks()) and is_only_counted(model))
         _demand(is_stock(type(model).forward, CAUSAL))
         inner = self._take(model.model, *MODELS)
-        rotary = self._take(inner.rotary_emb, ROTARY)
+        rotary = self._take(inner.rotary_emb, *ROTARIES)
         _demand(rotary.rope_type not in CHANGING)
         _demand(type(inner.embed_tokens) is nn.Embedding and self._holds(inner.embed_tokens.weight))
         modules = inner.layers[: inner.config.num_hidden_layers]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from families import BY_NAME, VOCAB, WINDOW
+from families import BY_NAME, WINDOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import own_llama, tiny_model, words
@@ -40,13 +40,7 @@ def test_logits_are_those_of_the_text_alone(name: str, data: st.DataObject) -> N
         patch.setattr(store_module, "SPARE", 3)
         reading = Reading(model, True, TOLERANCE, fused=True)
         patch.setattr(reading.target, "logits", refuse)
-        for step in range(data.draw(st.integers(1, 12))):
-            if not reading.texts or (len(reading.texts) < 4 and data.draw(st.booleans())):
-                prompt = data.draw(st.lists(st.integers(3, VOCAB - 1), min_size=1, max_size=4 * WINDOW))
-                reading.open(step, prompt, data.draw(st.none() | st.integers(1, 60)))
-            if len(reading.texts) > 1 and data.draw(st.integers(0, 4)) == 0:
-                reading.close(data.draw(st.sampled_from(sorted(reading.texts))))
-            reading.step(data)
+        reading.run(data)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
