@@ -156,6 +156,15 @@ def test_texts_are_plain_decodings(sampled: bool, monkeypatch: pytest.MonkeyPatc
     assert ours.tolist() == plain.tolist()
 
 
+def test_calls_after_the_loops_are_compiled_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The self-probe runs again for them."""
+    model, inputs = own_llama(), words(9) | {"max_new_tokens": 4, "do_sample": False}
+    for compiled in (False, True):
+        monkeypatch.setattr("lade.target.probe.can_fuse", lambda model, found=compiled: found)
+        lade.generate(model, **inputs)
+        assert fuses(model) == compiled
+
+
 def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
     own = FusedDecoder._angles
