@@ -39,6 +39,7 @@ ROTARIES = (
     *(qwen2.Qwen2RotaryEmbedding.forward, qwen3.Qwen3RotaryEmbedding.forward),
 )
 NORM, MLP = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward
+ROTATE, ROTATE_HALF = llama.apply_rotary_pos_emb, llama.rotate_half
 ROTATION, HALVES = "apply_rotary_pos_emb", "rotate_half"  # that attention calls, and that this calls
 CHANGING = ("dynamic", "longrope")  # kinds of rotary positions whose frequencies depend on the text's length
 SILUS = (SiLUActivation, nn.SiLU)
@@ -171,8 +172,8 @@ class _Reader:
         self._take(layer, LAYER)
         attention, mlp = self._take(layer.self_attn, *ATTENTIONS), self._take(layer.mlp, MLP)
         rotation = type(attention).forward.__globals__[ROTATION]
-        _demand(is_stock(rotation, llama.apply_rotary_pos_emb))
-        _demand(is_stock(rotation.__globals__[HALVES], llama.rotate_half))
+        _demand(is_stock(rotation, ROTATE))
+        _demand(is_stock(rotation.__globals__[HALVES], ROTATE_HALF))
         _demand(isinstance(mlp.act_fn, SILUS) and is_unpatched(mlp.act_fn))
         self.modules.append(mlp.act_fn)
         of_heads = "q_norm" in attention._modules
