@@ -16,12 +16,13 @@ from typing import Any
 import click
 import torch
 from inturn import in_turn
+from packed import tree
 from transformers import GenerationConfig
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.core.stats import Clock
-from lade.core.tree import Draft, TreeBuilder
+from lade.core.tree import Draft
 from lade.drafters import compiling
 from lade.facts.positions import position_limit
 from lade.target.fused.loops import NORMALISE
@@ -30,14 +31,6 @@ from lade.target.model import HFTarget
 from lade.target.probe import empty_cache
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
-
-
-def random_tree(nodes: int, vocabulary: int) -> Draft:
-    random = Random(nodes)
-    tree = TreeBuilder(random.randrange(vocabulary))
-    while len(tree.tokens) < nodes:
-        tree.add_path(random.randrange(len(tree.tokens)), [random.randrange(vocabulary)], "random")
-    return tree.build()
 
 
 @torch.inference_mode()
@@ -76,7 +69,7 @@ def main(model: str, dtypes: str, pack: bool, context: int, rounds: int, threads
         loaded = lade.models.load(model, dtype=dtype, pack=pack)[0]
         pair = [target_of(loaded, context, fused) for fused in (False, True)]
         for nodes in NODES:
-            draft = random_tree(nodes, loaded.config.vocab_size)
+            draft = tree(nodes, Random(nodes), loaded.config.vocab_size)
             found = in_turn(*(partial(logits_of, target, draft) for target in pair), rounds)
             timings.append({"dtype": dtype, "nodes": nodes, **asdict(found)})
             if not as_json:

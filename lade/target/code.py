@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 import torch
 import transformers
+
+from lade.target.patches import layers
 
 OWN = tuple(str(Path(str(package.__file__)).parent) for package in (transformers, torch))  # where their files lie
 
@@ -23,17 +25,14 @@ def is_code_of(function: Any, other: Any) -> bool:
 @functools.lru_cache(maxsize=256)
 def is_stock(function: Callable[..., Any], *others: Callable[..., Any]) -> bool:
     """Whether a function stands in transformers' files and has the code of another one there, decorators included."""
-    own = [*_layers(function)]
-    if not all(layer.co_filename.startswith(OWN) for layer in own):
+    if not all(layer.__code__.co_filename.startswith(OWN) for layer in layers(function)):
         return False
-    return any([_code(layer) for layer in own] == [_code(layer) for layer in _layers(other)] for other in others)
+    return any(_codes(function) == _codes(other) for other in others)
 
 
-def _layers(function: Any) -> Iterator[CodeType]:
-    """The code of a function and of what it decorates."""
-    while function is not None:
-        yield function.__code__
-        function = getattr(function, "__wrapped__", None)
+def _codes(function: Any) -> list[tuple[Any, ...]]:
+    """Of a function and of what it decorates."""
+    return [_code(layer.__code__) for layer in layers(function)]
 
 
 def _code(code: CodeType) -> tuple[Any, ...]:

@@ -113,7 +113,7 @@ def patches_of(model: torch.nn.Module) -> Patches:
 def overridden(model: Any) -> str | None:
     """Describes a method of plain decoding's loop that is not of transformers or PEFT, or `None`."""
     for name in LOOP:
-        for function in _layers(getattr(model, name, None)):
+        for function in layers(getattr(model, name, None)):
             if _package(function) not in ("transformers", "peft"):
                 return f"{name} of {_origin(function)}"
     return None
@@ -154,7 +154,7 @@ def _global_hooks() -> str | None:
 
 
 def _foreign(name: str, function: Any, module: torch.nn.Module, model: torch.nn.Module) -> str | None:
-    for layer in _layers(function):
+    for layer in layers(function):
         if _is_classes(layer, name, module):
             return None
         if _package(layer) not in KNOWN or (name in HOOKS and _origin(layer).startswith(OF_ONE_CALL)):
@@ -164,7 +164,7 @@ def _foreign(name: str, function: Any, module: torch.nn.Module, model: torch.nn.
     return None
 
 
-def _layers(function: Any) -> Iterator[Any]:
+def layers(function: Any) -> Iterator[Any]:
     """A function and those that it wraps by `__wrapped__`."""
     for _ in range(16):
         if function is None:

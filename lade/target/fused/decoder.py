@@ -115,9 +115,7 @@ class _Stream:
     def normalised(self, norm: Norm) -> torch.Tensor:
         """[1, T, M], valid until the next call."""
         added = self._none if self._added is None else bits_of(self._added)
-        NORMALISE(
-            *(self._bits, added, norm.bits, np.float32(norm.epsilon), self._short, self._squares, self._normal_bits)
-        )
+        NORMALISE(*(self._bits, added, norm.bits, norm.epsilon, self._short, self._squares, self._normal_bits))
         self._added = None
         return self._normal
 
@@ -131,7 +129,7 @@ class _Stream:
 def _normalise_heads(states: torch.Tensor, norm: Norm) -> None:
     bits = bits_of(states)
     squares = np.empty(len(norm.bits), np.float32)
-    NORMALISE(bits, bits[:0], norm.bits, np.float32(norm.epsilon), states.dtype is torch.bfloat16, squares, bits)
+    NORMALISE(bits, bits[:0], norm.bits, norm.epsilon, states.dtype is torch.bfloat16, squares, bits)
 
 
 def kinds_of_layers(model: Any, kinds: dict[str, MaskKind] | MaskKind) -> list[int]:

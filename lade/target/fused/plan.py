@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import nn
 from transformers.activations import SiLUActivation
@@ -60,7 +61,7 @@ class Norm:
         self._weight = module.weight
         self._where = self._weight.data_ptr()
         self.bits = bits_of(self._weight.detach())
-        self.epsilon = module.variance_epsilon
+        self.epsilon = np.float32(module.variance_epsilon)
 
     def holds(self) -> bool:
         """Whether the factors lie where they lay."""

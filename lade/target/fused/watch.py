@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-CALLED = {"forward", "__call__", "_call_impl", "_wrapped_call_impl"}  # what runs when a module is called
+from lade.target.patches import CALLED, HOOKS
+
 PARTS = ("_modules", "_parameters")
 COUNTS = "__counts__"
 
@@ -70,4 +70,4 @@ def is_only_counted(model: nn.Module) -> bool:
 
 def global_hooks() -> list[dict[int, Any]]:
     """Those of all modules."""
-    return [torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks]
+    return [getattr(torch_module, f"_global{name}") for name in HOOKS]
