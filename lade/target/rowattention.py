@@ -25,6 +25,7 @@ from lade.target.uniform import Uniform
 from lade.target.ways import Call, Masked
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
+SLOW_ALONE = torch.bfloat16  # on a CPU torch takes up to ten times longer for a head's one query than for two
 OTHER_SHAPE, OTHER_SCORES = "the model changes the shape of its queries or keys", "the model changes its scores"
 SHORTEST = 2  # keys of the first kind's stand-in mask, so that none fits every number of keys by broadcasting
 
@@ -198,22 +199,32 @@ class RootForward:
     ) -> tuple[torch.Tensor, None]:
         """As `PackedForward.attend`, with T = 1."""
         begin, end = self.kinds[_index(mask, 1, len(self.kinds))]
-        rows, heads, nodes, _ = query.shape
+        rows, _, nodes, _ = query.shape
         if rows != 1 or nodes != 1 or key.shape[2] != end:
             raise NotImplementedError(OTHER_SHAPE)
         if position_bias is not None:
             raise NotImplementedError(OTHER_SCORES)
-        keys, values, group = _part(key, begin, end), _part(value, begin, end), heads // key.shape[1]
+        keys, values = _part(key, begin, end), _part(value, begin, end)
         if softcap is not None or s_aux is not None:
             rules = Rules(query.shape[3] ** -0.5 if scaling is None else scaling, cap=softcap, sinks=s_aux)
             return dense(query, keys, values, None, rules), None
-        if query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # as in plain decoding
-            output = scaled_dot_product_attention(
-                query, keys, values, None, dropout, scale=scaling, enable_gqa=group > 1
-            )
-            return output.transpose(1, 2), None
-        output = scaled_dot_product_attention(fold(query, group), keys, values, None, dropout, scale=scaling)
-        return unfold(output, group), None
+        return _attend_one(query, keys, values, dropout, scaling), None
+
+
+def _attend_one(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float | None
+) -> torch.Tensor:
+    """[1, 1, G * H, D] of one node, which sees all keys."""
+    group = query.shape[1] // key.shape[1]
+    slow = query.dtype is SLOW_ALONE and query.device.type == "cpu"
+    if not slow and query.shape[3] == value.shape[3] <= LARGEST_HEAD:  # as in plain decoding
+        output = scaled_dot_product_attention(query, key, value, None, dropout, scale=scaling, enable_gqa=group > 1)
+        return output.transpose(1, 2)
+    folded = fold(query, group)
+    if slow and group == 1:
+        folded = folded.expand(-1, -1, 2, -1)
+    output = scaled_dot_product_attention(folded, key, value, None, dropout, scale=scaling)
+    return unfold(output[:, :, :group], group)
 
 
 def _index(mask: torch.Tensor | None, nodes: int, kinds: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from families import BY_NAME
 from tiny import own_llama, tiny_model, words
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
@@ -18,7 +19,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 import lade
 from lade.core.stats import Clock
 from lade.core.tree import Draft
-from lade.target import attention, verdicts
+from lade.target import attention, rowattention, verdicts
 from lade.target.choice import Ways
 from lade.target.masks import RowMask, layer_kinds
 from lade.target.model import HFTarget
@@ -314,6 +315,28 @@ def test_what_it_returns_can_be_viewed_as_any_shape(heads: int) -> None:
     ):
         given = _arguments(nodes) | {"query": torch.zeros(1, heads, nodes, 4)}
         assert forward.attend(**given)[0].view(nodes, -1).shape == (nodes, 4 * heads)
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_no_head_of_half_precision_gets_one_query(
+    heads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One costs more than two there; float32 is computed as in plain decoding."""
+    noise, queries = torch.Generator().manual_seed(0), []
+    query, key, value = (torch.randn(1, n, t, 4, generator=noise) for n, t in ((heads, 1), (2, 5), (2, 5)))
+
+    def attended(query: torch.Tensor, *given: Any, **others: Any) -> torch.Tensor:
+        queries.append(query.shape[2])
+        return scaled_dot_product_attention(query, *given, **others)
+
+    monkeypatch.setattr(rowattention, "scaled_dot_product_attention", attended)
+    given = {"query": query.to(dtype), "key": key.to(dtype), "value": value.to(dtype)}
+    mask = stand_in(0, 1, dtype, torch.device("cpu"))
+    found, _ = RootForward([(2, 5)]).attend(**given, mask=mask)
+    expected = scaled_dot_product_attention(query, key[:, :, 2:], value[:, :, 2:], enable_gqa=True).transpose(1, 2)
+    torch.testing.assert_close(found, expected.to(dtype), rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=2e-2)
+    assert queries == [2 if dtype == torch.bfloat16 else 1]
 
 
 def _arguments(nodes: int) -> dict[str, Any]:
