@@ -19,7 +19,7 @@ from lade.files.cachefolder import cache_folder
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from lade.memory.warm.warming import WarmTable
+    from lade.memory.warmtable import WarmTable
 
 KEPT = "the part computed so far is kept; the same command continues"
 

@@ -16,7 +16,8 @@ from lade.applications.bench.prompts import Prompt
 from lade.applications.bench.task import RunOptions, ask, make_task
 from lade.applications.interval import Estimate, Rate, pooled_rate_ratio
 from lade.memory.warm.progress import progress_bar
-from lade.memory.warm.warming import WarmTable, use
+from lade.memory.warm.warming import use
+from lade.memory.warmtable import WarmTable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

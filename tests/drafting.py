@@ -10,8 +10,7 @@ from lade.memory.backoff import Backoff, backoff
 from lade.memory.context import CONTEXT, NOTHING, SHORT
 from lade.memory.pools import Pool
 from lade.memory.predictions import TOKENS, TOP, WIDTH
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 Entry = tuple[Sequence[int], Sequence[float]]  # tokens, their probabilities, likeliest first
 Ending = tuple[int, ...]

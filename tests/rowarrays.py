@@ -18,8 +18,7 @@ from lade.memory.row import FIRST, LAST, NODES, OWN, USES, WIDTH, Row, write_tok
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, NAMES
 from lade.memory.table import PredictionTable
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 Entry = tuple[Sequence[int], Sequence[float]]  # tokens and their probabilities, likeliest first
 

@@ -22,6 +22,7 @@ ROOMS = (
         "distributed",
         "drafters",
         "static",
+        "memory.warm",
         "target",
         "kernels",
         "memory",

@@ -20,8 +20,7 @@ from lade.drafters.factory import pace_for
 from lade.entry.reference import references_of
 from lade.memory.backoff import backoff
 from lade.memory.predictions import TOP
-from lade.memory.warm.contexts import no_contexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmTable, no_contexts
 from lade.target.call import Call
 from lade.target.model import HFTarget
 

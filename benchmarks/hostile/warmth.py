@@ -10,9 +10,8 @@ import torch
 from hostile.case import Case
 from lade.facts.vocabulary import readable
 from lade.memory.context import CONTEXT
-from lade.memory.warm.contexts import WarmContexts
 from lade.memory.warm.file import store, table_file
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 TOP, ENDINGS = 4, 50  # entries of a row; contexts
 

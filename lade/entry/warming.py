@@ -7,7 +7,8 @@ from typing import Any
 
 from lade.drafters import compiling
 from lade.memory.warm import warming
-from lade.memory.warm.table import Progress, WarmTable
+from lade.memory.warm.table import Progress
+from lade.memory.warmtable import WarmTable
 
 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:

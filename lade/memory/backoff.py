@@ -11,7 +11,7 @@ from lade.base.compiled import compiled
 from lade.memory.context import CONTEXT, SHORT
 from lade.memory.hashing import FACTOR, MASK, SPREAD, Array, hashed
 from lade.memory.predictions import TOP
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmTable
 
 TABLES = 8  # pairs of table and sharpness whose `Backoff` is kept
 # Fields of the header: buckets of endings by their hash (a power of two), endings, predictions (one after each ending,

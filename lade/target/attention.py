@@ -22,11 +22,12 @@ from lade.base.locks import fork_safe_lock
 from lade.target import own
 from lade.target.grouped import GroupedForward
 from lade.target.rowattention import PackedForward, RootForward
+from lade.target.sidebyside import SideBySide
 
 NAME = "sdpa"
 
 Function = Callable[..., Any]
-Forward = PackedForward | RootForward | GroupedForward
+Forward = PackedForward | RootForward | GroupedForward | SideBySide
 
 # Transformers' own functions, by the name of the implementation: packed forwards compute what these do.
 STOCK: dict[str, Function] = {

@@ -19,7 +19,7 @@ from lade.core.tree import Draft, TreeBuilder
 from lade.drafters import compiling
 from lade.drafters.blend import BlendDrafter
 from lade.memory.backoff import backoff
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmTable
 from lade.pace.pace import Pace, WholeBudget
 from lade.pace.sharing import PACKED
 from lade.vllm.costs import shared_cost

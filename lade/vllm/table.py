@@ -20,8 +20,8 @@ from lade.files.cachefolder import cache_folder
 from lade.files.jsonobject import read_object
 from lade.files.regularfile import MEBIBYTE
 from lade.memory.warm.file import PREFIX, load_named
-from lade.memory.warm.table import WarmTable
 from lade.memory.warm.warming import cached
+from lade.memory.warmtable import WarmTable
 
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
 LARGEST_INDEX = 64 * MEBIBYTE

@@ -13,8 +13,7 @@ from lade.memory.backoff import COLUMNS, TOKENS, Backoff, backoff, find_warm, ha
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.hashing import hashed
 from lade.memory.predictions import TOP
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 pytestmark = pytest.mark.usefixtures("as_python")
 

@@ -10,8 +10,7 @@ from lade.memory.pools import fresh_pool
 from lade.memory.row import COVER
 from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import WARM
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 POOL = fresh_pool()
 SAID = [5, 6], [0.6, 0.3]

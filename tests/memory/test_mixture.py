@@ -51,8 +51,7 @@ from lade.memory.rowmemory import RowMemory
 from lade.memory.stages import BUCKETS, NUMBER, RECYCLED_4, REFERENCE, WARM, WINDOW, match_bucket
 from lade.memory.stages import OWN as SUFFIX
 from lade.memory.stages import RECENT as BY_RECENT
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 pytestmark = pytest.mark.usefixtures("as_python")
 

@@ -20,8 +20,7 @@ from lade.core.noise import Noise
 from lade.memory.backoff import backoff, find_warm
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.predictions import TOP
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 from lade.static.choices import Greedy, NoiseRing, Sampled
 from lade.static.rounds import recall as recall_module
 from lade.static.rounds.coupled import Coupled

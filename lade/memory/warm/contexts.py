@@ -9,33 +9,17 @@ P places in texts, G endings of one length, k most likely tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.texts import WarmTexts
+from lade.memory.warmtable import WarmContexts, no_contexts
 
 PRIOR_COUNT = 2.5  # places that the shorter context counts for
 TOKEN_BITS = 32
 
 Predictions = tuple[np.ndarray, np.ndarray]  # [*, k] tokens and their probabilities, most likely first
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WarmContexts:
-    """Predictions after n endings.
-
-    Attributes:
-        endings: [n, CONTEXT] int32, the last tokens, padded with NOTHING on the left. No two are the same.
-        tokens: [n, k] int32, most likely first.
-        probabilities: [n, k] float32, descending; 0 where fewer tokens are known.
-    """
-
-    endings: torch.Tensor
-    tokens: torch.Tensor
-    probabilities: torch.Tensor
 
 
 def smoothed(
@@ -71,11 +55,6 @@ def smoothed(
     left = np.array(sorted(places.values()), dtype=np.int64)
     levels.append((known.endings.numpy()[left], before[0][left], before[1][left]))
     return WarmContexts(*(torch.from_numpy(np.concatenate(parts)) for parts in zip(*levels, strict=True)))
-
-
-def no_contexts(top: int) -> WarmContexts:
-    empty = torch.empty(0, top)
-    return WarmContexts(torch.empty(0, CONTEXT, dtype=torch.int32), empty.int(), empty)
 
 
 def _prior(

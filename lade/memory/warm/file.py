@@ -22,8 +22,7 @@ from lade.files.cachefolder import CacheWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, naming
 from lade.files.safefile import read, write
 from lade.memory.context import CONTEXT, NOTHING
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 
 FORMAT = "3"
 PREFIX = f"warm{FORMAT}-"

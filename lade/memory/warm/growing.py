@@ -20,9 +20,10 @@ from lade.memory.warm.answersfile import AnswersFile
 from lade.memory.warm.contexts import smoothed
 from lade.memory.warm.file import table_file
 from lade.memory.warm.progress import progress_bar
-from lade.memory.warm.table import Progress, WarmTable, evaluating
+from lade.memory.warm.table import Progress, evaluating
 from lade.memory.warm.texts import WarmTexts
 from lade.memory.warm.warming import cached, check_arguments, own_table, store_grown
+from lade.memory.warmtable import WarmTable
 
 ANSWER = 128  # tokens of an answer, at most
 

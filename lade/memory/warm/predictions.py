@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lade.core.topk import exactly_likeliest
+from lade.memory.warm.forward import forward
 from lade.memory.warm.textcache import text_cache
 
 BLOCK = 1 << 18  # logits that are ranked at once on a CPU: 1 MiB in float32 stays in its cache
@@ -72,12 +73,5 @@ class AfterPrefix:
 
     def _forward(self, ids: torch.Tensor) -> torch.Tensor:
         seen = 0 if self.cache is None else self.cache.get_seq_length()
-        outputs = self.model(
-            input_ids=ids,
-            attention_mask=ids.new_ones(len(ids), seen + ids.shape[1]),
-            past_key_values=self.cache,
-            use_cache=self.cache is not None,
-            return_dict=True,
-        )
-        logits: torch.Tensor = outputs.logits[:, -1]
+        logits: torch.Tensor = forward(self.model, ids, seen, self.cache, keeps=self.cache is not None).logits[:, -1]
         return logits

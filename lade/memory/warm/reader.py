@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lade.facts.vocabulary import readable, writable
+from lade.memory.warm.forward import forward
 from lade.memory.warm.textcache import text_cache
 
 LOGITS = 1 << 25  # of a forward that reads several places: 128 MiB in float32
@@ -33,14 +34,8 @@ class Reader:
 
     def read(self, ids: torch.Tensor) -> torch.Tensor | None:
         """[r, V] logits after the last of [r, n] tokens; `None` if the model has no KV cache."""
+        outputs = forward(self.model, ids, self.seen, self._cache)
         self.seen += ids.shape[1]
-        outputs = self.model(
-            input_ids=ids,
-            attention_mask=ids.new_ones(len(ids), self.seen),
-            past_key_values=self._cache,
-            use_cache=True,
-            return_dict=True,
-        )
         self._cache = getattr(outputs, "past_key_values", None)
         if self._cache is None or (self.cache is not None and self._cache.get_seq_length() != self.seen):
             return None

@@ -1,12 +1,11 @@
-"""The warm table, and computing it: a model's most likely tokens after every vocabulary entry alone and along texts
-that it writes itself.
+"""Computing a warm table: a model's most likely tokens after every vocabulary entry alone and along texts that it
+writes itself.
 
 Knows no file and caches no table.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,62 +17,18 @@ import torch
 from lade.base.arguments import check_integer
 from lade.base.shown import invalid
 from lade.facts.vocabulary import readable
-from lade.memory.warm.contexts import WarmContexts, smoothed
+from lade.memory.warm.contexts import smoothed
 from lade.memory.warm.predictions import AfterPrefix, likeliest_by_block
 from lade.memory.warm.prefix import Prefix, candidates, likeliest_prefix, token_masses
 from lade.memory.warm.texts import TextPlan, TextsPart, rows_for, shape_for, write_texts
 from lade.memory.warm.turns import turns_of
+from lade.memory.warmtable import WarmTable
 
 LOGITS = 1 << 25  # of a batch: 128 MiB in float32
 MOST_ROWS = 4096  # of a batch
 FIRST = 16  # one entry in this many, the most frequent ones, is computed before the other texts
 Progress = Callable[[int, int], None]
 """Called with how many tokens went through the model, and of how many."""
-
-
-@dataclass(frozen=True, eq=False)
-class WarmTable:
-    """The model's most likely next tokens after each token alone, and after longer contexts from texts of its own.
-
-    Attributes:
-        tokens: [V, k] int32, most likely first.
-        probabilities: [V, k] float32, descending; 0 in rows that are not computed yet.
-        contexts: its predictions after endings of texts that it wrote.
-        seconds: the time that computing it took.
-        complete: whether it is computed in full; if not, the most frequent entries and some texts are there.
-        prompts: a hash of the user's prompts whose answers gave it contexts too; empty: there were none.
-        digest: 12 hexadecimal digits that differ between tables.
-    """
-
-    tokens: torch.Tensor
-    probabilities: torch.Tensor
-    contexts: WarmContexts
-    seconds: float
-    complete: bool = True
-    prompts: str = ""
-    digest: str = field(init=False)
-    _entries: dict[int, tuple[list[int], list[float]]] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        digest, contexts = hashlib.blake2b(digest_size=6), self.contexts
-        predicted = (self.tokens, self.probabilities, contexts.endings, contexts.tokens, contexts.probabilities)
-        for part in predicted:
-            digest.update(part.numpy().tobytes())
-        object.__setattr__(self, "digest", digest.hexdigest())
-
-    @property
-    def kept(self) -> int:
-        """Tokens per entry, k; a table with more also serves a request for fewer."""
-        return self.tokens.shape[1]
-
-    def entry(self, token: int) -> tuple[list[int], list[float]]:
-        """Tokens and probabilities after `token`, nothing for one outside the vocabulary; not to be changed."""
-        found = self._entries.get(token)
-        if found is None:
-            inside = 0 <= token < len(self.tokens)
-            found = (self.tokens[token].tolist(), self.probabilities[token].tolist()) if inside else ([], [])
-            self._entries[token] = found
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from lade.memory.warm.turns import Turns, TurnState, temperatures
 
 ROWS, LENGTH = 128, 256  # of the texts: about as many tokens in all as a vocabulary has
 CHATS = 2  # a chat model writes so many times more texts, as many times shorter: they have more topics
-SIDE_BY_SIDE = 128  # texts in one forward, at most: the first of them are finished early
+SIDE_BY_SIDE = 128  # texts in one forward, at most
+LARGE = 1 << 25  # parameters from which on it is half of that: the first texts are finished in half of the time
 CHOICES = 16  # top-k of the sampling: rarer tokens lead to texts that hardly occur
 TEMPERATURES = (0.5, 1.0)  # of the answers of a chat model; messages, and texts of other models, have 1
 CACHE = 1 << 31  # bytes of the KV cache, at most
@@ -102,7 +103,8 @@ def rows_for(model: Any, length: int) -> int:
     """How many texts are written side by side: their KV cache takes at most CACHE bytes."""
     config = model.config.get_text_config(decoder=True)
     most = 2 * config.num_hidden_layers * config.hidden_size * torch.finfo(model.dtype).bits // 8  # bytes of a token
-    return max(1, min(SIDE_BY_SIDE, CACHE // (most * length)))
+    large = sum(parameter.numel() for parameter in model.parameters()) >= LARGE
+    return max(1, min(SIDE_BY_SIDE // 2 if large else SIDE_BY_SIDE, CACHE // (most * length)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ from lade.facts.fingerprint import is_state, weights_state
 from lade.memory.warm.file import find, grown_file, load, store, table_file
 from lade.memory.warm.part import PartFile
 from lade.memory.warm.progress import progress_bar
-from lade.memory.warm.table import Progress, WarmPart, WarmTable, check, compute, new_part, plan_of
+from lade.memory.warm.table import Progress, WarmPart, check, compute, new_part, plan_of
 from lade.memory.warm.turns import local_tokenizer
+from lade.memory.warmtable import WarmTable
 
 PATIENCE = 10.0  # seconds that a computation takes before an incomplete table is stored
 
-__all__ = ["WarmTable", "cached", "check", "compute", "table_file", "warm_up"]
+__all__ = ["cached", "check", "compute", "table_file", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lade.memory.context import CONTEXT, NOTHING
-from lade.memory.warm.contexts import PRIOR_COUNT, WarmContexts, smoothed
+from lade.memory.warm.contexts import PRIOR_COUNT, smoothed
 from lade.memory.warm.texts import WarmTexts, no_texts
+from lade.memory.warmtable import WarmContexts
 
 VOCABULARY, TOP = 6, 3
 SHAPES = {"seed": st.integers(0, 10_000), "rows": st.integers(1, 4), "length": st.integers(1, 12)}

@@ -19,9 +19,10 @@ from lade.memory.warm import answersfile
 from lade.memory.warm import warming as warm
 from lade.memory.warm.answers import answer, answer_plan, joined
 from lade.memory.warm.answersfile import AnswersFile
-from lade.memory.warm.contexts import WarmContexts, smoothed
+from lade.memory.warm.contexts import smoothed
 from lade.memory.warm.file import grown_file, table_file
 from lade.memory.warm.growing import grow, prompts_hash
+from lade.memory.warmtable import WarmContexts
 
 LENGTH = 6
 PROMPTS = [(9, 8, 7), (3,), (1, 2), (5, 6, 7, 8), (4, 5, 6), (30, 31), (60,), (33, 34)]

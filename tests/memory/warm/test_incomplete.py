@@ -17,7 +17,7 @@ from lade.memory.context import NOTHING
 from lade.memory.warm import table as warmtable
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm import warming as warm
-from lade.memory.warm.contexts import no_contexts
+from lade.memory.warmtable import no_contexts
 
 FIRST_TEXTS, FIRST = 40 * 8, VOCAB // warmtable.FIRST
 pytestmark = pytest.mark.usefixtures("table_folder", "short_texts", "early")

@@ -9,8 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import lade
 from lade.memory.context import CONTEXT
 from lade.memory.warm import warming as warm
-from lade.memory.warm.contexts import WarmContexts
-from lade.memory.warm.table import WarmTable
+from lade.memory.warmtable import WarmContexts, WarmTable
 from lade.models import load
 
 Subject = tuple[PreTrainedModel, PreTrainedTokenizerBase, Sequence[str]]

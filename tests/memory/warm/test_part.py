@@ -23,7 +23,8 @@ from lade.memory.warm import part as warmpart
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm.part import PartFile
 from lade.memory.warm.table import plan_of
-from lade.memory.warm.warming import WarmTable, compute, table_file, warm_up
+from lade.memory.warm.warming import compute, table_file, warm_up
+from lade.memory.warmtable import WarmTable
 from lade.models.shipped import STORIES
 
 LENGTH = 8  # of `short_texts`

@@ -124,3 +124,5 @@ def test_as_many_side_by_side_as_the_cache_may_hold(monkeypatch: pytest.MonkeyPa
     assert (rows_for(model, 2), rows_for(model, 3), rows_for(model, 100)) == (5, 3, 1)
     monkeypatch.undo()
     assert rows_for(model, LENGTH) == SIDE_BY_SIDE
+    monkeypatch.setattr(warmtexts, "LARGE", sum(parameter.numel() for parameter in model.parameters()))
+    assert rows_for(model, LENGTH) == SIDE_BY_SIDE // 2

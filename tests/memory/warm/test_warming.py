@@ -25,8 +25,8 @@ from lade.memory.warm import file as warmfile
 from lade.memory.warm import table as warmtable
 from lade.memory.warm import texts as warmtexts
 from lade.memory.warm.predictions import AfterPrefix
-from lade.memory.warm.table import WarmTable
 from lade.memory.warm.warming import cached, compute, table_file, warm_up
+from lade.memory.warmtable import WarmTable
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 pytestmark = pytest.mark.usefixtures("table_folder", "short_texts")
