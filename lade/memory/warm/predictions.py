@@ -35,11 +35,8 @@ def _likeliest(logits: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tens
     groups = logits[:, :whole].view(rows, -1, GROUP).amax(-1).topk(top).indices  # [R, k]
     indices = (GROUP * groups[:, :, None] + torch.arange(GROUP)).flatten(1)  # [R, k GROUP]
     indices = torch.cat([indices, torch.arange(whole, size).expand(rows, -1)], dim=1)
-    best = logits.gather(1, indices).topk(top)
-    largest = best.values[:, :1]
-    return indices.gather(1, best.indices), (best.values - largest).exp() / (logits - largest).exp().sum(
-        1, keepdim=True
-    )
+    tokens = indices.gather(1, logits.gather(1, indices).topk(top).indices)
+    return tokens, logits.softmax(1).gather(1, tokens)
 
 
 class AfterPrefix:
