@@ -17,7 +17,7 @@ from lade.memory.warm import warming as warm
 from lade.pace.bucketed import Bucketed
 from lade.pace.costfile import FUSED, PLAIN, STATIC
 from lade.pace.pace import Pace, WholeBudget
-from lade.pace.shared import shared_cost
+from lade.pace.shared import SharedCost, shared_cost
 from lade.pace.sharing import PACKED, PADDED
 from lade.static.buckets import NODES
 from lade.target.verdicts import fuses
@@ -33,8 +33,12 @@ def pace_for(model: Any, settings: Settings, companion: Any = None, packed: bool
         packed: whether forwards carry the rows' trees behind one another, without padding.
     """
     sharing = PACKED if packed else PADDED
-    steps = FUSED if packed and fuses(model) else PLAIN
-    return adapted(model, settings, lambda budget: Pace(shared_cost(model, companion, steps), budget, sharing=sharing))
+    return adapted(model, settings, lambda budget: Pace(cost_for(model, companion, packed), budget, sharing=sharing))
+
+
+def cost_for(model: Any, companion: Any = None, packed: bool = False) -> SharedCost:
+    """Costs of steps as they are computed now; arguments as of `pace_for`."""
+    return shared_cost(model, companion, FUSED if packed and fuses(model) else PLAIN)
 
 
 def static_pace(model: Any, settings: Settings) -> WholeBudget:

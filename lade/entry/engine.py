@@ -15,7 +15,7 @@ from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig
 from lade.core.request import Request
 from lade.core.stats import Clock
-from lade.drafters.factory import drafter_for, static_pace
+from lade.drafters.factory import cost_for, drafter_for, pace_for, static_pace
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.planning import STEP_TOKENS
@@ -31,11 +31,12 @@ from lade.pace.reading import WHOLE, ReadingPace
 from lade.static.lasting import LastingTarget, readable
 from lade.target.budget import KVBudget
 from lade.target.call import Call
+from lade.target.fused.decoder import is_compiled
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.owncache import OwnCache, check_cache
 from lade.target.prefixes import PrefixCache
-from lade.target.probe import empty_cache
+from lade.target.probe import empty_cache, probed_reason
 from lade.target.verdicts import packs
 
 SLOTS, MOST_SLOTS = 8, 4096
@@ -104,7 +105,7 @@ class Engine:
         self._tenant = settings.tenant
         ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
         call = prepared(model, ids, attention_mask=torch.ones_like(ids), max_new_tokens=1)
-        reason = self._reason(call)
+        reason = self._reason(call, fuse=True)
         if reason is not None:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)
         whole, text_config = unwrapped(model), call.text_config
@@ -113,9 +114,11 @@ class Engine:
         other = "a method drafts with a model" if self._method is not None else None
         bounded = None if kv_bytes is None else "kv_bytes bounds the slots, which would be of one capacity"
         self._steps = engine_target(target, settings, slots, other or bounded)
-        pace = static_pace(whole, settings) if isinstance(self._steps, LastingTarget) else None
+        static = isinstance(self._steps, LastingTarget)
+        self._pace = static_pace(whole, settings) if static else pace_for(whole, settings, packed=target.packed)
+        self._may_fuse = target.packed and target.fused is None and not static
         self._drafter = (
-            drafter_for(whole, settings, packed=self._steps.packed, pace=pace)
+            drafter_for(whole, settings, packed=self._steps.packed, pace=self._pace)
             if self._method is None
             else self._method.drafter(greedy(call), target)
         )
@@ -142,11 +145,15 @@ class Engine:
         """The most tokens of prompt and answer whose keys and values fit into `kv_bytes`; `None` for no bound."""
         return None if self._budget is None else self._budget.tokens
 
-    def _reason(self, call: Call) -> str | None:
-        """Why a call cannot be decoded here, or `None`."""
+    def _reason(self, call: Call, fuse: bool = False) -> str | None:
+        """Why a call cannot be decoded here, or `None`.
+
+        Args:
+            fuse: as of `lade.target.probe.probed_reason`; not for a request, which any thread may submit.
+        """
         if tensor_parallel(self.model) > 1:
             return "its weights are sharded over several processes: lade.generate decodes with it"
-        reason = reason_for_plain(call, rows=self.slots)
+        reason = reason_for_plain(call, rows=self.slots, fuse=fuse)
         return self._method.reason(call) if reason is None and self._method is not None else reason
 
     def submit(
@@ -222,7 +229,17 @@ class Engine:
             RuntimeError: another thread is in `step`, or the engine is closed.
         """
         with torch.no_grad():
+            if self._may_fuse and is_compiled():
+                self._fuse()
             return self._loop.step()
+
+    def _fuse(self) -> None:
+        """Fuse decoder layers where they can be, now that their loops are compiled; in the thread that computes."""
+        self._may_fuse, target = False, self._target
+        probed_reason(target.model, target.masks.kinds, target.position_limit)
+        target.fuse()
+        if target.fused is not None:
+            self._pace.use(cost_for(target.model, packed=True))
 
     def run(self) -> None:
         """Step until no request is left."""

@@ -93,17 +93,18 @@ def _contrasting(call: Call, contrast: Contrast) -> Amateur:
     return Amateur(amateur, contrast)
 
 
-def reason_for_plain(call: Call, rows: int | None = None) -> str | None:
+def reason_for_plain(call: Call, rows: int | None = None, fuse: bool = True) -> str | None:
     """Why a call must decode plainly, or `None`.
 
     Args:
         rows: the most sequences of a forward; those of the call if not given.
+        fuse: as of `lade.target.probe.probed_reason`.
     """
     reason = fallback.reason_for_plain(call, refusal, call.input_ids.shape[0] if rows is None else rows)
     if reason is not None:
         return reason
     text_config = call.text_config
-    return probed_reason(call.model, layer_kinds(text_config), position_limit(text_config))
+    return probed_reason(call.model, layer_kinds(text_config), position_limit(text_config), fuse)
 
 
 def _plain_stats(input_ids: torch.Tensor, result: Any, reason: str) -> GenerationStats:

@@ -102,6 +102,9 @@ class WholeBudget:
     def pause(self) -> None:
         pass
 
+    def use(self, shared: SharedCost) -> None:
+        pass
+
     def end(self) -> Mapping[str, int]:
         return {}
 
@@ -187,6 +190,12 @@ class Pace(WholeBudget):
 
     def pause(self) -> None:
         """The running step is not timed: more than its trees is computed."""
+        self._step = None
+
+    def use(self, shared: SharedCost) -> None:
+        """Take the costs of another way to run the model, from the step that begins next."""
+        self._shared.save()
+        self._shared = self._controller.cost = shared
         self._step = None
 
     def end(self) -> Mapping[str, int]:

@@ -76,9 +76,15 @@ class HFTarget:
         self.slices_logits = model._supports_logits_to_keep()
         self.vocabulary = readable(model)
         self.follows_index = follows_index(config)
-        fused = self.packed and (fuses(model) if fused is None else fused)
-        self.fused = decoder_for(model, cache, self.masks) if fused else None
+        self.fused = decoder_for(model, cache, self.masks) if fused and self.packed else None
+        if fused is None:
+            self.fuse()
         self._rows = PackedRows(self) if self.packed else PaddedRows(self)
+
+    def fuse(self) -> None:
+        """Fuse decoder layers from the next forward on, if the self-probe has found that they may be."""
+        if self.fused is None and self.packed and fuses(self.model):
+            self.fused = decoder_for(self.model, self.cache, self.masks)
 
     def prefill(
         self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -45,43 +46,60 @@ _reasons: WeakKeyDictionary[Any, dict[tuple[Any, ...], Verdict]] = WeakKeyDictio
 _locks = ModelLocks()
 
 
-def probed_reason(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None) -> str | None:
-    """Why trees cannot be decoded with this model, or `None`; cached until the model changes."""
+def probed_reason(
+    model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, fuse: bool = True
+) -> str | None:
+    """Why trees cannot be decoded with this model, or `None`; cached until the model changes.
+
+    Args:
+        fuse: whether fused decoder layers are probed too, once they are possible; else nothing is computed for a model
+            that was probed before.
+    """
     patches = patches_of(model)
     if patches.foreign is not None:
         return f"{patches.foreign}, may do another thing to a tree than to a text"
     implementation = implementation_of(model)
-    fused = implementation == NAME and can_fuse(model)
+    fuse = fuse and implementation == NAME and can_fuse(model)
     key = (
         (implementation, registered_function(implementation)),
         (model.dtype, model.device, precision(model)),
         (tuple(kinds.items()) if isinstance(kinds, dict) else kinds, position_limit),
-        (patches.key, fused),
+        patches.key,
     )
     with _locks.of(model):
         verdicts = _reasons.setdefault(model, {})
-        if key not in verdicts:
+        known = verdicts.get(key)
+        if known is None or (fuse and known.packed and known.fused is None):
             if len(verdicts) >= REMEMBERED:
                 verdicts.clear()
             with _generators_restored(model.device) if patches.training else contextlib.nullcontext():
-                verdicts[key] = _verdict(model, kinds, position_limit, fused)
+                verdicts[key] = _verdict(model, kinds, position_limit, fuse, known)
         note(model, verdicts[key])
         return verdicts[key].reason
 
 
-def _verdict(model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, fused: bool) -> Verdict:
+def _verdict(
+    model: Any,
+    kinds: dict[str, MaskKind] | MaskKind,
+    position_limit: int | None,
+    fuse: bool,
+    known: Verdict | None,
+) -> Verdict:
     """Of packed forwards first, if the model may have them; where they fail, of padded ones.
 
     Args:
-        fused: whether packed ones may have fused decoder layers.
+        fuse: whether packed ones may have fused decoder layers.
+        known: the verdict without those.
     """
     unpacked: str | None = f"the model uses {implementation_of(model)} attention, or code of its own"
     if can_pack(implementation_of(model)) and _asks_the_registry(model):
-        if fused and _probe(model, kinds, position_limit, packed=True, fused=True) is None:
+        if fuse and _probe(model, kinds, position_limit, packed=True, fused=True) is None:
             return Verdict(None, None, fused=True)
+        if known is not None:
+            return replace(known, fused=False)
         unpacked = _probe(model, kinds, position_limit, packed=True)
         if unpacked is None:
-            return Verdict(None, None)
+            return Verdict(None, None, fused=False if fuse else None)
     if implementation_of(model) not in PADDED:
         return Verdict(unpacked, unpacked)
     return Verdict(_probe(model, kinds, position_limit, packed=False), unpacked)

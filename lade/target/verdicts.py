@@ -18,12 +18,17 @@ class Verdict:
     Attributes:
         reason: why not; `None` if they can.
         unpacked: why its forwards are padded; `None` if they are packed.
-        fused: whether its decoder layers may be fused (`lade.target.fused`).
+        fused: whether its decoder layers may be fused (`lade.target.fused`); `None` while that is not probed.
     """
 
     reason: str | None
     unpacked: str | None
-    fused: bool = False
+    fused: bool | None = None
+
+    @property
+    def packed(self) -> bool:
+        """Whether its forwards are packed."""
+        return self.reason is None and self.unpacked is None
 
 
 # Rows up to which packed forwards are used. With 3,000 rows of a tiny model on a CPU they take 1.7 times as long as
@@ -58,7 +63,7 @@ def packs(model: Any, rows: int = 1) -> bool:
 def fuses(model: Any) -> bool:
     """Whether forwards of this model that are packed have fused decoder layers; not before it is probed."""
     verdict = _last.get(model)
-    return verdict is not None and verdict.fused
+    return verdict is not None and verdict.fused is True
 
 
 def implementation_of(model: Any) -> str:

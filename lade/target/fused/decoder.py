@@ -149,4 +149,9 @@ def decoder_for(model: Any, cache: TreeCache, masks: TreeMasks) -> FusedDecoder 
 
 def can_fuse(model: Any) -> bool:
     """Whether there would be one: the loops are machine code, and the model is of LLaMA's kind."""
-    return NORMALISE.ready and ROTATE.ready and plan_of(model) is not None
+    return is_compiled() and plan_of(model) is not None
+
+
+def is_compiled() -> bool:
+    """Whether the loops are machine code."""
+    return NORMALISE.ready and ROTATE.ready

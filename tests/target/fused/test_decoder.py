@@ -13,7 +13,10 @@ from treetargets import Reading, alone, empty_target, random_draft, target_of
 
 import lade
 from lade.core.tree import Draft, TreeBuilder, chain
+from lade.pace.costfile import FUSED
+from lade.pace.shared import shared_cost
 from lade.target import layers as layers_module
+from lade.target import probe
 from lade.target import store as store_module
 from lade.target.fused.decoder import FusedDecoder
 from lade.target.verdicts import fuses
@@ -163,6 +166,34 @@ def test_calls_after_the_loops_are_compiled_have_them(monkeypatch: pytest.Monkey
         monkeypatch.setattr("lade.target.probe.can_fuse", lambda model, found=compiled: found)
         lade.generate(model, **inputs)
         assert fuses(model) == compiled
+
+
+def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probed by a step, whose thread computes, and not by whoever submits."""
+    model, probes, own = own_llama(), [], probe._probe
+    plain = model.generate(**words(9), max_new_tokens=24, do_sample=False)
+
+    def probed(*given: Any, **ways: bool) -> str | None:
+        probes.append(ways)
+        return own(*given, **ways)
+
+    monkeypatch.setattr(probe, "_probe", probed)
+    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: False)
+    with lade.Engine(model) as engine:
+        first = engine.submit(words(9)["input_ids"], max_new_tokens=24, do_sample=False)
+        engine.step()
+        monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+        second = engine.submit(words(9)["input_ids"], max_new_tokens=24, do_sample=False)
+        assert probes == [{"packed": True}]
+        assert engine._target.fused is None
+        before = engine._pace._shared
+        monkeypatch.setattr("lade.entry.engine.is_compiled", lambda: True)
+        engine.run()
+        assert probes == [{"packed": True}, {"packed": True, "fused": True}]
+        assert engine._target.fused is not None
+        assert engine._pace._shared is not before
+        assert engine._pace._controller.cost is engine._pace._shared is shared_cost(model, steps=FUSED)
+    assert first.tokens == second.tokens == plain[0].tolist()
 
 
 def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
