@@ -159,41 +159,47 @@ def test_texts_are_plain_decodings(sampled: bool, monkeypatch: pytest.MonkeyPatc
     assert ours.tolist() == plain.tolist()
 
 
-def test_calls_after_the_loops_are_compiled_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The self-probe runs again for them."""
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether fused layers were asked for, of each time that trees were compared with texts."""
+    found, own = list[bool](), probe._probe
+
+    def probed(*given: Any, packed: bool, fused: bool = False) -> str | None:
+        found.append(fused)
+        return own(*given, packed=packed, fused=fused)
+
+    monkeypatch.setattr(probe, "_probe", probed)
+    return found
+
+
+def test_calls_after_the_loops_are_compiled_have_them(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:
+    """The self-probe runs once more for them."""
     model, inputs = own_llama(), words(9) | {"max_new_tokens": 4, "do_sample": False}
-    for compiled in (False, True):
+    for compiled in (False, True, True):
         monkeypatch.setattr("lade.target.probe.can_fuse", lambda model, found=compiled: found)
         lade.generate(model, **inputs)
         assert fuses(model) == compiled
+    assert probes == [False, True]
 
 
-def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:
     """Probed by a step, whose thread computes, and not by whoever submits."""
-    model, probes, own = own_llama(), [], probe._probe
-    plain = model.generate(**words(9), max_new_tokens=24, do_sample=False)
-
-    def probed(*given: Any, **ways: bool) -> str | None:
-        probes.append(ways)
-        return own(*given, **ways)
-
-    monkeypatch.setattr(probe, "_probe", probed)
+    model, inputs = own_llama(), words(9) | {"max_new_tokens": 24, "do_sample": False}
+    plain = model.generate(**inputs)
     monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: False)
     with lade.Engine(model) as engine:
-        first = engine.submit(words(9)["input_ids"], max_new_tokens=24, do_sample=False)
+        requests = [engine.submit(**inputs)]
         engine.step()
         monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
-        second = engine.submit(words(9)["input_ids"], max_new_tokens=24, do_sample=False)
-        assert probes == [{"packed": True}]
+        requests.append(engine.submit(**inputs))
+        assert probes == [False]
         assert engine._target.fused is None
-        before = engine._pace._shared
         monkeypatch.setattr("lade.entry.engine.is_compiled", lambda: True)
         engine.run()
-        assert probes == [{"packed": True}, {"packed": True, "fused": True}]
+        assert probes == [False, True]
         assert engine._target.fused is not None
-        assert engine._pace._shared is not before
         assert engine._pace._controller.cost is engine._pace._shared is shared_cost(model, steps=FUSED)
-    assert first.tokens == second.tokens == plain[0].tolist()
+    assert [request.tokens for request in requests] == 2 * plain.tolist()
 
 
 def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
