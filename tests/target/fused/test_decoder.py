@@ -198,15 +198,18 @@ def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.Monk
         engine.run()
         assert probes == [False, True]
         assert engine._target.fused is not None
+        assert not engine._may_fuse
         assert engine._pace._controller.cost is engine._pace._shared is shared_cost(model, steps=FUSED)
     assert [request.tokens for request in requests] == 2 * plain.tolist()
 
 
-def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:
     own = FusedDecoder._angles
     monkeypatch.setattr(FusedDecoder, "_angles", lambda *given: own(*given)[::-1])
     model, inputs = own_llama(), words(9) | {"max_new_tokens": 12, "do_sample": False}
-    assert lade.generate(model, **inputs).tolist() == model.generate(**inputs).tolist()
-    assert not fuses(model)
-    assert lade.last_stats().fallback is None
+    for compiled in (False, True, True):
+        monkeypatch.setattr("lade.target.probe.can_fuse", lambda model, found=compiled: found)
+        assert lade.generate(model, **inputs).tolist() == model.generate(**inputs).tolist()
+        assert not fuses(model)
+        assert lade.last_stats().fallback is None
+    assert probes == [False, True]
