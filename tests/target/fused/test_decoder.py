@@ -187,6 +187,7 @@ def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.Monk
     model, inputs = own_llama(), words(9) | {"max_new_tokens": 24, "do_sample": False}
     plain = model.generate(**inputs)
     monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: False)
+    monkeypatch.setattr("lade.entry.engine.is_compiled", lambda: False)
     with lade.Engine(model) as engine:
         requests = [engine.submit(**inputs)]
         engine.step()
