@@ -28,7 +28,6 @@ from never_slower import Workload, model_of
 from serving_client import Client, served
 from serving_measures import LEVELS, MEASUREMENTS, Measured, Site
 
-import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_suites
 from lade.models import load
@@ -63,8 +62,7 @@ def random_folder(tokenizer: Any, vocabulary: int, dtype: str, folder: Path) -> 
 def site_of(name: str, dtype: str, threads: int, suite: str, tokens: int, rounds: int, warm: bool) -> Iterator[Site]:
     with ExitStack() as open_, tempfile.TemporaryDirectory() as root:
         folder = endless(Path(model_source(name)), Path(root) / "endless")
-        model, tokenizer = load(folder, dtype=dtype)
-        lade.pack_weights(model)  # as the server does
+        model, tokenizer = load(folder, dtype=dtype, pack=True)  # as the server does
         options = ["--dtype", dtype, "--threads", str(threads), "--max-batch", str(max(LEVELS))]
         running: dict[tuple[str, ...], Client] = {}
 

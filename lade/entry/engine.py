@@ -27,6 +27,7 @@ from lade.entry.submission import Submission, check_memory, greedy, prepared
 from lade.facts.positions import position_limit
 from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
+from lade.pace.pace import WholeBudget
 from lade.pace.reading import WHOLE, ReadingPace
 from lade.static.lasting import LastingTarget, readable
 from lade.target.budget import KVBudget
@@ -115,13 +116,14 @@ class Engine:
         bounded = None if kv_bytes is None else "kv_bytes bounds the slots, which would be of one capacity"
         self._steps = engine_target(target, settings, slots, other or bounded)
         static = isinstance(self._steps, LastingTarget)
-        self._pace = static_pace(whole, settings) if static else pace_for(whole, settings, packed=target.packed)
         self._may_fuse = target.packed and target.fused is None and not static
-        self._drafter = (
-            drafter_for(whole, settings, packed=self._steps.packed, pace=self._pace)
-            if self._method is None
-            else self._method.drafter(greedy(call), target)
-        )
+        self._pace: WholeBudget | None = None
+        if self._method is None:
+            packed = self._steps.packed
+            self._pace = static_pace(whole, settings) if static else pace_for(whole, settings, packed=packed)
+            self._drafter = drafter_for(whole, settings, packed=packed, pace=self._pace)
+        else:
+            self._drafter = self._method.drafter(greedy(call), target)
         if kv_bytes is None:
             target.cache.level(LEVEL)
         self._target = target
@@ -238,7 +240,7 @@ class Engine:
         self._may_fuse, target = False, self._target
         probed_reason(target.model, target.masks.kinds, target.position_limit)
         target.fuse()
-        if target.fused is not None:
+        if self._pace is not None and target.fused is not None:
             self._pace.use(cost_for(target.model, packed=True))
 
     def run(self) -> None:

@@ -71,6 +71,11 @@ class Rows:
         return cls(table, rest, max(row.nodes for row in rows), max(row.held + row.columns for row in rows))
 
 
+def scale_of(query: torch.Tensor, scaling: float | None) -> float:
+    """Of the scores of [..., D] queries: 1 / sqrt(D) where the layer gives none."""
+    return float(query.shape[-1] ** -0.5) if scaling is None else scaling
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How a layer attends.

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lade.kernels.rows import Rows, Rules
+from lade.kernels.rows import Rows, Rules, scale_of
 from lade.static.inputs import StepInputs
 from lade.static.slots import StaticSlots
 from lade.target.masks import MaskKind
@@ -63,6 +63,5 @@ class KernelForward:
         if mask is None or mask.shape[3] - SHORTEST >= len(self.kinds) or others.get("position_bias") is not None:
             raise NotImplementedError("the model changes its masks or its scores")
         kind = self.kinds[mask.shape[3] - SHORTEST]
-        scale = query.shape[3] ** -0.5 if scaling is None else scaling
-        rules = Rules(scale, kind.window, kind.chunk, others.get("softcap"), others.get("s_aux"))
+        rules = Rules(scale_of(query, scaling), kind.window, kind.chunk, others.get("softcap"), others.get("s_aux"))
         return self.kernel(query[0], key[0], value[0], self.table, rules)[None], None

@@ -16,7 +16,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from lade.kernels import available
 from lade.kernels.batches import causal, fits
-from lade.kernels.rows import Rules
+from lade.kernels.rows import Rules, scale_of
 from lade.target.definition import dense
 
 NAME = "lade"
@@ -52,7 +52,7 @@ def attention(
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """[B, T, G * H, E] and no weights, as transformers' attention functions."""
-    rules = Rules(query.shape[3] ** -0.5 if scaling is None else scaling, cap=softcap, sinks=s_aux)
+    rules = Rules(scale_of(query, scaling), cap=softcap, sinks=s_aux)
     tokens, keys = query.shape[2], key.shape[2]
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     plain = attention_mask is None and not dropout and others.get("position_bias") is None

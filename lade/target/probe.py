@@ -59,7 +59,8 @@ def probed_reason(
     if patches.foreign is not None:
         return f"{patches.foreign}, may do another thing to a tree than to a text"
     implementation = implementation_of(model)
-    fuse = fuse and implementation == NAME and can_fuse(model)
+    fusible = implementation == NAME and can_fuse(model)
+    fuse = fuse and fusible
     key = (
         (implementation, registered_function(implementation)),
         (model.dtype, model.device, precision(model)),
@@ -74,7 +75,7 @@ def probed_reason(
                 verdicts.clear()
             with _generators_restored(model.device) if patches.training else contextlib.nullcontext():
                 verdicts[key] = _verdict(model, kinds, position_limit, fuse, known)
-        note(model, verdicts[key])
+        note(model, verdicts[key] if fusible else replace(verdicts[key], fused=None))
         return verdicts[key].reason
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.kernels.rows import Rules
+from lade.kernels.rows import Rules, scale_of
 from lade.target.choice import Choice, Ways, attend, choice_for
 from lade.target.definition import dense
 from lade.target.folding import fold, unfold
@@ -206,7 +206,7 @@ class RootForward:
             raise NotImplementedError(OTHER_SCORES)
         keys, values = _part(key, begin, end), _part(value, begin, end)
         if softcap is not None or s_aux is not None:
-            rules = Rules(query.shape[3] ** -0.5 if scaling is None else scaling, cap=softcap, sinks=s_aux)
+            rules = Rules(scale_of(query, scaling), cap=softcap, sinks=s_aux)
             return dense(query, keys, values, None, rules), None
         return _attend_one(query, keys, values, dropout, scaling), None
 

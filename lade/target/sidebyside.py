@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lade.kernels.rows import Rules
+from lade.kernels.rows import Rules, scale_of
 from lade.target.definition import dense
 from lade.target.folding import fold
 
@@ -43,7 +43,7 @@ class SideBySide:
             mask: [R or 1, G * H or 1, 1, K] bool or additive; `None` hides nothing.
             position_bias: [R or 1, G * H, 1, K], added to the scores.
         """
-        rules = Rules(query.shape[3] ** -0.5 if scaling is None else scaling, cap=softcap, sinks=s_aux)
+        rules = Rules(scale_of(query, scaling), cap=softcap, sinks=s_aux)
         hidden = _with_bias(mask, position_bias)
         if hidden is None and softcap is None and s_aux is None:
             return _plain(query, key, value, rules.scale), None

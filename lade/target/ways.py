@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.kernels.rows import Rules
+from lade.kernels.rows import Rules, scale_of
 from lade.target.definition import attend
 from lade.target.folding import fold, fold_heads, unfold
 from lade.target.masks import RowMask
@@ -55,8 +55,7 @@ class Call:
 
     def rules(self, window: int | None = None, chunk: int | None = None) -> Rules:
         """As the kernels take them; where masks tell windows and chunks, without these."""
-        scale = self.query.shape[3] ** -0.5 if self.scaling is None else self.scaling
-        return Rules(scale, window, chunk, self.cap, self.sinks)
+        return Rules(scale_of(self.query, self.scaling), window, chunk, self.cap, self.sinks)
 
     @property
     def group(self) -> int:

@@ -182,6 +182,15 @@ def test_calls_after_the_loops_are_compiled_have_them(monkeypatch: pytest.Monkey
     assert probes == [False, True]
 
 
+def test_a_model_that_is_not_fusible_any_more_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later call notes it, whose costs are then those of transformers' layers."""
+    model, inputs = own_llama(), words(9) | {"max_new_tokens": 4, "do_sample": False}
+    for fusible in (True, False, True):
+        monkeypatch.setattr("lade.target.probe.can_fuse", lambda model, found=fusible: found)
+        lade.generate(model, **inputs)
+        assert fuses(model) == fusible
+
+
 def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:
     """Probed by a step, whose thread computes, and not by whoever submits."""
     model, inputs = own_llama(), words(9) | {"max_new_tokens": 24, "do_sample": False}
