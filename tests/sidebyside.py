@@ -17,7 +17,7 @@ import lade.models
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
 PROMPT = "Once upon a time, there was a little girl named Lily. She"
 PROMPTS = (PROMPT, "Tom had a dog", "One day, a bird saw a big")
-NEW_TOKENS = 48
+NEW_TOKENS = 28
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 

@@ -18,7 +18,7 @@ import lade
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "opt", "gpt_oss", "llama4", "deepseek_v3", "falcon")
 LENGTHS = (12, 5, 9, 1, 7)
-NEW_TOKENS = 40
+NEW_TOKENS = 24
 SAMPLING = {"do_sample": True, "temperature": 0.4, "top_k": 8}
 
 

@@ -16,7 +16,7 @@ from transformers import GitConfig, GitForCausalLM, PreTrainedModel
 
 import lade
 
-NEW_TOKENS = 28
+NEW_TOKENS = 25
 LONG = 11 * WINDOW + 1  # more than a layer of this window ever holds
 BATCHES = ((9,), (5, 9, 3))
 SETTINGS = (

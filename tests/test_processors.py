@@ -24,15 +24,15 @@ PROCESSORS: dict[str, Callable[[], dict[str, Any]]] = {
     "repetition_penalty": lambda: {"repetition_penalty": 1.1},
     "encoder_repetition_penalty": lambda: {"encoder_repetition_penalty": 1.2},
     "no_repeat_ngram_size": lambda: {"no_repeat_ngram_size": 4},
-    "min_new_tokens": lambda: {"min_new_tokens": 40, "eos_token_id": token(".")},
-    "min_length": lambda: {"min_length": 60, "eos_token_id": token(".")},
+    "min_new_tokens": lambda: {"min_new_tokens": 16, "eos_token_id": token(".")},
+    "min_length": lambda: {"min_length": 36, "eos_token_id": token(".")},
     "bad_words": lambda: {"bad_words_ids": [[token(",")], story()[1].encode("was", add_special_tokens=False)]},
     "sequence_bias": lambda: {"sequence_bias": [[[token(",")], -5.0]]},
     "suppress_tokens": lambda: {"suppress_tokens": [token(","), token("She")]},
     "begin_suppress_tokens": lambda: {"begin_suppress_tokens": list(range(100)) + list(range(200, 512))},
     "forced_eos": lambda: {"forced_eos_token_id": token(".")},
     "exponential_decay": lambda: {
-        "exponential_decay_length_penalty": (40, 1.05),
+        "exponential_decay_length_penalty": (16, 1.05),
         "eos_token_id": token("She"),
     },
     "remove_invalid_values": lambda: {"remove_invalid_values": True},
@@ -63,8 +63,8 @@ WARPERS: dict[str, dict[str, Any]] = {
         "temperature": 0.5,
     },
 }
-LATE = ("min_new_tokens", "min_length", "exponential_decay")  # their effect begins or ends after 40 tokens
-FEW = 24  # new tokens of a batch where nothing depends on their number
+LATE = ("min_new_tokens", "min_length", "exponential_decay")  # their effect begins or ends after 16 tokens
+FEW = 16  # new tokens of a batch where nothing depends on their number
 # These look at nothing but their own row.
 IN_BATCHES = sorted(
     PROCESSORS.keys() - {"encoder_repetition_penalty", "prefix_allowed_tokens", "guidance", "watermark"}
@@ -124,10 +124,10 @@ class Sentences(StoppingCriteria):
 @pytest.mark.parametrize("sample", [False, True])
 def test_user_classes_see_one_token_at_a_time(sample: bool) -> None:
     model, inputs = story()[0], encode()
-    kwargs = {"max_new_tokens": 200, "do_sample": sample, "temperature": 0.5 if sample else None}
+    kwargs = {"max_new_tokens": 100, "do_sample": sample, "temperature": 0.5 if sample else None}
     seen = []
     for generate in (model.generate, lambda **kw: lade.generate(model, config=CONFIG, **kw)):
-        diary, sentences = Diary(), Sentences(token("."), 6)
+        diary, sentences = Diary(), Sentences(token("."), 3)
         torch.manual_seed(0)
         out = generate(
             **inputs,
@@ -137,7 +137,7 @@ def test_user_classes_see_one_token_at_a_time(sample: bool) -> None:
         )
         seen.append((out.tolist(), diary.texts, sentences.texts))
     assert seen[1] == seen[0]
-    assert out.shape[1] < inputs["input_ids"].shape[1] + 200
+    assert out.shape[1] < inputs["input_ids"].shape[1] + 100
     assert_looked_ahead()
 
 
@@ -167,7 +167,7 @@ class Level(LogitsProcessor):
 @pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize(
     ("dtype", "seed"),  # with noise in float32 each of the first alters a token
-    [*((torch.bfloat16, seed) for seed in (2, 15, 21, 25, 29)), (torch.float16, 2), (torch.float64, 2)],
+    [*((torch.bfloat16, seed) for seed in (2, 15)), (torch.float16, 2), (torch.float64, 2)],
 )
 def test_scores_of_another_precision_are_sampled_in_it(dtype: torch.dtype, every: int, seed: int) -> None:
     """`torch.multinomial` draws in the precision of the probabilities: the text, and the generator behind it."""

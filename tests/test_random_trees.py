@@ -10,7 +10,7 @@ from tiny import FIRST_WORD, tiny_model, words
 
 import lade
 
-NEW_TOKENS = 24
+NEW_TOKENS = 14
 WORDS = range(FIRST_WORD, VOCAB)
 BATCHES = ((9,), (5, 9, 3))
 COMPAT = ("llama", "mistral-sliding", "gemma3", "gpt2", "opt", "mixtral", "gpt_oss")

@@ -19,9 +19,9 @@ def test_a_replay_takes_the_steps_of_decoding(budget: int, tmp_path: Path, monke
     """Without fused layers: a recording holds the ranks that transformers' layers give to nearly equal logits."""
     monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: False)
     model, tokenizer = load("stories260K", dtype="float32")
-    recorder = replay.Recorder(model, 48)
+    recorder = replay.Recorder(model, 32)
     config = lade.LookaheadConfig(budget=budget, adapt=False, sources=COLD)
-    recordings = [recorder.record("stories", tokenizer(text).input_ids) for text in PROMPTS[:3]]
+    recordings = [recorder.record("stories", tokenizer(text).input_ids) for text in PROMPTS[:2]]
     for recording in recordings:
         while replayed(recording, config, budget) and recording.missing:
             recorder.fill(recording)
@@ -29,7 +29,7 @@ def test_a_replay_takes_the_steps_of_decoding(budget: int, tmp_path: Path, monke
     replay.save(recordings, path)
     for recording in replay.load(path):
         found, ids = replayed(recording, config, budget), torch.tensor([recording.tokens[: recording.prompt_length]])
-        text = lade.generate(model, input_ids=ids, do_sample=False, max_new_tokens=48, config=config)
+        text = lade.generate(model, input_ids=ids, do_sample=False, max_new_tokens=32, config=config)
         stats = lade.last_stats()
         assert stats is not None
         assert text[0].tolist() == recording.tokens

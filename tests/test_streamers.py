@@ -19,6 +19,7 @@ def test_streamer_gets_the_same_calls(sample: bool, texts: tuple[str, ...]) -> N
         lambda: encode(*texts) | {"streamer": next(turns)},
         do_sample=sample,
         eos_token_id=token("She"),
+        max_new_tokens=40,
     )
     assert recorders[1].calls == recorders[0].calls
     assert recorders[1].calls[-1] == "end"

@@ -24,11 +24,11 @@ def story(request: pytest.FixtureRequest) -> Trained:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_greedy(story: Trained, config: lade.LookaheadConfig, identity: Identity) -> None:
-    greedy(story, PROMPTS[:3], config, identity, max_new_tokens=64)
+    greedy(story, PROMPTS[:3], config, identity, max_new_tokens=32)
 
 
 def test_greedy_in_batches(story: Trained, identity: Identity) -> None:
-    greedy(story, PROMPTS[3:8], LARGE, identity, rows=5, max_new_tokens=48)
+    greedy(story, PROMPTS[3:8], LARGE, identity, rows=5, max_new_tokens=32)
 
 
 def test_greedy_to_the_end_of_the_story(shipped: Any, identity: Identity) -> None:
@@ -46,13 +46,13 @@ def test_greedy_to_the_end_of_the_story(shipped: Any, identity: Identity) -> Non
 def test_greedy_in_float64(identity: Identity) -> None:
     """No tie is granted here."""
     story = Trained(*lade.models.load("stories260K", dtype="float64"))
-    greedy(story, PROMPTS[3:6], LARGE, identity, max_new_tokens=64)
+    greedy(story, PROMPTS[3:6], LARGE, identity, max_new_tokens=32)
 
 
 @pytest.mark.parametrize("sampling", SAMPLING.values(), ids=SAMPLING)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_samples(rows: int, sampling: dict[str, Any], shipped: Any) -> None:
-    sampled(Trained(*shipped), PROMPTS[:5], LARGE, rows, max_new_tokens=32, **sampling)
+    sampled(Trained(*shipped), PROMPTS[:5], LARGE, rows, max_new_tokens=24, **sampling)
 
 
 # Story prompts, on models that are at hand; `benchmarks/laws.py --stories` takes more prompts, and the model that ships
