@@ -33,7 +33,7 @@ from lade.memory.stages import STAGES
 NAMES = ("llama", "mistral-sliding", "gemma3", "gpt2", "mixtral", "gpt_oss", "deepseek_v3", "llama4")
 BUDGETS = (1, 4, 16, 40)
 ALONE, PADDED = (9,), (5, 9, 3)
-NEW_TOKENS = 24
+NEW_TOKENS = 18
 SAMPLING = {"do_sample": True, "temperature": 0.4, "top_k": 8, "max_new_tokens": NEW_TOKENS}
 ADAPT = pytest.mark.parametrize("adapt", [False, True], ids=("whole", "adapted"))
 SOURCES = {*(stage.name for stage in STAGES), "ngram"}
@@ -380,8 +380,8 @@ def test_no_forward_of_the_blend_is_wider_than_the_budget(budget: int, adapt: bo
 @pytest.fixture(scope="module")
 def stories(shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> list[PlainText]:
     model, tokenizer = shipped
-    prompts = [tokenizer(text, return_tensors="pt")["input_ids"] for text in PROMPTS[:6]]
-    return [plain_text(model, input_ids=prompt, max_new_tokens=96, **ENDS) for prompt in prompts]
+    prompts = [tokenizer(text, return_tensors="pt")["input_ids"] for text in PROMPTS[:5]]
+    return [plain_text(model, input_ids=prompt, max_new_tokens=64, **ENDS) for prompt in prompts]
 
 
 def tokens_per_step(
@@ -391,22 +391,22 @@ def tokens_per_step(
     tokens = steps = 0
     for story in stories:
         prompt = story.sequences[:, : -story.gaps.shape[1]]
-        identity.check(lade.generate(model, prompt, config=config, do_sample=False, max_new_tokens=96, **ENDS), story)
+        identity.check(lade.generate(model, prompt, config=config, do_sample=False, max_new_tokens=64, **ENDS), story)
         stats = assert_counts_add_up(config.budget)
         tokens, steps = tokens + stats.new_tokens, steps + stats.steps
     print(f"S = {tokens / steps:.4f}")
     return tokens / steps
 
 
-@pytest.mark.parametrize(("budget", "bound"), [(16, 1.89), (64, 2.66)])
+@pytest.mark.parametrize(("budget", "bound"), [(16, 1.99), (64, 2.82)])
 def test_steps_without_a_table(
     budget: int, bound: float, shipped: Any, stories: list[PlainText], identity: Identity
 ) -> None:
-    """Measured: 1.946 and 2.743; the rest is room for the rounding of other machines."""
+    """Measured: 2.051 and 2.909; the rest is room for the rounding of other machines."""
     assert tokens_per_step(shipped[0], stories, auto(budget), identity) >= bound
 
 
-@pytest.mark.parametrize(("budget", "bound"), [(4, 2.3), (16, 3.5), (64, 4.9)])
+@pytest.mark.parametrize(("budget", "bound"), [(4, 2.2), (16, 3.54), (64, 4.63)])
 def test_steps_with_a_table(
     budget: int, bound: float, shipped_and_warm: PreTrainedModel, stories: list[PlainText], identity: Identity
 ) -> None:

@@ -80,7 +80,7 @@ def assert_compared(stdout: str, model: str) -> None:
     assert re.search(r"repetition: +\d+% of the 4-grams", stdout)
 
 
-IN_FLOAT32 = ("--dtype", "float32", "--repeats", "2", "--max-new-tokens", "64")  # where no near-tie parts the texts
+IN_FLOAT32 = ("--dtype", "float32", "--repeats", "2", "--max-new-tokens", "32")  # where no near-tie parts the texts
 
 
 @pytest.mark.compat
@@ -145,8 +145,8 @@ def test_a_variable_that_is_missing_is_told(
 
 def test_sampled_texts_are_identical_too(minimal: ModuleType) -> None:
     sampling = ["--sample", "--temperature", "0.9", "--top-k", "20", "--top-p", "0.95", "--seed", "3"]
-    result = run(minimal, *sampling, "--max-new-tokens", "64", **BOTH)
-    greedy = run(minimal, "--max-new-tokens", "64", **BOTH)
+    result = run(minimal, *sampling, "--max-new-tokens", "32", **BOTH)
+    greedy = run(minimal, "--max-new-tokens", "32", **BOTH)
     assert "texts identical:  yes" in result.output
     assert result.stdout.split("┏")[1].splitlines()[3] != greedy.stdout.split("┏")[1].splitlines()[3]
 

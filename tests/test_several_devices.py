@@ -22,8 +22,8 @@ from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.memory.warm.file import table_file
 from lade.pace.costfile import cost_file
 
-GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24}
-SAMPLED: dict[str, Any] = {"do_sample": True, "max_new_tokens": 24, "top_k": 0}
+GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 14}
+SAMPLED: dict[str, Any] = {"do_sample": True, "max_new_tokens": 14, "top_k": 0}
 needs_gloo = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch without gloo")
 AUTO = lade.LookaheadConfig(mode="auto", timeout=30)
 ADAPTS = "auto that adapts"  # by measured times, so that it may draft nothing

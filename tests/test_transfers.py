@@ -105,6 +105,10 @@ def reading(request: Request) -> Any:
     return TokenByToken([request], stream, processors, HostRule(frozenset()), text, None, Record(False, False))
 
 
+WAYS = [(greedy, "auto"), (warped, "auto"), (reading, "auto"), (greedy, "lookahead")]
+LENGTHS = (9, 4, 17)
+
+
 def requests_of(emission: Callable[[Request], Any], lengths: Sequence[int]) -> list[Request]:
     requests = []
     for length in lengths:
@@ -116,11 +120,12 @@ def requests_of(emission: Callable[[Request], Any], lengths: Sequence[int]) -> l
 
 
 @pytest.mark.parametrize(
-    ("emission", "mode"), [(greedy, "auto"), (warped, "auto"), (reading, "auto"), (greedy, "lookahead")]
-)
-@pytest.mark.parametrize(
-    ("name", "attention", "lengths"),
-    [*((*model, (9, 4, 17)) for model in MODELS), (*MODELS[0], (9,))],
+    ("name", "attention", "lengths", "emission", "mode"),
+    [
+        *((*model, LENGTHS, *WAYS[0]) for model in MODELS),
+        *((*model, LENGTHS, *way) for model in (MODELS[0], MODELS[-1]) for way in WAYS[1:]),  # packed, and padded
+        *((*MODELS[0], (9,), *way) for way in WAYS[1:3]),
+    ],
 )
 @torch.no_grad()
 def test_one_exchange_each_way(name: str, attention: str, lengths: tuple[int, ...], emission: Any, mode: str) -> None:

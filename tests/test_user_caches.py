@@ -28,9 +28,9 @@ CACHED = ("llama", "mistral-sliding", "gemma3", "gemma4", "gpt2", "llama4", "dee
 
 @cache
 def at_once(name: str, lengths: tuple[int, ...]) -> Tensor:
-    """60 new tokens of plain decoding; a shorter text is a beginning of it."""
+    """36 new tokens of plain decoding; a shorter text is a beginning of it."""
     text = words(*lengths)["input_ids"]
-    return tiny_model(BY_NAME[name]).generate(text, attention_mask=ones(text), do_sample=False, max_new_tokens=60)
+    return tiny_model(BY_NAME[name]).generate(text, attention_mask=ones(text), do_sample=False, max_new_tokens=36)
 
 
 @pytest.mark.compat
@@ -43,7 +43,7 @@ def test_returned_cache_can_be_continued_from(name: str, lengths: tuple[int, ...
         attention_mask=ones(text),
         config=CONFIG,
         do_sample=False,
-        max_new_tokens=30,
+        max_new_tokens=18,
         return_dict_in_generate=True,
     )
     assert_looked_ahead()
@@ -54,7 +54,7 @@ def test_returned_cache_can_be_continued_from(name: str, lengths: tuple[int, ...
     ]
     assert cache.get_seq_length() == first.sequences.shape[1] - 1
     text = first.sequences
-    second = model.generate(text, attention_mask=ones(text), past_key_values=cache, do_sample=False, max_new_tokens=30)
+    second = model.generate(text, attention_mask=ones(text), past_key_values=cache, do_sample=False, max_new_tokens=18)
     assert second.tolist() == at_once(name, lengths).tolist()
 
 
@@ -74,7 +74,7 @@ def test_own_cache_is_extended_in_place(name: str, lengths: tuple[int, ...], beg
         past_key_values=kept,
         config=CONFIG,
         do_sample=False,
-        max_new_tokens=42 + 9 - text.shape[1],
+        max_new_tokens=30 + 9 - text.shape[1],
         return_dict_in_generate=True,
     )
     assert_looked_ahead()
@@ -82,7 +82,7 @@ def test_own_cache_is_extended_in_place(name: str, lengths: tuple[int, ...], beg
     assert kept.get_seq_length() == turn.sequences.shape[1] - 1
     assert [type(layer) for layer in kept.layers] == [type(layer) for layer in DynamicCache(config=model.config).layers]
     text = turn.sequences
-    last = model.generate(text, attention_mask=ones(text), past_key_values=kept, do_sample=False, max_new_tokens=10)
+    last = model.generate(text, attention_mask=ones(text), past_key_values=kept, do_sample=False, max_new_tokens=6)
     assert last.tolist() == at_once(name, lengths)[:, : last.shape[1]].tolist()
 
 
@@ -111,7 +111,7 @@ def assert_alike(ours: StaticCache, theirs: StaticCache) -> None:
 def test_own_static_cache_is_extended_in_place(name: str, rows: int) -> None:
     """In two turns; the second one goes on from the first one's entries."""
     model = tiny_model(BY_NAME[name], "sdpa", torch.float64)
-    width, new = FIT.get(name, (9, 30))
+    width, new = FIT.get(name, (9, 18))
     inputs = words(width, width - 2) if rows == 2 else words(width)
     ours, theirs = (StaticCache(model.config, max_cache_len=width + new + 6) for _ in range(2))
     texts = []
@@ -226,8 +226,8 @@ def test_a_bare_cache_gets_the_layers_that_plain_decoding_gives_it(name: str) ->
     """gemma4's last layers share the keys of others and have none of their own."""
     model, text = tiny_model(BY_NAME[name]), words(9)["input_ids"]
     plainly, ahead = DynamicCache(), DynamicCache()
-    model.generate(text, past_key_values=plainly, do_sample=False, max_new_tokens=60)
-    lade.generate(model, input_ids=text, past_key_values=ahead, config=CONFIG, do_sample=False, max_new_tokens=60)
+    model.generate(text, past_key_values=plainly, do_sample=False, max_new_tokens=36)
+    lade.generate(model, input_ids=text, past_key_values=ahead, config=CONFIG, do_sample=False, max_new_tokens=36)
     assert_looked_ahead()
     assert [type(layer) for layer in ahead.layers] == [type(layer) for layer in plainly.layers]
     for one, other in zip(ahead.layers, plainly.layers, strict=True):
