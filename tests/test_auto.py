@@ -380,7 +380,7 @@ def test_no_forward_of_the_blend_is_wider_than_the_budget(budget: int, adapt: bo
 @pytest.fixture(scope="module")
 def stories(shipped: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> list[PlainText]:
     model, tokenizer = shipped
-    prompts = [tokenizer(text, return_tensors="pt")["input_ids"] for text in PROMPTS[:5]]
+    prompts = [tokenizer(text, return_tensors="pt")["input_ids"] for text in PROMPTS[:6]]
     return [plain_text(model, input_ids=prompt, max_new_tokens=64, **ENDS) for prompt in prompts]
 
 
@@ -403,7 +403,7 @@ def test_steps_without_a_table(
     budget: int, bound: float, shipped: Any, stories: list[PlainText], identity: Identity
 ) -> None:
     """Measured: 2.051 and 2.909; the rest is room for the rounding of other machines."""
-    assert tokens_per_step(shipped[0], stories, auto(budget), identity) >= bound
+    assert tokens_per_step(shipped[0], stories[:5], auto(budget), identity) >= bound
 
 
 @pytest.mark.parametrize(("budget", "bound"), [(4, 2.2), (16, 3.54), (64, 4.63)])
@@ -412,7 +412,7 @@ def test_steps_with_a_table(
 ) -> None:
     """Measured: 2.462, 3.815 and 5.383, without the texts of the table 1.823, 2.824 and 4.144. Other machines round
     otherwise and write other texts."""
-    assert tokens_per_step(shipped_and_warm, stories, auto(budget), identity) >= bound
+    assert tokens_per_step(shipped_and_warm, stories[:5], auto(budget), identity) >= bound
 
 
 def test_noise_that_is_known_saves_steps_of_sampled_text(
