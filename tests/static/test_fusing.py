@@ -55,11 +55,12 @@ def assert_plain(model: PreTrainedModel, way: str, config: Any = CONFIG, **kwarg
     assert stats.steps < stats.new_tokens
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt2"])
-def test_texts_of_plain_decoding(name: str) -> None:
-    model = model_of(name)
-    for way in (GREEDY, SAMPLED):
-        assert_plain(model, "static fused", **words(9), **way)
+@pytest.mark.parametrize(
+    ("name", "ways"), [("llama", (GREEDY, SAMPLED)), ("gemma3", (SAMPLED,)), ("gpt2", (GREEDY,))], ids=str
+)
+def test_texts_of_plain_decoding(name: str, ways: tuple[dict[str, Any], ...]) -> None:
+    for way in ways:
+        assert_plain(model_of(name), "static fused", **words(9), **way)
 
 
 def test_drafts_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +68,7 @@ def test_drafts_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = fusing.compiled
     monkeypatch.setattr(fusing, "compiled", lambda method: traced.append(method.__name__) or compiled(method))
     config = lade.LookaheadConfig(static="fused", device_drafts=True, adapt=False, budget=8)
-    assert_plain(own_llama().double(), "static fused", config, **words(9), **GREEDY, max_new_tokens=40)
+    assert_plain(own_llama().double(), "static fused", config, **words(9), **GREEDY, max_new_tokens=24)
     assert lade.last_stats().proposed.keys() == {"device"}
     assert "grow" in traced
 

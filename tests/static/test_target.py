@@ -26,7 +26,7 @@ from lade.target.model import HFTarget
 from lade.target.probe import empty_cache
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)
-NEW = 24
+NEW = 14
 
 
 def target_of(model: Any, slots: int, kernel: Any = None) -> StaticTarget:
