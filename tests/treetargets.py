@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from families import VOCAB, WINDOW
+from families import PAD, VOCAB, WINDOW
 from hypothesis import strategies as st
 from tiny import words
 from torch import Tensor
@@ -49,14 +49,15 @@ def path_of(draft: Draft, node: int) -> list[int]:
 
 
 def along_paths(model: PreTrainedModel, text: list[int], draft: Draft) -> dict[int, Tensor]:
-    """[V] logits after every queried node: the text with each whole path in one forward without a cache."""
+    """[V] logits after every queried node: the text with each whole path, in one forward without a cache."""
     expected: dict[int, Tensor] = {}
-    for leaf in set(range(len(draft))) - set(draft.parents[1:]):
-        path = path_of(draft, leaf)
-        if not expected.keys() >= set(draft.queries) & set(path):
-            tokens = text + [draft.tokens[node] for node in path]
-            logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, len(text) :]
-            expected |= zip(path, logits, strict=True)
+    paths = [path_of(draft, leaf) for leaf in set(range(len(draft))) - set(draft.parents[1:])]
+    paths = [path for path in paths if set(draft.queries) & set(path)]
+    if paths:  # side by side: what fills up the shorter ones stands behind them, where nothing of theirs sees it
+        longest = max(map(len, paths))
+        texts = [text + [draft.tokens[node] for node in path] + [PAD] * (longest - len(path)) for path in paths]
+        for path, logits in zip(paths, model(input_ids=torch.tensor(texts), use_cache=False).logits, strict=True):
+            expected |= zip(path, logits[len(text) : len(text) + len(path)], strict=True)
     return {node: expected[node] for node in draft.queries}
 
 

@@ -35,7 +35,7 @@ from lade.target.call import Call
 
 CONFIG = lade.LookaheadConfig(mode="lookahead", ngram=5, window=7, guesses=7, pool_from_prompt=True)
 PROMPTS = ("Once upon a time, there was a", "Tom had a dog", "One day, a bird saw a big")
-NEW_TOKENS = 40
+NEW_TOKENS = 32
 Story = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
 

@@ -41,7 +41,7 @@ class Arrival:
     def __init__(self, model: PreTrainedModel, noise: random.Random, vocabulary: int) -> None:
         prompt = [noise.randrange(FIRST_WORD, vocabulary) for _ in range(noise.choice([1, 2, 5, 9, 30, 60]))]
         self.ids, self.seed, self.wait = torch.tensor([prompt]), noise.randrange(1000), noise.randrange(4)
-        self.kwargs = {"do_sample": False, "max_new_tokens": noise.randint(5, 24), **noise.choice(SETTINGS)}
+        self.kwargs = {"do_sample": False, "max_new_tokens": noise.randint(5, 18), **noise.choice(SETTINGS)}
         self.cancelled_after = noise.randrange(12) if noise.random() < 0.15 else None
         torch.manual_seed(self.seed)
         with torch.inference_mode():  # the same in less time
@@ -78,7 +78,7 @@ def crowd(engine: lade.Engine, arrivals: list[Arrival]) -> list[Request]:
 def test_neighbours_do_not_matter(name: str) -> None:
     model = tiny_model(BY_NAME[name], BY_NAME[name].attention[-1])
     noise = random.Random(name)
-    arrivals = [Arrival(model, noise, VOCAB) for _ in range(14)]
+    arrivals = [Arrival(model, noise, VOCAB) for _ in range(10)]
     state = torch.get_rng_state()
     with lade.Engine(model, CONFIG, slots=4) as engine:
         requests = crowd(engine, arrivals)
@@ -94,10 +94,10 @@ def test_neighbours_do_not_matter(name: str) -> None:
 
 def late_start(engine: lade.Engine, prompts: list[Tensor]) -> list[Request]:
     """The second prompt arrives when the first one is half done."""
-    first = engine.submit(prompts[0], max_new_tokens=30, do_sample=False)
+    first = engine.submit(prompts[0], max_new_tokens=18, do_sample=False)
     while first.emitted < 10:
         engine.step()
-    second = engine.submit(prompts[1], max_new_tokens=30, do_sample=False)
+    second = engine.submit(prompts[1], max_new_tokens=18, do_sample=False)
     engine.run()
     return [first, second]
 
@@ -129,7 +129,7 @@ def test_who_joins_late_drafts_at_once(name: str, method: str) -> None:
         engine._loop.target.forward = noted  # type: ignore[method-assign]
         requests = late_start(engine, prompts)
     for request, prompt in zip(requests, prompts, strict=True):
-        assert request.tokens == model.generate(prompt, max_new_tokens=30, do_sample=False)[0].tolist()
+        assert request.tokens == model.generate(prompt, max_new_tokens=18, do_sample=False)[0].tolist()
     read, first_step, *_ = drafts[requests[1].slot]
     assert read == prompts[1].shape[1]
     assert first_step > 1

@@ -56,7 +56,7 @@ class Peak:
 
 
 @pytest.mark.parametrize(("kind", "drafts"), CASES)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_buffers_stay_within(kind: tuple[str, str], drafts: str, data: st.DataObject) -> None:
     model, noise = model_of(*kind), random.Random(data.draw(st.integers(0, 99)))
@@ -69,9 +69,9 @@ def test_buffers_stay_within(kind: tuple[str, str], drafts: str, data: st.DataOb
         kept = data.draw(st.sampled_from([0, 1 << 20]))  # then sliding layers store more
         with lade.Engine(model, slots=4, **DRAFTS[drafts], kv_bytes=limit, prefix_bytes=kept) as engine:
             peak, running = Peak(engine), []
-            for _ in range(data.draw(st.integers(3, 7))):
+            for _ in range(data.draw(st.integers(3, 5))):
                 prompt = [noise.randrange(FIRST_WORD, VOCAB) for _ in range(data.draw(st.integers(1, 60)))]
-                asked = arguments(prompt, data.draw(st.integers(1, 30)))
+                asked = arguments(prompt, data.draw(st.integers(1, 24)))
                 running.append((engine.submit(**asked), asked))
                 for _ in range(data.draw(st.integers(0, 5))):
                     engine.step()

@@ -482,7 +482,7 @@ def assert_consistent(kept: PrefixCache) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss"])
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_texts_are_those_of_plain_decoding(name: str, data: st.DataObject) -> None:
     model = model_of(name)

@@ -151,7 +151,7 @@ def paddings(draw: st.DrawFn) -> list[list[bool]]:
 
 
 @pytest.mark.compat
-@settings(max_examples=60)
+@settings(max_examples=35)
 @pytest.mark.parametrize("name", CONFIGS)
 @given(real=paddings(), spare=st.integers(0, 6), data=st.data())
 def test_masks_agree(name: str, real: list[list[bool]], spare: int, data: st.DataObject) -> None:
