@@ -51,10 +51,10 @@ def test_a_cache_is_extended_in_place(name: str, begun: int) -> None:
             model(torch.tensor([text[:begun]]), past_key_values=cache)
     with lade.Engine(model, CONFIG, slots=3) as engine:
         for turn in range(2):
-            expected = model.generate(**greedy(text, 20, theirs))[0].tolist()
-            neighbour = engine.submit(**greedy(words(30, seed=7), 25))
+            expected = model.generate(**greedy(text, 12, theirs))[0].tolist()
+            neighbour = engine.submit(**greedy(words(30, seed=7), 17))
             engine.step()
-            request = engine.submit(**greedy(text, 20, ours))
+            request = engine.submit(**greedy(text, 12, ours))
             layers = list(ours.layers)
             engine.run()
             assert request.tokens == expected

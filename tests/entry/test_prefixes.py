@@ -95,8 +95,8 @@ def test_a_conversation_computes_new_tokens_alone(name: str) -> None:
     with watched(model) as engine:
         held = 0
         for turn in range(3):
-            found, read = engine.run(text, 20)
-            assert found == plain(model, text, 20)
+            found, read = engine.run(text, 10)
+            assert found == plain(model, text, 10)
             assert read == len(text) - held // CHUNK * CHUNK
             held = len(found) - 1
             text = found + words(5, seed=turn)
@@ -405,14 +405,14 @@ CHANGES = (switched, scaled, disabled, written, written_as_data, replaced, slowe
 def test_a_changed_model_computes_all_anew(change: Callable[[Any], None]) -> None:
     model, text = adapted(), words(140)
     with watched(model) as engine:
-        before = plain(model, text, 20)
-        assert engine.run(text, 20) == (before, 140)
-        assert engine.run(text, 20) == (before, 140 - 2 * CHUNK)
+        before = plain(model, text, 12)
+        assert engine.run(text, 12) == (before, 140)
+        assert engine.run(text, 12) == (before, 140 - 2 * CHUNK)
         change(model)
-        after = plain(model, text, 20)
+        after = plain(model, text, 12)
         assert after != before
-        assert engine.run(text, 20) == (after, 140)
-        assert engine.run(text, 20) == (after, 140 - 2 * CHUNK)
+        assert engine.run(text, 12) == (after, 140)
+        assert engine.run(text, 12) == (after, 140 - 2 * CHUNK)
 
 
 def test_a_changed_configuration() -> None:

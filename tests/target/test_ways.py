@@ -137,7 +137,7 @@ def test_texts_of_models_with_soft_caps_or_sinks(
     monkeypatch.setattr(model, "ways_of", lambda *args: Ways((SPLIT, Defined()), timed=False))
     network, given = (
         with_low_caps(copy.deepcopy(tiny_model(BY_NAME[family], "eager", dtype))),
-        {"do_sample": False, "max_new_tokens": 20},
+        {"do_sample": False, "max_new_tokens": 12},
     )
     config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
     own.install()
@@ -172,7 +172,7 @@ def test_texts_are_those_of_plain_decoding(
     family: str, way: Way, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model, "ways_of", lambda *args: Ways((way, Masked(), Together()), timed=False))
-    network, given = tiny_model(BY_NAME[family], "sdpa"), {"do_sample": False, "max_new_tokens": 20}
+    network, given = tiny_model(BY_NAME[family], "sdpa"), {"do_sample": False, "max_new_tokens": 12}
     config = lade.LookaheadConfig(mode="lookahead", ngram=4, window=4, guesses=4)
     expected = network.generate(**words(*lengths), **given)
     assert torch.equal(lade.generate(network, **words(*lengths), **given, config=config), expected)
