@@ -56,7 +56,7 @@ class Peak:
 
 
 @pytest.mark.parametrize(("kind", "drafts"), CASES)
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_buffers_stay_within(kind: tuple[str, str], drafts: str, data: st.DataObject) -> None:
     model, noise = model_of(*kind), random.Random(data.draw(st.integers(0, 99)))

@@ -32,7 +32,7 @@ def refuse(*args: object, **kwargs: object) -> None:
 
 @pytest.mark.compat
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(data=st.data())
 @torch.no_grad()
 def test_logits_are_those_of_the_text_alone(name: str, data: st.DataObject) -> None:
@@ -47,7 +47,7 @@ def test_logits_are_those_of_the_text_alone(name: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())
 @torch.no_grad()
 def test_keys_and_values_are_those_of_the_layers(name: str, lengths: list[int], data: st.DataObject) -> None:
