@@ -19,6 +19,8 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() not in seccomp.MACHINES, reason="confines on Linux only"
 )
 BRIEF = Limits(cpu_seconds=1)
+WAITING = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()"
+SHORT = Limits(wall_seconds=0.1)  # for a program that waits
 
 
 @pytest.fixture
@@ -96,13 +98,11 @@ def test_the_same_program_is_run_once(monkeypatch: pytest.MonkeyPatch, fresh: No
 
 
 def test_an_endless_loop_is_cut() -> None:
-    assert passes("while True: pass", BRIEF) is False
     assert passes("while True:\n    try:\n        while True: pass\n    except BaseException: pass", BRIEF) is False
 
 
 def test_waiting_for_ever_is_cut() -> None:
-    waiting = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()"
-    assert passes(waiting, Limits(wall_seconds=0.1)) is False
+    assert passes(WAITING, SHORT) is False
 
 
 def test_memory_is_bounded() -> None:
@@ -129,8 +129,8 @@ def test_no_process_outlives_its_program(tmp_path: Path, monkeypatch: pytest.Mon
     copy.write_bytes(sandbox.JAIL.read_bytes())
     monkeypatch.setattr(sandbox, "JAIL", copy)
     daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        while True: pass"
-    for program in (daemon, "while True: pass"):
-        assert passes(program, BRIEF) is False
+    for program, limits in ((daemon, BRIEF), (WAITING, SHORT)):
+        assert passes(program, limits) is False
         assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(copy).encode() in contents(path)]
 
 
@@ -222,10 +222,10 @@ def test_sets_have_one_order() -> None:
     assert passes("import sys; assert sys.flags.hash_randomization == 0")
 
 
-@pytest.mark.parametrize("program", ["", "1 / 0", "while True: pass"])
+@pytest.mark.parametrize("program", ["", "1 / 0", WAITING])
 def test_nothing_is_left_behind(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    passes(program, BRIEF)
+    passes(program, SHORT)
     assert not list(tmp_path.iterdir())
 
 
@@ -310,7 +310,7 @@ def test_solutions_pass_and_others_do_not(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "which", "cut"), [("human_eval", slice(None, None, 3), set()), ("mbpp", slice(1, None, 15), {342})]
+    ("name", "which", "cut"), [("human_eval", slice(None, None, 6), set()), ("mbpp", slice(1, None, 30), {342})]
 )
 def test_solutions_of_the_data_sets_pass(name: str, which: slice, cut: set[int]) -> None:
     """But those that the data set's usual stops cut: 342 has a class behind an import."""
