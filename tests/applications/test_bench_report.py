@@ -218,6 +218,7 @@ def test_the_page_holds_every_picture_and_method_and_fetches_nothing(folder: Pat
         assert shown in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_names_are_no_markup(tmp_path: Path) -> None:
     name = "<b>bold</b>&co"
     build(folder_of(tmp_path, [record("plain", 0), drafting(name, "<i>", 1.0)], tasks={}))
@@ -311,6 +312,7 @@ def test_the_table_fits_80_columns(tmp_path: Path) -> None:
     assert text.count("2.35× (2.25–2.47)") == 4
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_command_prints_one_json_object_alone_where_it_is_asked_for(tmp_path: Path) -> None:
     result = report_of(folder_of(tmp_path, two_tasks()), "--json")
     assert result.exit_code == 0, result.output

@@ -88,10 +88,10 @@ def test_lookahead_is_counted_from_outside_as_it_counts_itself(shipped: Story) -
 
 
 def test_rows_of_a_batch_share_the_call_and_count_their_own(shipped: Story) -> None:
-    options = RunOptions(max_new_tokens=24, eos=(1, 2), batch=2)
+    options = RunOptions(max_new_tokens=16, warmup=0, eos=(1, 2))
     task = task_of(shipped, options, *PROMPTS)
-    together = list(run_task(shipped[0], asked("lookahead"), task, options))
-    alone = list(run_task(shipped[0], asked("lookahead"), task, OPTIONS))
+    together = list(run_task(shipped[0], asked("lookahead"), task, replace(options, batch=2)))
+    alone = list(run_task(shipped[0], asked("lookahead"), task, options))
     assert [(record.rows, record.batch) for record in of(together, PLAIN)] == [(2, 2), (2, 2), (1, 2), (1, 2)]
     for method in (PLAIN, "lookahead"):
         one, other = of(together, method)[:2]
@@ -319,8 +319,10 @@ def test_wrong_drafts_are_never_accepted_and_soon_given_up(
     shipped: Story, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
-    options = RunOptions(max_new_tokens=96, eos=(1, 2), batch=batch)
-    records = of(list(run_task(shipped[0], asked(WRONG), task_of(shipped, options), options)), WRONG)
+    options = RunOptions(max_new_tokens=96, eos=(1, 2), batch=batch, warmup=0)
+    task = task_of(shipped, options, *PROMPTS[:batch])
+    records = of(list(run_task(shipped[0], asked(WRONG), task, options)), WRONG)
+    assert len(records) == batch
     for record in records:
         assert record.identical_to_plain
         assert record.accepted == {}

@@ -32,7 +32,7 @@ from lade.target.skipset import SkipSet, write_skip_set
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LOSSLESS = "draft:draft_tokens=3,draft:draft_adapt=acceptance,multi_candidate:widths=2-2,assisted,self_speculative"
-OPTIONS = RunOptions(max_new_tokens=24, eos=(1, 2))  # the first call of a model probes it, so one comes before
+OPTIONS = RunOptions(max_new_tokens=16, eos=(1, 2))  # the first call of a model probes it, so one comes before
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_contrastive_decoding_is_compared_with_itself(pair: Companion) -> None:
     for name in (0, 1):
         alone = texts["contrastive", name]
         assert alone.digest != texts["plain", name].digest
-        assert (alone.compared_with, alone.identical_to_plain, alone.steps) == ("contrastive", True, 23)
+        assert (alone.compared_with, alone.identical_to_plain, alone.steps) == ("contrastive", True, 15)
         assert (texts["plain", name].log_likelihood or 0) > (alone.log_likelihood or 0)
         for method in ("contrastive_auto", "contrastive_lookahead"):
             record = texts[method, name]
@@ -151,7 +151,7 @@ def test_records_hold_the_measures_of_their_texts(pair: Companion) -> None:
         assert record.log_likelihood < 0
     model, tokenizer = load(STORIES)
     ids = tokenizer(PROMPTS[0].text).input_ids
-    text = model.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=[1, 2])[0, len(ids) :]
+    text = model.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False, eos_token_id=[1, 2])[0, len(ids) :]
     assert records[0].log_likelihood == pytest.approx(
         lade.measure.likelihood.mean_log_likelihood(model, torch.tensor(ids), text)
     )
@@ -232,6 +232,7 @@ def bench(prompts: Path, out: Path, *arguments: object) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in given])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_one_command_compares_every_method(prompts: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = bench(prompts, out, "--draft", folder, "--skip", "4/4", "--methods", "all,multi_candidate:widths=2-1")
@@ -255,6 +256,7 @@ def test_one_command_compares_every_method(prompts: Path, folder: Path, tmp_path
         assert words in markdown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_reference_model_of_its_own_is_asked(prompts: Path, folder: Path, tmp_path: Path) -> None:
     likely = []
     for place, more in enumerate(([], ["--reference-model", folder])):

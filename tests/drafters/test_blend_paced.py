@@ -61,7 +61,12 @@ class Costs:
 
 def likeliest(text: Sequence[int]) -> list[int]:
     """The likeliest tokens by a model of the last token."""
-    return random.Random(text[-1]).sample(LIKELY, len(SPREAD))
+    return likeliest_after(text[-1])
+
+
+@cache
+def likeliest_after(token: int) -> list[int]:
+    return random.Random(token).sample(LIKELY, len(SPREAD))
 
 
 def wrong(sure: float, token: int) -> Entry:
@@ -141,9 +146,9 @@ class Run:
     def _choice(self, kind: str, text: Sequence[int], draft: Draft, node: int) -> int:
         if kind == "predictable":
             return likeliest(text)[0]
-        drafted = {token for parent, token in draft.children if parent == node}
-        wrong = [token for token in range(self.vocabulary) if kind != "adverse" or token not in drafted]
-        return self.noise.choice(wrong)
+        drafted = {token for parent, token in draft.children if parent == node} if kind == "adverse" else ()
+        wrong = range(self.vocabulary)
+        return self.noise.choice([token for token in wrong if token not in drafted] if drafted else wrong)
 
 
 def width(steps: Sequence[Step]) -> float:

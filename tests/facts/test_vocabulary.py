@@ -19,7 +19,7 @@ from lade.facts.vocabulary import readable, writable
 from lade.memory.pools import drop_pools
 
 WIDTH = VOCAB + 16  # of the head
-NEW_TOKENS = 48
+NEW_TOKENS = 24
 PAPER = lade.LookaheadConfig(mode="lookahead", ngram=4, window=6, guesses=6, pool_from_prompt=True)
 AUTO = lade.LookaheadConfig(mode="auto", budget=32, adapt=False)
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from drafting import Ending, Entry, remember, remembered
 from families import BRANCHABLE, VOCAB
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_model
 from transformers import PreTrainedModel
@@ -229,6 +229,7 @@ TABLES = st.tuples(*(entries(length) for length in LENGTHS)).map(
 )
 
 
+@settings(max_examples=40)
 @given(TABLES, st.randoms(use_true_random=False))
 def test_a_file_brings_everything_back(
     tmp_path_factory: pytest.TempPathFactory, table: dict[Ending, Entry], random: Random
@@ -253,6 +254,7 @@ def test_a_file_brings_everything_back(
 OBSERVATIONS = st.lists(st.tuples(st.tuples(*[st.integers(0, 3)] * CONTEXT), TOKENS.filter(lambda token: token != 8)))
 
 
+@settings(max_examples=50)
 @given(OBSERVATIONS, OBSERVATIONS, st.integers(1, 12))
 def test_a_loaded_pool_goes_on_as_the_saved_one(
     tmp_path_factory: pytest.TempPathFactory, before: list[Any], after: list[Any], capacity: int

@@ -14,7 +14,7 @@ from lade.memory.context import CONTEXT, NOTHING
 from lade.memory.warm.answers import AnswerPlan, answer, answer_plan, joined
 from lade.memory.warm.texts import WarmTexts
 
-LENGTH, TOP = 6, 5
+LENGTH, TOP = 4, 5
 PROMPTS = [(9, 8, 7, 6, 5, 4), (3,), (1, 2), (5, 6, 7, 8, 9, 10, 11)]
 
 

@@ -2,7 +2,9 @@
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -195,12 +197,23 @@ STALE = {
 }
 
 
+@cache
+def sound_files() -> dict[str, bytes]:
+    """What an interrupted computation leaves: the model's own table and a part of the answers."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LADE_CACHE", folder)
+        interrupted(fresh(), 4 * LENGTH)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
 @pytest.mark.parametrize("kind", STALE)
 def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> None:
-    interrupted(model := fresh(), 4 * LENGTH)
+    table_folder.mkdir()
+    for name, content in sound_files().items():
+        (table_folder / name).write_bytes(content)
     (path,) = table_folder.glob("warmpart-*")
     STALE[kind](path)
-    assert len(file_of(model).load()[0].written) == 0
+    assert len(file_of(fresh()).load()[0].written) == 0
     assert not path.exists()
 
 
@@ -212,8 +225,10 @@ def file_of(model: PreTrainedModel) -> AnswersFile:
 
 def test_a_sound_part_counts(table_folder: Path) -> None:
     """Without damage the cases above would go on."""
-    interrupted(model := fresh(), 4 * LENGTH)
-    texts, seconds = file_of(model).load()
+    table_folder.mkdir()
+    for name, content in sound_files().items():
+        (table_folder / name).write_bytes(content)
+    texts, seconds = file_of(fresh()).load()
     assert len(texts.written) == 3
     assert seconds > 0
 

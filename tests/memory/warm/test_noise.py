@@ -19,9 +19,6 @@ PROMPTS = {
         'def largest(numbers: list[int]) -> int:\n    """The largest of some numbers, 0 if there are none."""\n',
         "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
         'import json\n\ndef read_json(path: str) -> dict:\n    """Read a JSON file and return its content."""\n',
-        "def is_palindrome(text):\n    # Compare the text with its reverse, without spaces and case.\n",
-        'def fibonacci(n: int) -> int:\n    """The n-th Fibonacci number, where the first two are 0 and 1."""\n',
-        "def count_words(text):\n    counts = {}\n    for word in text.split():\n",
     ),
     "stories260K": (
         "Once upon a time there was a little girl named Lily who had a red ball. One day",

@@ -203,6 +203,16 @@ def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> N
     model = STALE[kind](path)
     assert PartFile(model, plan_of(model, 16)).load() is None
     assert not path.exists()
+    assert interrupted(model, 1) == [40]
+
+
+@pytest.mark.parametrize("kind", ["other weights", "no token next"])
+def test_behind_a_stale_part_the_whole_table_is_computed(kind: str, table_folder: Path) -> None:
+    name, content = sound_part()
+    table_folder.mkdir()
+    path = table_folder / name
+    path.write_bytes(content)
+    model = STALE[kind](path)
     table, told = gone_on(model)
     assert told[0] == 40
     same(table, compute(model) if kind == "other weights" else whole())
