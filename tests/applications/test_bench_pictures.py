@@ -301,7 +301,7 @@ def test_a_method_keeps_its_colour_from_picture_to_picture() -> None:
 
 
 def test_no_legend_is_cut_however_many_and_long_its_labels_are() -> None:
-    labels = [f"some method:with many=options:and a number={number:03}" for number in range(40)]
+    labels = [f"some method:with many=options:and a number={number:03}" for number in range(24)]
     records = [drafting(label, 0, 1.0, temperature=t) for label in labels for t in (0.0, 1.0)]
     figure = drawn_steps.accepted_lengths(found(records))
     figure.draw_without_rendering()

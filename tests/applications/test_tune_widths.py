@@ -50,7 +50,7 @@ def shortened(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tune(prompts: Path, *arguments: object) -> Result:
-    fixed = (STORIES, "--prompts", prompts, "--max-new-tokens", 12, "--threads", 1, "--device", "cpu", "--nodes", 8)
+    fixed = (STORIES, "--prompts", prompts, "--max-new-tokens", 12, "--threads", 1, "--device", "cpu", "--nodes", 6)
     return CliRunner().invoke(command, [str(argument) for argument in (*fixed, *arguments)])
 
 
@@ -62,7 +62,7 @@ def test_acceptance_and_widths_are_counted_without_timing(
     result = tune(prompts, "--draft", shortened, "--no-speed", "--out", out)
     assert result.exit_code == 0, result.output
     found = json.loads(out.read_text())
-    rates = [found["acceptance"][str(k)]["median"] for k in range(1, 9)]
+    rates = [found["acceptance"][str(k)]["median"] for k in range(1, 7)]
     assert rates == sorted(rates)
     assert 0 < rates[0] < rates[-1] <= 1
     best = next(tree for tree in found["trees"] if tree["widths"] == found["widths"])

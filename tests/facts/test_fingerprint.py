@@ -45,16 +45,16 @@ def test_every_single_element_counts(dtype: torch.dtype, size: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_changes_do_not_cancel_out(dtype: torch.dtype) -> None:
-    values = torch.arange(1, 25).to(dtype)
+    values = torch.arange(1, 17).to(dtype)
     seen = {fingerprint(Weights(values))}
-    for first in range(24):
-        for second in range(first + 1, 24):
+    for first in range(16):
+        for second in range(first + 1, 16):
             other = values.clone()
             other[[first, second]] *= -1  # the highest bit of each
             swapped = values.clone()
             swapped[[first, second]] = values[[second, first]]
             seen |= {fingerprint(Weights(other)), fingerprint(Weights(swapped))}
-    assert len(seen) == 1 + 2 * (24 * 23 // 2)
+    assert len(seen) == 1 + 2 * (16 * 15 // 2)
 
 
 def test_the_borders_of_chunks_count(monkeypatch: pytest.MonkeyPatch) -> None:

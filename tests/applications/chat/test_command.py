@@ -25,7 +25,7 @@ SCRIPT = Path(__file__).parents[3] / "applications" / "chatbot.py"
 ANSI = re.compile(r"\x1b\[\d+m")
 MODEL = "stories260K"  # float32, where no near-tie parts the texts
 FIXED = ("--mode", "lookahead")  # its steps do not depend on the machine
-SHORT = ("--max_new_tokens", "32", "--threads", "1")
+SHORT = ("--max_new_tokens", "24", "--threads", "1")
 LINE = r"\[prompt tokens: \d+, tokens: (\d+), steps: (\d+), tokens per step: ([\d.]+), tokens/s: [\d.]+(.*)\]"
 pytestmark = pytest.mark.usefixtures("default_settings")
 
@@ -128,12 +128,12 @@ def test_statistics_tell_tokens_steps_and_speed() -> None:
     tokens, steps, per_step, rest = re.search(
         LINE, run(MODEL, "--chat", "--stats", *FIXED, typed=typed).stdout
     ).groups()
-    assert int(tokens) == 32
-    assert int(steps) < 31
-    assert (float(per_step), rest) == (round(32 / int(steps), 2), "")
+    assert int(tokens) == 24
+    assert int(steps) < 23
+    assert (float(per_step), rest) == (round(24 / int(steps), 2), "")
     for off in ({"USE_LADE": "0"}, {}):
         result = run(MODEL, "--chat", "--debug", *(() if off else ("--lookahead-off",)), typed=typed, **off)
-        assert re.search(LINE, result.stdout).groups() == ("32", "31", "1.03", ", plain decoding")
+        assert re.search(LINE, result.stdout).groups() == ("24", "23", "1.04", ", plain decoding")
 
 
 def test_blank_lines_and_bad_bytes_end_no_chat() -> None:
@@ -259,9 +259,9 @@ def test_the_originals_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = "Once upon a time\n"
     plain = run_original("--chat", "--debug", typed=typed)
     assert plain.stdout.startswith("User: Once upon a time\nAssistant: ")
-    assert re.search(LINE, plain.stdout).groups() == ("32", "31", "1.03", ", plain decoding")
+    assert re.search(LINE, plain.stdout).groups() == ("24", "23", "1.04", ", plain decoding")
     ahead = run_original("--chat", "--debug", *FIXED, typed=typed, USE_LADE="1", COLOR_PRINT="1")
-    assert int(re.search(LINE, ahead.stdout)[2]) < 31
+    assert int(re.search(LINE, ahead.stdout)[2]) < 23
     assert ANSI.search(ahead.stdout)
     assert not ANSI.search(plain.stdout)
 

@@ -81,7 +81,7 @@ def test_a_grid_of_two_dimensions_is_searched_as_well(seed: int) -> None:
     assert best_of(search(list(grid), Bench(grid.__getitem__, seed=seed), PROMPTS)) == "5,15"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 def test_plain_decoding_stays_where_nothing_is_faster(seed: int) -> None:
     """Every candidate is as fast as plain decoding but for noise; the one with the best noise must not win.
 
@@ -169,7 +169,7 @@ def test_most_prompts_are_spent_on_the_better_half() -> None:
 # Interrupts
 
 
-@pytest.mark.parametrize("stop", [0, 1, 10, 24, 40])
+@pytest.mark.parametrize("stop", [0, 10, 40])
 def test_an_interrupted_search_goes_on_to_the_same_answer(stop: int, tmp_path: Path) -> None:
     whole = search(BUDGETS, Bench(hill, noise=0.2), PROMPTS)
     path = tmp_path / "found.jsonl"

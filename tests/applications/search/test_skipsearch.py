@@ -135,8 +135,8 @@ def test_identity_layers_are_found(deep: PreTrainedModel, ticking: Callable[[], 
     """More tokens per second than with nothing left out, and the text of plain decoding."""
     _, tokenizer = load("stories260K")
     prompts = [tokenizer(PROMPTS[0], return_tensors="pt").input_ids]
-    drafting = Drafting(tokens=4, adapt="fixed", threshold=0.6, max_new_tokens=12, temperature=0.0, seed=0)
-    outcome = run(open_study(tmp_path / "j", HEAD, 0), deep, prompts, drafting, 20, silent, ticking)
+    drafting = Drafting(tokens=4, adapt="fixed", threshold=0.6, max_new_tokens=10, temperature=0.0, seed=0)
+    outcome = run(open_study(tmp_path / "j", HEAD, 0), deep, prompts, drafting, 12, silent, ticking)
     last = len(decoder_layers(deep)) - 1
     assert {last - 1, last} <= set(outcome.best.attention)
     assert {last - 1, last} <= set(outcome.best.mlp)

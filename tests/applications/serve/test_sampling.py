@@ -59,7 +59,7 @@ def test_the_fields_change_the_text(plain_of: Callable[[str], list[tuple[str, st
 def test_a_crowd(served: Served) -> None:
     """Requests that arrive at random, stream or not, and leave early: neighbours do not matter."""
     draws = random.Random("a crowd")
-    asked = [drawn(draws) for _ in range(32)]
+    asked = [drawn(draws) for _ in range(20)]
     answers = served.run(lambda: crowd(served, asked))
     lines = [
         line

@@ -24,7 +24,6 @@ PROMPTS = {
         "Once upon a time there was a little girl named Lily who had a red ball. One day",
         "Tom and his dog went to the park to play. They saw a big tree and",
         "The cat was very hungry. She looked for food in the kitchen, but",
-        "Mom said to Ben, do not touch the hot stove. But Ben",
     ),
 }
 
@@ -55,7 +54,7 @@ def tokens_per_step(subject: Subject, table: WarmTable | None, budget: int, monk
     for prompt in prompts:
         config = lade.LookaheadConfig(budget=budget, adapt=False)
         inputs = tokenizer(prompt, return_tensors="pt")
-        lade.generate(model, **inputs, config=config, do_sample=False, max_new_tokens=96)
+        lade.generate(model, **inputs, config=config, do_sample=False, max_new_tokens=48)
         stats = lade.last_stats()
         assert stats is not None
         assert (stats.warm_table is None) == (table is None)

@@ -51,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def target(corpus: Path) -> Path:
     out = corpus / "target"
-    assert run(corpus, out, "--steps", "40").exit_code == 0
+    assert run(corpus, out, "--steps", "30").exit_code == 0
     return out
 
 
@@ -71,7 +71,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 def test_training_learns(target: Path) -> None:
     losses = logged(target, "loss")
-    assert len(losses) == 40
+    assert len(losses) == 30
     assert losses[0] > 5.5  # log(300) is 5.7
     assert losses[-1] < 3
     assert logged(target, "held_out_loss")[-1] < 3
@@ -79,7 +79,7 @@ def test_training_learns(target: Path) -> None:
 
 def test_what_was_run_is_written_down(target: Path) -> None:
     made = json.loads((target / "run.json").read_text())
-    assert (made["steps"], made["tokens"], made["device"]) == (40, 40 * 4 * 32, "CPU")
+    assert (made["steps"], made["tokens"], made["device"]) == (30, 30 * 4 * 32, "CPU")
     assert made["plan"]["size"] == "tiny"
 
 
@@ -132,7 +132,7 @@ def distance(model: Path | LlamaForCausalLM, teacher: Path, corpus: Path) -> flo
 def test_distillation_brings_the_draft_nearer_to_its_teacher(corpus: Path, target: Path, tmp_path: Path) -> None:
     before = fresh_model("tiny", load_tokenizer(corpus).vocab_size)
     export(tmp_path / "before", before, load_tokenizer(corpus))
-    asked = ["--steps", "30", "--init", str(tmp_path / "before"), "--teacher", str(target / "model")]
+    asked = ["--steps", "20", "--init", str(tmp_path / "before"), "--teacher", str(target / "model")]
     assert run(corpus, tmp_path / "draft", *asked).exit_code == 0
     after = distance(tmp_path / "draft" / "model", target / "model", corpus)
     assert after < distance(before, target / "model", corpus) / 2
