@@ -19,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ import torch
 from lade.applications.bench.machine import available_cores, describe
 
 ROOT = Path(__file__).resolve().parents[1]
+REST = 0.02  # seconds before each step: the other process's threads wait busily for some milliseconds behind its own
 WARM_UP = 15  # steps that are not counted: ways of attention are chosen by their time in the first ones
 ATTENTION = {"hidden_size": 72, "intermediate_size": 64, "vocab_size": 128, "num_hidden_layers": 8, "head_dim": 64}
 SMALL = {
@@ -153,6 +155,7 @@ def measure(checkouts: Sequence[Path], case: Case, rounds: int, dtype: str, thre
             worker.ask(**begin, rows=len(case.sizes), dtype=dtype, threads=threads)
         for number in range(WARM_UP + rounds):
             for one in (0, 1) if number % 2 else (1, 0):
+                time.sleep(REST)
                 milliseconds = both[one].ask(sizes=case.sizes, seed=number)
                 if number >= WARM_UP:
                     taken[one].append(milliseconds)

@@ -19,15 +19,18 @@ Step = Callable[[list[Any]], None]  # one forward of a tree per row, of which th
 
 
 def steps_here(model: Any, prompt: list[int], rows: int) -> Step:
-    """By this checkout's packed forwards."""
+    """By this checkout's packed forwards, with the fused layers of an engine whose loops are compiled."""
     from lade.core.stats import Clock
     from lade.core.tree import chain
+    from lade.drafters import compiling
     from lade.facts.positions import position_limit
     from lade.target.masks import layer_kinds
     from lade.target.model import HFTarget
-    from lade.target.probe import empty_cache
+    from lade.target.probe import empty_cache, probed_reason
 
+    compiling.load()
     kinds, limit = layer_kinds(model.config), position_limit(model.config)
+    probed_reason(model, kinds, limit, fuse=True)
     target = HFTarget(model, empty_cache(model), kinds, limit, Clock(), packed=True)
     slots = range(rows)
     for slot in slots:
