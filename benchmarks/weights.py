@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lade.memory.mixture import CALIBRATION
+from lade.memory.stages import STAGES
 
 Shares = Sequence[tuple[int, int, float]]  # of one node: stage, bucket, probability of the model's choice
 Weights = list[list[float]]  # per stage and bucket
@@ -20,7 +21,7 @@ class Learning:
 
     def __init__(self, priors: Sequence[Sequence[float]]) -> None:
         self.weights = [list(stage) for stage in priors]
-        self._seen = [[CALIBRATION.prior_strength] * len(stage) for stage in priors]
+        self._seen = [[stage.strength] * len(weights) for stage, weights in zip(STAGES, priors, strict=False)]
 
     def learn(self, shares: Shares, escape: float) -> None:
         for stage, bucket, share, reached in [*posterior(self.weights, shares, escape)]:

@@ -6,7 +6,7 @@ import random
 import pytest
 import weights
 
-from lade.memory.mixture import CALIBRATION
+from lade.memory.stages import STAGES
 
 TRUTH = [[0.2, 0.6], [0.5, 0.5]]
 ROWS = [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05]]  # what each of two stages predicts
@@ -44,7 +44,7 @@ def test_few_observations_are_drawn_towards_the_stage() -> None:
 def test_the_loss_is_that_of_a_choice_before_it_is_learned() -> None:
     assert weights.log_loss([[[(0, 0, 1.0)]]], [[0.25]], 0.0) == pytest.approx(-math.log(0.25))
     both = weights.log_loss([[[(0, 0, 1.0)], [(0, 0, 1.0)]]], [[0.25]], 0.0)
-    second = 0.25 + 0.75 / (CALIBRATION.prior_strength + 1)
+    second = 0.25 + 0.75 / (STAGES[0].strength + 1)
     assert both == pytest.approx(-(math.log(0.25) + math.log(second)) / 2, rel=1e-2)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from lade.memory.mixture import CALIBRATION
 from lade.memory.stages import BUCKETS, DEPTHS, FIRSTS, STAGES
 
 
@@ -18,7 +17,7 @@ class Calibration:
 
     def __init__(self) -> None:
         priors = [weight for stage in STAGES for weight in stage.priors * DEPTHS]
-        self.numbers = np.array(priors + [CALIBRATION.prior_strength] * BUCKETS)
+        self.numbers = np.array(priors + [stage.strength for stage in STAGES for _ in range(stage.buckets)])
 
     @property
     def weights(self) -> list[np.ndarray]:

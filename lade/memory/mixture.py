@@ -27,14 +27,12 @@ from lade.memory.stages import BUCKETS, NUMBER
 
 @dataclass(frozen=True, slots=True)
 class CalibrationPolicy:
-    """How fast weights are learned. Chosen for the fewest steps with stories3M on the first 16 story prompts.
+    """How weights are learned. Chosen for the fewest steps with stories3M on the first 16 story prompts.
 
     Attributes:
-        prior_strength: observations that a prior counts for.
         escape: probability of a token that no stage predicts.
     """
 
-    prior_strength: float = 20.0
     escape: float = 1e-3
 
 

@@ -3,7 +3,8 @@
 Sources give shares of the next token's probability in this order (`lade.memory.mixture`). Priors lie between those that
 make SmolLM2-135M-Instruct's texts of the half to tune on likeliest (`benchmarks/fit.py`) and those that suit
 stories3M, where replays (`benchmarks/replay.py`) at 16, 32 and 64 nodes take the fewest steps with SmolLM2 and the
-shipped story and code models; those of the reference and the window are older.
+shipped story and code models; those of the reference and the window are older. How many observations a prior counts for
+was chosen with stories3M, for the warm table's on all 48 story prompts; SmolLM2 takes as many steps with twice as many.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ class Stage:
         name: in the statistics and in saved pools.
         source: its name in `LookaheadConfig.sources`.
         priors: weight per bucket before any observation, between 0 and 1, the same in every depth bucket.
+        strength: observations that a prior counts for.
     """
 
     name: str
     source: str
     priors: tuple[float, ...]
+    strength: float = 20.0
 
     @property
     def buckets(self) -> int:
@@ -51,7 +54,7 @@ STAGES = (
     Stage("recycled-3", "recycled", (0.45,)),
     Stage("recycled-2", "recycled", (0.45,)),
     Stage("recycled-1", "recycled", (0.75,)),
-    Stage("warm", "warm", (0.85,) * LENGTHS),
+    Stage("warm", "warm", (0.85,) * LENGTHS, strength=10.0),
     Stage("counts-1", "counts", (0.15,)),
     Stage("recent", "recent", (0.5,)),
 )

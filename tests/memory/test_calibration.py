@@ -18,7 +18,7 @@ from lade.memory.stages import DEPTHS, STAGES
 
 pytestmark = pytest.mark.usefixtures("as_python")
 
-ESCAPE, STRENGTH = CALIBRATION.escape, CALIBRATION.prior_strength
+ESCAPE, STRENGTH = CALIBRATION.escape, STAGES[0].strength  # that of all stages that come first
 CHOICE = 1
 
 SHARES = st.floats(0, 1)
@@ -85,7 +85,7 @@ def test_one_choice_moves_the_weights_as_bayes_rule_says(shares: list[tuple[floa
         return  # nothing can have made the choice, or no float tells how likely it was
     for stage, (weight, found) in enumerate(zip(weights, weights_of(calibration, len(shares)), strict=True)):
         reached = sum(expected[stage:])
-        moved = weight + (expected[stage] - weight * reached) / (STRENGTH + reached)
+        moved = weight + (expected[stage] - weight * reached) / (STAGES[stage].strength + reached)
         assert found == pytest.approx(moved, abs=1e-9)
 
 
@@ -106,7 +106,7 @@ def test_calibrations_begin_with_the_priors_and_share_nothing() -> None:
     one, other, priors = Calibration(), Calibration(), [[*stage.priors * DEPTHS] for stage in STAGES]
     learn(one, [(0, 1, 1.0)])
     assert [stage.tolist() for stage in other.weights] == priors
-    assert {seen for stage in other.seen for seen in stage.tolist()} == {STRENGTH}
+    assert [seen.tolist() for seen in other.seen] == [[stage.strength] * stage.buckets for stage in STAGES]
     assert one.weights[0][1] > priors[0][1]
     assert one.seen[0][1] > STRENGTH
 
