@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from gtest import small_model, surprise, text_law
-from test_rules import BROKEN, NoResidual, TargetsShare
+from test_rules import BROKEN, NoResidual
 from torch import Tensor
 
 import lade
@@ -21,7 +21,6 @@ from lade.engine.method import Method
 
 TEXTS, ROWS = 2_000, 500  # rows at once: what one costs grows with their number
 BROKEN_TEXTS = 1_500  # so many show every broken rule
-FEWER_TEXTS = 1_000  # so many show those that differ most
 NEW_TOKENS = 4
 PROMPT = torch.tensor([[1, 2, 3]])
 TARGET = small_model(0, layers=2)
@@ -78,7 +77,7 @@ def test_text_of_certain_drafts_follows_the_targets_law(name: str) -> None:
 def test_a_broken_choice_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = emission.choose
     monkeypatch.setattr(emission, "choose", lambda likely, noise: right(likely**2, noise))
-    texts = sampled(None, ROWS, config=CERTAIN[name])
+    texts = sampled(None, BROKEN_TEXTS, config=CERTAIN[name])
     assert surprise(texts, text_law(TARGET, PROMPT, NEW_TOKENS - 1)) > 1
 
 
@@ -87,13 +86,13 @@ TOKEN_BY_TOKEN = {"return_dict_in_generate": True, "output_scores": True}
 
 @pytest.mark.parametrize("name", METHODS)
 def test_text_chosen_token_by_token_follows_it_too(name: str) -> None:
-    texts = sampled(METHODS[name](), FEWER_TEXTS, **TOKEN_BY_TOKEN)
+    texts = sampled(METHODS[name](), BROKEN_TEXTS, **TOKEN_BY_TOKEN)
     assert surprise(texts, text_law(TARGET, PROMPT, NEW_TOKENS - 1)) < 1
 
 
 def test_a_broken_rule_shows_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multi_candidate, "Candidates", NoResidual)
-    texts = sampled(METHODS["draft model"](), FEWER_TEXTS, **TOKEN_BY_TOKEN)
+    texts = sampled(METHODS["draft model"](), BROKEN_TEXTS, **TOKEN_BY_TOKEN)
     assert surprise(texts, text_law(TARGET, PROMPT, NEW_TOKENS - 1)) > 1
 
 
@@ -109,5 +108,4 @@ def test_a_broken_rule_shows_token_by_token(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_broken_rule_shows(name: str, broken: Callable[[bool], Rule], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rule for both kinds of drafts; by enumeration, in `test_rules`, for every way of drawing."""
     monkeypatch.setattr(multi_candidate, "Candidates", broken)
-    texts = ROWS if broken is TargetsShare or name == "self-speculative" else BROKEN_TEXTS
-    assert surprise(sampled(METHODS[name](), texts), text_law(TARGET, PROMPT, NEW_TOKENS - 1)) > 1
+    assert surprise(sampled(METHODS[name](), BROKEN_TEXTS), text_law(TARGET, PROMPT, NEW_TOKENS - 1)) > 1

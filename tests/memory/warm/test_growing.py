@@ -206,11 +206,15 @@ def sound_files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+def put_sound_files(folder: Path) -> None:
+    folder.mkdir()
+    for name, content in sound_files().items():
+        (folder / name).write_bytes(content)
+
+
 @pytest.mark.parametrize("kind", STALE)
 def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> None:
-    table_folder.mkdir()
-    for name, content in sound_files().items():
-        (table_folder / name).write_bytes(content)
+    put_sound_files(table_folder)
     (path,) = table_folder.glob("warmpart-*")
     STALE[kind](path)
     assert len(file_of(fresh()).load()[0].written) == 0
@@ -225,9 +229,7 @@ def file_of(model: PreTrainedModel) -> AnswersFile:
 
 def test_a_sound_part_counts(table_folder: Path) -> None:
     """Without damage the cases above would go on."""
-    table_folder.mkdir()
-    for name, content in sound_files().items():
-        (table_folder / name).write_bytes(content)
+    put_sound_files(table_folder)
     texts, seconds = file_of(fresh()).load()
     assert len(texts.written) == 3
     assert seconds > 0

@@ -194,12 +194,17 @@ def sound_part() -> tuple[str, bytes]:
         return path.name, path.read_bytes()
 
 
+def put_sound_part(folder: Path) -> Path:
+    name, content = sound_part()
+    folder.mkdir()
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
 @pytest.mark.parametrize("kind", STALE)
 def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> None:
-    name, content = sound_part()
-    table_folder.mkdir()
-    path = table_folder / name
-    path.write_bytes(content)
+    path = put_sound_part(table_folder)
     model = STALE[kind](path)
     assert PartFile(model, plan_of(model, 16)).load() is None
     assert not path.exists()
@@ -208,11 +213,7 @@ def test_a_stale_part_is_ignored_and_removed(kind: str, table_folder: Path) -> N
 
 @pytest.mark.parametrize("kind", ["other weights", "no token next"])
 def test_behind_a_stale_part_the_whole_table_is_computed(kind: str, table_folder: Path) -> None:
-    name, content = sound_part()
-    table_folder.mkdir()
-    path = table_folder / name
-    path.write_bytes(content)
-    model = STALE[kind](path)
+    model = STALE[kind](put_sound_part(table_folder))
     table, told = gone_on(model)
     assert told[0] == 40
     same(table, compute(model) if kind == "other weights" else whole())
@@ -221,9 +222,7 @@ def test_behind_a_stale_part_the_whole_table_is_computed(kind: str, table_folder
 
 def test_a_sound_part_counts(table_folder: Path) -> None:
     """Without damage the cases above would go on."""
-    name, content = sound_part()
-    table_folder.mkdir()
-    (table_folder / name).write_bytes(content)
+    put_sound_part(table_folder)
     table, told = gone_on(fresh())
     assert told[0] > VOCAB + 40 * 8
     same(table, whole())
