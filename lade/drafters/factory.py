@@ -74,7 +74,6 @@ def lookahead(model: Any, settings: Settings, companion: Any, packed: bool, pace
 
 
 def auto(model: Any, settings: Settings, companion: Any, packed: bool, pace: WholeBudget | None = None) -> Drafter:
-    compiling.begin()
     pace = pace or pace_for(model, settings, companion, packed)
     table = warm.cached(model) if "warm" in settings.sources and pace.limit > 1 else None
     pool = partial(_pool_of, model, settings)
@@ -84,7 +83,12 @@ def auto(model: Any, settings: Settings, companion: Any, packed: bool, pace: Who
 
 
 def _pool_of(model: Any, settings: Settings, tenant: str | None) -> Pool:
-    """The pool of a request's tenant, or of the settings' one; without any, a fresh one."""
+    """The pool of a request's tenant, or of the settings' one; without any, a fresh one.
+
+    With the first of them drafts begin, and the machine code that makes them is loaded. Before, a prompt was read: what
+    both take at their most would add up.
+    """
+    compiling.begin()
     tenant = tenant or settings.tenant
     return fresh_pool(settings.pool_size) if tenant is None else shared_pool(model, tenant, settings.pool_size)
 

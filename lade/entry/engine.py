@@ -15,6 +15,7 @@ from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig
 from lade.core.request import Request
 from lade.core.stats import Clock
+from lade.drafters import compiling
 from lade.drafters.factory import cost_for, drafter_for, pace_for, static_pace
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
@@ -122,6 +123,8 @@ class Engine:
             packed = self._steps.packed
             self._pace = static_pace(whole, settings) if static else pace_for(whole, settings, packed=packed)
             self._drafter = drafter_for(whole, settings, packed=packed, pace=self._pace)
+            if settings.mode == "auto":
+                compiling.begin()  # here no prompt's memory is in the way, and the first request finds the code ready
         else:
             self._drafter = self._method.drafter(greedy(call), target)
         if kv_bytes is None:

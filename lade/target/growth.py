@@ -21,8 +21,12 @@ CHUNK = 512  # tokens of a text in one forward: bounds the memory of masks
 Span = tuple[int, int]  # nodes that a forward computes: first, end (exclusive)
 
 
-def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
-    """Prefill all tokens of each text but the last, which is the first root; texts may differ in length."""
+def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]], most: int | None = None) -> None:
+    """Prefill all tokens of each text but the last, which is the first root; texts may differ in length.
+
+    Args:
+        most: tokens that a text may come to have; `None` if nothing bounds them.
+    """
     width = max(map(len, texts)) - 1
     device = target.device
     padding = [width - len(text) + 1 for text in texts]
@@ -34,7 +38,7 @@ def prefill_texts(target: HFTarget, texts: Sequence[Sequence[int]]) -> None:
     inputs = {"attention_mask": mask, "position_ids": positions, "use_cache": True}
     if target.slices_logits:
         inputs["logits_to_keep"] = 1
-    target.prefill(ids, GenerationConfig(), inputs)
+    target.prefill(ids, GenerationConfig(), inputs, most)
 
 
 def read(target: HFTarget, slots: Sequence[int], texts: Sequence[Sequence[int]]) -> None:

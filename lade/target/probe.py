@@ -117,7 +117,7 @@ def _probe(
 ) -> str | None:
     def made(rows: Sequence[Sequence[int]]) -> HFTarget:
         target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed, fused=fused)
-        prefill_texts(target, rows)
+        prefill_texts(target, rows, LONGEST)
         return target
 
     return probed(model, made)

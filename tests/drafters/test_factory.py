@@ -14,6 +14,8 @@ from transformers import PreTrainedModel
 from lade import LookaheadConfig
 from lade.config.settings import CAPACITY
 from lade.core.drafter import Drafter
+from lade.core.request import Request
+from lade.drafters import compiling
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.factory import ACCELERATOR_BUDGET, HOST_BUDGET, drafter_for, pace_for
 from lade.drafters.jacobi import JacobiDrafter
@@ -113,6 +115,19 @@ def test_without_a_tenant_every_request_gets_a_pool_of_its_own(model: PreTrained
     assert len(drafter.pool(None).table) == 0
     assert drafter.pool(None).table.capacity == CAPACITY
     assert blend(model, pool_size=7).pool(None).table.capacity == 7
+
+
+def test_machine_code_is_loaded_for_the_first_request_that_drafts(
+    model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before its prompt is read, whose memory it would add to; and not for drafts that need none of it."""
+    begun: list[int] = []
+    monkeypatch.setattr(compiling, "begin", lambda: begun.append(1))
+    made(model, mode="lookahead").start(Request(0, [0, 1], 2, 8))
+    drafter = blend(model)
+    assert not begun
+    drafter.start(Request(0, [0, 1], 2, 8))
+    assert begun
 
 
 def test_a_tenants_requests_share_its_pool(model: PreTrainedModel) -> None:

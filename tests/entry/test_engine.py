@@ -19,6 +19,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 
 import lade
 from lade.core.request import Request
+from lade.drafters import compiling
 from lade.pace.reading import ReadingPace
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
@@ -316,6 +317,16 @@ def test_requests_that_have_ended_hold_no_memory(method: str) -> None:
         again = engine.submit(IDS, do_sample=False, max_new_tokens=20)
         engine.run()
     assert again.tokens == requests[0].tokens
+
+
+@pytest.mark.parametrize(("mode", "loads"), [("auto", True), ("lookahead", False)])
+def test_an_engine_loads_machine_code_before_its_first_request(
+    mode: str, loads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(compiling, "begin", lambda: begun.append(1))
+    with lade.Engine(tiny_model(BY_NAME["llama"]), lade.LookaheadConfig(mode=mode)):
+        assert bool(begun) == loads
 
 
 def test_nothing_is_left() -> None:

@@ -347,6 +347,32 @@ def dirty_memory() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("dirty_memory")
+def test_a_prefill_makes_its_buffers_at_once() -> None:
+    """With the first full layer's all of them; one that turns out to be unlike them, or gets no keys, does without."""
+    config = config_of([FULL, FULL, SLIDING, FULL, FULL, SLIDING], 4)
+    cache = TreeCache(DynamicCache(config=config), config)
+    cache.begin_prefill()
+    keys = [keys_of([range(9), range(9, 18)], layer) for layer in range(4)]
+    keys[3] = keys[3][:, :1]
+    prefixes = [layer.prefix for layer in cache.own_layers()]
+    cache.update(keys[0], -keys[0], 0)
+    reserved = {layer: prefixes[layer].reserved for layer in range(1, 5)}
+    assert [buffers is not None for buffers in reserved.values()] == [True, False, True, True]
+    for layer in range(1, 4):
+        cache.update(keys[layer], -keys[layer], layer)
+    assert prefixes[5].reserved is None
+    assert prefixes[1].keys is reserved[1][0]
+    assert prefixes[1].values is reserved[1][1]
+    cache.end_prefill([0, 1])
+    for layer in (0, 1, 3):
+        group, own = cache.layers[layer].group, cache.layers[layer]
+        for slot in range(2):
+            assert group.tokens(own.keys, slot, 0).equal(keys[layer][slot])
+            assert group.tokens(own.values, slot, 0).equal(-keys[layer][slot])
+    assert cache.layers[4].keys is None
+
+
+@pytest.mark.usefixtures("dirty_memory")
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "padded"])
 def test_growth_is_by_doubling_and_clean(packed: bool) -> None:
     rows = Rows([FULL], window=4, spare=64, rows=2, imported=0, packed=packed)

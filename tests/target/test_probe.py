@@ -13,8 +13,10 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 import lade
 from lade.target import probe
+from lade.target.layers import SLACK
 from lade.target.masks import layer_kinds
 from lade.target.probe import distance, probed_reason
+from lade.target.store import SPARE, LayerGroup
 
 LLAMA = next(family for family in BRANCHABLE if family.name == "llama")
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 3}
@@ -105,6 +107,23 @@ def test_the_probe_leaves_no_trace() -> None:
     assert model.config.to_dict() == settings
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_the_probe_holds_no_memory_for_a_long_answer(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its slots have room for its few tokens, and none to spare for an answer's."""
+    stored: list[int] = []
+    provide = LayerGroup._provide
+
+    def noted(group: LayerGroup, wanted: dict[int, int]) -> None:
+        provide(group, wanted)
+        stored.extend(group.slabs.capacities.values())
+
+    monkeypatch.setattr(LayerGroup, "_provide", noted)
+    model = fresh()
+    model.set_attn_implementation(implementation)
+    assert probed_reason(model, layer_kinds(model.config), None) is None
+    assert max(stored) <= probe.LONGEST + SLACK < SPARE
 
 
 def small_llama(**settings: Any) -> LlamaForCausalLM:
