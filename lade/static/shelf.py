@@ -32,7 +32,7 @@ from lade.target.growth import prefill_texts
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.patches import patches_of
-from lade.target.probe import empty_cache, probed
+from lade.target.probe import LONGEST, empty_cache, probed
 from lade.target.verdicts import implementation_of
 
 SPARE = 256  # tokens that new slots have room for behind the prompt, beside a step's nodes
@@ -128,7 +128,7 @@ def _probed(model: Any, rows: int, tokens: int, fused: bool) -> tuple[Graphs, st
         config = model.config.get_text_config(decoder=True)
         eager = HFTarget(model, empty_cache(model), layer_kinds(config), position_limit(config), Clock())
         found.append(StaticTarget(eager, _graphs(model, rows, tokens, fused)))
-        prefill_texts(eager, texts)
+        prefill_texts(eager, texts, LONGEST)
         found[0].take(range(len(texts)))
         return found[0]
 

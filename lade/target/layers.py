@@ -137,7 +137,7 @@ def _reserve(layers: Sequence[TreeLayer], keys: torch.Tensor, values: torch.Tens
     """Make the buffers of all layers for a prefill on a CPU at once, as its first layer asks for its own.
 
     Made one by one, between the tensors of the forward, they leave holes in the heap that the next ones do not fit
-    into: a tenth of a process's peak for 8 rows of 1,984 tokens (`benchmarks/memory.py`).
+    into (`benchmarks/memory.py`).
     """
     if keys.device.type == "cpu":
         for layer in layers:
