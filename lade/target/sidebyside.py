@@ -16,6 +16,8 @@ from lade.kernels.rows import Rules, scale_of
 from lade.target.definition import dense
 from lade.target.folding import fold
 
+BUFFER = "lade_buffer"  # on keys and values: what they are the first tokens of
+
 
 class SideBySide:
     """A forward of one token of each text, for the dispatcher of `lade.target.attention`."""
@@ -50,10 +52,27 @@ class SideBySide:
         return dense(query, key, value, hidden, rules), None
 
 
+def first_of(buffer: torch.Tensor, tokens: int) -> torch.Tensor:
+    """The first tokens of keys or values [R, H, K, D], which may be attended to by products with all of the buffer.
+
+    torch's product copies a part of a buffer, and not a whole one.
+
+    Args:
+        buffer: has finite numbers behind these tokens.
+    """
+    part = buffer[:, :, :tokens]
+    setattr(part, BUFFER, buffer)
+    return part
+
+
 def _plain(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
     """[R, 1, G * H, E]. Keys that are the first factor are not copied by torch's product."""
+    seen = key.shape[2]
+    if hasattr(key, BUFFER) and hasattr(value, BUFFER):
+        key, value = getattr(key, BUFFER), getattr(value, BUFFER)
     folded = fold(query, query.shape[1] // key.shape[1])
     scores = (key @ folded.transpose(2, 3)).transpose(2, 3).contiguous().mul_(scale)  # [R, H, G, K]
+    scores[..., seen:] = -torch.inf
     return (scores.softmax(3) @ value).flatten(1, 2).unsqueeze(1)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.target.sidebyside import SideBySide
+from lade.target.sidebyside import SideBySide, first_of
 
 LOWEST = torch.finfo(torch.float64).min
 
@@ -27,19 +27,27 @@ def expected(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scores
     sizes=st.sampled_from([(4, 4), (6, 2)]),
     mask=st.sampled_from(["none", "bool", "added"]),
     biased=st.booleans(),
+    buffered=st.booleans(),
 )
 def test_it_is_attention(
-    noise: int, rows: int, heads: tuple[int, int], keys: int, sizes: tuple[int, int], mask: str, biased: bool
+    noise: int,
+    rows: int,
+    heads: tuple[int, int],
+    keys: int,
+    sizes: tuple[int, int],
+    mask: str,
+    biased: bool,
+    buffered: bool,
 ) -> None:
     generator = torch.Generator().manual_seed(noise)
 
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
+    part = first_of if buffered else lambda states, tokens: states[:, :, :tokens]
     query, key, value = (
         random(rows, heads[0], 1, sizes[0]),
-        random(rows, heads[1], 9, sizes[0])[:, :, :keys],
-        random(rows, heads[1], 9, sizes[1])[:, :, :keys],
+        *(part(random(rows, heads[1], 9, size), keys) for size in sizes),
     )
     seen = random(rows, 1, 1, keys) > 0
     seen[..., 0] = True

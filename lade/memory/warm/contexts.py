@@ -65,6 +65,8 @@ def _prior(
     Args:
         places: ending -> its row in `known`; those of `endings` are taken out.
     """
+    if not places:
+        return shorter
     found = [
         (group, row)
         for group, ending in enumerate(endings.tolist())
@@ -90,21 +92,30 @@ def _interpolated(group: np.ndarray, seen: Predictions, shorter: Predictions) ->
     Args:
         group: [P] the ending of each place, ascending.
         seen: [P, k] predictions there.
-        shorter: [G, k] predictions with one token less of context.
+        shorter: [G, k] predictions with one token less of context. Probabilities that are NaN count nothing.
     """
-    top = seen[0].shape[1]
-    places = np.bincount(group)
-    prior = PRIOR_COUNT / (places + PRIOR_COUNT)
-    owners = np.repeat(np.concatenate([group, np.arange(len(places))]), top)
-    tokens = np.concatenate([seen[0], shorter[0]]).ravel()
-    masses = np.concatenate([seen[1] / (places + PRIOR_COUNT)[group, None], shorter[1] * prior[:, None]]).ravel()
-    pairs, where = np.unique(owners.astype(np.int64) << TOKEN_BITS | tokens, return_inverse=True)
-    sums = np.bincount(where.ravel(), masses)
-    owners = pairs >> TOKEN_BITS
-    ranked = np.lexsort((-sums, owners))  # owners ascend already
+    top, places = seen[0].shape[1], np.bincount(group)
+    weights = 1 / (places + PRIOR_COUNT)
+    owners = np.concatenate([group, np.arange(len(places))])
+    keys = (owners[:, None] << TOKEN_BITS | np.concatenate([seen[0], shorter[0]])).ravel()
+    shares = np.concatenate([seen[1] * weights[group, None], shorter[1] * PRIOR_COUNT * weights[:, None]]).ravel()
+    order = keys.argsort(kind="stable")
+    keys, shares = keys[order], np.nan_to_num(shares[order])
+    firsts = np.flatnonzero(np.diff(keys, prepend=-1))
+    keys, masses = keys[firsts], np.add.reduceat(shares, firsts).astype(np.float32)
+    owners = keys >> TOKEN_BITS
+    ranked = _descending(owners, masses)
     ranks = np.arange(len(owners)) - np.searchsorted(owners, np.arange(len(places)))[owners]
     best = ranks < top
     found = np.zeros((len(places), top), np.int32), np.zeros((len(places), top), np.float32)
-    found[0][owners[best], ranks[best]] = pairs[ranked][best] & ((1 << TOKEN_BITS) - 1)
-    found[1][owners[best], ranks[best]] = np.minimum(sums[ranked][best], 1.0)
+    found[0][owners[best], ranks[best]] = keys[ranked][best] & ((1 << TOKEN_BITS) - 1)
+    found[1][owners[best], ranks[best]] = np.minimum(masses[ranked][best], 1.0)
     return found
+
+
+def _descending(owners: np.ndarray, masses: np.ndarray) -> np.ndarray:
+    """The order by ascending owner and, within one, descending mass: as one integer, which is sorted faster than two.
+
+    Floating-point numbers that are not negative ascend as their bits do.
+    """
+    return ((owners + 1 << TOKEN_BITS) - masses.view(np.int32)).argsort(kind="stable")

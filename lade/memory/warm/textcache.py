@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 from transformers import cache_utils
 from transformers.cache_utils import (
     Cache,
@@ -17,12 +18,16 @@ from transformers.cache_utils import (
     DynamicSlidingWindowLayer,
 )
 
+from lade.target.sidebyside import first_of
+
+BLOCK = 16  # tokens that buffers grow by: attention computes with all of them (`lade.target.sidebyside`)
+
 DummyLayer = getattr(cache_utils, "DummyLayer", None)  # since transformers 5.15
 WHOLE = {DynamicLayer, DynamicSlidingWindowLayer}  # whose mask may be that of all tokens
 
 
 class TextLayer(CacheLayerMixin):
-    """Keys and values of one layer, in buffers [R, H, capacity, D].
+    """Keys and values of one layer, in buffers [R, H, room, D] that are little larger than needed.
 
     Attributes:
         length: tokens of a row.
@@ -38,10 +43,16 @@ class TextLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self.keys, self.values = (
-            states.new_zeros(self.rows, states.shape[1], self.capacity, states.shape[3])
-            for states in (key_states, value_states)
+            states.new_zeros(self.rows, states.shape[1], 0, states.shape[3]) for states in (key_states, value_states)
         )
         self.is_initialized = True
+
+    def _reserve(self, tokens: int) -> None:
+        """Make room for so many tokens of a row: whole blocks, if the capacity allows."""
+        room = self.keys.shape[2]
+        if tokens > room:
+            more = max(min(-(-tokens // BLOCK) * BLOCK, self.capacity), tokens) - room
+            self.keys, self.values = (pad(states, (0, 0, 0, more)) for states in (self.keys, self.values))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
@@ -51,9 +62,10 @@ class TextLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         rows, first = len(key_states), self.length
         self.length += key_states.shape[2]
+        self._reserve(self.length)
         self.keys[:rows, :, first : self.length] = key_states
         self.values[:rows, :, first : self.length] = value_states
-        return self.keys[:rows, :, : self.length], self.values[:rows, :, : self.length]
+        return first_of(self.keys[:rows], self.length), first_of(self.values[:rows], self.length)
 
     def share(self) -> None:
         """Copy the first row to all rows."""

@@ -1,5 +1,6 @@
 """Predictions after contexts: averages over all places with one ending, smoothed by shorter endings."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -123,6 +124,21 @@ def test_the_likeliest_stand_first_and_no_more_than_asked_for(seed: int, rows: i
     assert all(len({*row}) == TOP for row in contexts.tokens.tolist())
     assert contexts.endings.dtype == contexts.tokens.dtype == torch.int32
     assert contexts.probabilities.dtype == torch.float32
+
+
+@pytest.mark.parametrize("nan", [math.nan, -math.nan])
+@given(**SHAPES)
+def test_predictions_that_are_not_numbers_count_nothing(nan: float, seed: int, rows: int, length: int) -> None:
+    """As a broken model may have after some token."""
+    texts, table = made(seed, rows, length)
+    broken = texts.written == 1
+    texts.probabilities[broken] = nan
+    found = smoothed(texts, *table)
+    texts.probabilities[broken] = 0.0
+    expected = smoothed(texts, *table)
+    assert torch.equal(found.endings, expected.endings)
+    assert torch.equal(found.tokens, expected.tokens)
+    assert torch.equal(found.probabilities, expected.probabilities)
 
 
 def test_without_texts_there_are_no_contexts() -> None:

@@ -60,6 +60,25 @@ def test_one_token_of_each_text(name: str, dtype: torch.dtype, attended: list[in
     assert ((found - whole).float().abs().max() / scale) < 0.1
 
 
+@torch.no_grad()
+def test_products_take_whole_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a buffer would be copied for each."""
+    products = list[tuple[int, int]]()
+
+    def noted(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        products.append((one.shape[2], other.shape[2]))
+        return torch.matmul(one, other)
+
+    model, room = tiny_model(BY_NAME["llama"], "sdpa", torch.bfloat16), 8  # tokens that are less than a block
+    reader = Reader(model, len(TEXTS), room)
+    reader.read(TEXTS[:, :5])
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "__matmul__", noted)
+        reader.read(TEXTS[:, 5:6])
+    group = model.config.num_attention_heads // model.config.num_key_value_heads
+    assert products.count((group, room)) == model.config.num_hidden_layers
+
+
 @pytest.mark.parametrize(("attention", "dtype"), [("sdpa", torch.float32), ("eager", torch.bfloat16)])
 def test_others_attend_as_ever(attention: str, dtype: torch.dtype, attended: list[int]) -> None:
     """float32, which torch's attention is faster in, and other implementations."""
