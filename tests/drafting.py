@@ -9,9 +9,10 @@ from lade.core.tree import Draft
 from lade.memory.backoff import Backoff, backoff
 from lade.memory.context import CONTEXT, NOTHING, SHORT
 from lade.memory.pools import Pool
-from lade.memory.predictions import TOKENS, TOP, WIDTH
+from lade.memory.predictions import LEARNED, TOKENS, TOP, WIDTH
 from lade.memory.warmtable import WarmContexts, WarmTable
 
+EVERY = (1 << 31) - 1  # of a request that no other one comes after
 Entry = tuple[Sequence[int], Sequence[float]]  # tokens, their probabilities, likeliest first
 Ending = tuple[int, ...]
 
@@ -38,11 +39,11 @@ def warm_of(alone: Sequence[Entry | None], endings: Mapping[Ending, Entry] | Non
 
 
 def remember(pool: Pool, entries: Mapping[Ending, Entry]) -> None:
-    """Replace a pool's predictions."""
+    """Replace a pool's predictions, by some that every request takes for its own."""
     rows, masses = np.full((len(entries), WIDTH), -1, np.int32), np.zeros((len(entries), TOP), np.float32)
     for row, (ending, (tokens, probabilities)) in enumerate(entries.items()):
         rows[row, :CONTEXT] = [SHORT] * (CONTEXT - len(ending)) + [*ending]
-        rows[row, CONTEXT : CONTEXT + 2] = 1, 0
+        rows[row, CONTEXT:TOKENS] = 1, 0, EVERY
         rows[row, TOKENS : TOKENS + len(tokens)], masses[row, : len(tokens)] = tokens, probabilities
     pool.table.replace([(rows, masses)])
 
@@ -54,6 +55,12 @@ def remembered(pool: Pool, length: int) -> dict[Ending, Entry]:
         tokens = [token for token in row[TOKENS:] if token >= 0]
         found[tuple(row[CONTEXT - length : CONTEXT])] = tokens, masses[: len(tokens)]
     return found
+
+
+def learned(pool: Pool, length: int) -> dict[Ending, int]:
+    """The number of the pool's newest request when a context of a length was learned."""
+    rows, _ = pool.table.rows(length)
+    return {tuple(row[CONTEXT - length : CONTEXT]): row[LEARNED] for row in rows.tolist()}
 
 
 def path_of(draft: Draft, node: int) -> tuple[int, ...]:

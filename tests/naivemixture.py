@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from drafting import Entry, remembered, warm_of
+from drafting import Entry, learned, remembered, warm_of
 from occurrences import longest_repeated
 
 from lade import LookaheadConfig
@@ -130,12 +130,19 @@ class Naive:
     """What may follow a path, from the parts: matches gone on with as a whole, and weights multiplied out."""
 
     def __init__(
-        self, pool: Pool, text: Sequence[int], begun: int, warm: Table | None, of_reference: list[int] | None
+        self,
+        pool: Pool,
+        text: Sequence[int],
+        begun: int,
+        warm: Table | None,
+        of_reference: list[int] | None,
+        number: int,
     ) -> None:
         self.text, self.warm, self.weights = list(text), warm, pool.calibration.numbers.tolist()
         self.matches = [*continuations(self.text, begun - 1, of_reference)]
         self.own = OwnText(self.text, begun - 1)
         self.predictions = {length: remembered(pool, length) for length in LENGTHS}
+        self.kept = {key for length in LENGTHS for key, last in learned(pool, length).items() if last < number}
         self.share = 0.0 if warm is None else coverage(text, begun, warm)
 
     def said(self, path: Sequence[int]) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
@@ -148,9 +155,13 @@ class Naive:
         if own is not None:
             stage, bucket, token = own
             yield bucket_of(stage, depth, bucket), [token], [1.0]
-        for length in LENGTHS:
-            if context[-length:] in self.predictions[length]:
+        known = [length for length in LENGTHS if context[-length:] in self.predictions[length]]
+        kept = [length for length in known if context[-length:] in self.kept]
+        for length in known:
+            if length not in kept:
                 yield bucket_of(f"recycled-{length}", depth), *self.predictions[length][context[-length:]]
+        if kept:
+            yield bucket_of("kept", depth, max(kept) - 1), *self.predictions[max(kept)][context[-max(kept) :]]
         if self.warm is not None and self.share:
             length, (tokens, probabilities) = self.warm.entry(context[-1])
             if tokens:

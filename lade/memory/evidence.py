@@ -13,9 +13,10 @@ from lade.memory.followers import find_contexts, find_followers
 from lade.memory.hashing import Array
 from lade.memory.matches import BEFORE, LENGTH, expected, mismatch_bucket
 from lade.memory.places import of_reference
-from lade.memory.predictions import TOP, find_predictions
+from lade.memory.predictions import TOP, find_predictions, is_kept
 from lade.memory.recent import OFFERED
 from lade.memory.row import (
+    BEGUN,
     COUNTS,
     COVER,
     DEPTH,
@@ -38,7 +39,7 @@ MOST = 128  # no fewer than the distinct tokens that all stages predict together
 LEAST_SHARE = COVERAGE.least
 BY_REFERENCE, BY_OWN_TEXT, BY_MISMATCH = stages.REFERENCE, stages.OWN, stages.MISMATCH
 BY_WINDOW, BY_COUNTS = stages.WINDOW, stages.COUNTS
-RECYCLED_4, RECYCLED_1, BY_WARM_TABLE = stages.RECYCLED_4, stages.RECYCLED_1, stages.WARM
+RECYCLED_4, RECYCLED_1, BY_KEPT, BY_WARM_TABLE = stages.RECYCLED_4, stages.RECYCLED_1, stages.KEPT, stages.WARM
 BY_SHORT_COUNTS, GRAM_BUCKETS = stages.SHORT_COUNTS, stages.GRAMS
 # Arrays to work in, for one thread: one stage's tokens, distinct tokens of all stages, the first stage of each, the
 # stages' buckets, where the contexts of one to four tokens stand in the counts and in the pool (-1: nowhere); one
@@ -84,7 +85,7 @@ def predicted(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> 
         return by_window(ints, node, tokens, masses)
     if stage == BY_COUNTS:
         return by_counts(ints, 2, 4, tokens, masses)
-    if stage <= RECYCLED_1 or stage == BY_WARM_TABLE:
+    if stage <= BY_WARM_TABLE:
         return by_model(row, node, stage, tokens, masses)
     if stage == BY_SHORT_COUNTS:
         return by_counts(ints, 1, 1, tokens, masses)
@@ -160,26 +161,45 @@ def followers_of(ints: Array, own: int, context: int, tokens: Array, masses: Arr
 
 @compiled
 def by_model(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """What the model predicted earlier, here or in its warm table, coupled with the noise of sampling."""
+    """What the model predicted earlier, in this text, in earlier ones or in its warm table, coupled with the noise of
+    sampling."""
     if stage == BY_WARM_TABLE:
         share = row.floats[COVER + SHARE]
         number, bucket = by_warm_table(row.ints, node, row.warm, row.warm_masses, share, tokens, masses)
+    elif stage == BY_KEPT:
+        number, bucket = by_kept(row, tokens, masses)
     else:
-        number, bucket = by_predictions(row.pool, row.pool_masses, 4 - (stage - RECYCLED_4), tokens, masses), 0
+        number, bucket = by_own(row, 4 - (stage - RECYCLED_4), tokens, masses), 0
     couple(row.ints, NOISE, row.noise, row.ints[node + DEPTH], tokens, masses, number)
     return number, bucket
 
 
 @compiled
-def by_predictions(pool: Array, pool_masses: Array, length: int, tokens: Array, masses: Array) -> int:
-    """Recycled predictions of the model after the last `length` tokens."""
+def by_own(row: Row, length: int, tokens: Array, masses: Array) -> int:
+    """The request's own recycled predictions after the last `length` tokens."""
     context = tokens[RECYCLED + length - 1]
-    number = 0
-    if context >= 0:
-        there = pool[predictions.CONTEXTS] + context * predictions.WIDTH + predictions.TOKENS
-        while number < TOP and pool[there + number] >= 0:
-            tokens[number], masses[number] = pool[there + number], pool_masses[context * TOP + number]
-            number += 1
+    if context < 0 or is_kept(row.pool, context, row.ints[BEGUN]):
+        return 0
+    return by_context(row, context, tokens, masses)
+
+
+@compiled
+def by_kept(row: Row, tokens: Array, masses: Array) -> tuple[int, int]:
+    """What earlier requests left in the pool after the longest suffix of the context that it knows from them alone."""
+    for length in range(CONTEXT, 0, -1):
+        context = tokens[RECYCLED + length - 1]
+        if is_kept(row.pool, context, row.ints[BEGUN]):
+            return by_context(row, context, tokens, masses), length - 1
+    return 0, 0
+
+
+@compiled
+def by_context(row: Row, context: int, tokens: Array, masses: Array) -> int:
+    """The recycled predictions of a context of the pool."""
+    number, there = 0, row.pool[predictions.CONTEXTS] + context * predictions.WIDTH + predictions.TOKENS
+    while number < TOP and row.pool[there + number] >= 0:
+        tokens[number], masses[number] = row.pool[there + number], row.pool_masses[context * TOP + number]
+        number += 1
     return number
 
 

@@ -143,7 +143,7 @@ def _table(tensors: dict[str, torch.Tensor], length: int, vocabulary: int) -> Ro
 
 def _rows(keys: np.ndarray, tokens: np.ndarray, probabilities: np.ndarray, counts: np.ndarray) -> Rows:
     size, width = len(keys), min(TOP, tokens.shape[1])
-    rows = np.full((size, WIDTH), -1, np.int32)
+    rows = np.full((size, WIDTH), -1, np.int32)  # learned before any request
     rows[:, : CONTEXT - keys.shape[1]] = SHORT
     rows[:, CONTEXT - keys.shape[1] : CONTEXT] = keys
     rows[:, AVERAGED], rows[:, IS_YOUNG] = counts, 0

@@ -1,8 +1,9 @@
 """Recycled predictions in arrays: the model's own top-k next tokens, stored by the last 4, 3, 2 and 1 tokens.
 
 Every computed node gives a prediction, rejected ones too (Token Recycling, arXiv 2408.08696, which uses one token of
-context). A context of several tokens keeps its newest prediction; one token occurs in many places, so its prediction is
-a moving average.
+context). What is stored is a moving average: one token occurs in many places, so its newest prediction counts less than
+that of several tokens. Requests that share a pool are told apart: what one predicted itself says more of its text than
+what earlier ones left (`is_kept`).
 """
 
 from __future__ import annotations
@@ -14,27 +15,31 @@ from lade.memory.context import CONTEXT, SHORT
 from lade.memory.hashing import Array, context_slot, index_rows
 
 TOP = 8  # predictions kept per context, and children weighed per node
-# Fields of the header; the young contexts of each length stand at YOUNG + length.
-CONTEXTS, NUMBER, INDEX, SLOTS, YOUNG = range(5)
+# Fields of the header: BEGUN counts the requests that began; the young contexts of each length stand at YOUNG + length.
+CONTEXTS, NUMBER, INDEX, SLOTS, BEGUN, YOUNG = range(6)
 FIELDS = YOUNG + CONTEXT + 1
-AVERAGED, IS_YOUNG, TOKENS = CONTEXT, CONTEXT + 1, CONTEXT + 2  # of a context, behind its four tokens
-WIDTH = CONTEXT + 2 + TOP
+# Of a context, behind its four tokens; LEARNED is what BEGUN was when it was learned last.
+AVERAGED, IS_YOUNG, LEARNED, TOKENS = range(CONTEXT, CONTEXT + 4)
+WIDTH = TOKENS + TOP
 MOST_COUNTED = 2**31 - 1  # predictions of one average, what its int32 holds
 
 
 @dataclass(frozen=True, slots=True)
 class RecyclingPolicy:
-    """How predictions are averaged. Chosen for the fewest steps with stories3M on the first 16 story prompts.
+    """How predictions are averaged: the least weight of the newest one in a moving average.
 
     Attributes:
-        newest: least weight of the newest prediction in a moving average.
+        newest: after one token. Chosen for the fewest steps with stories3M on the first 16 story prompts.
+        newest_of_several: after several. Chosen on replays (`benchmarks/replay.py`) of SmolLM2-135M-Instruct on 32
+            prompts of the half to tune on, with pools that are new and kept, at 16, 32 and 64 nodes.
     """
 
     newest: float = 0.3
+    newest_of_several: float = 0.85
 
 
 RECYCLING = RecyclingPolicy()
-NEWEST = RECYCLING.newest
+NEWEST, NEWEST_OF_SEVERAL = RECYCLING.newest, RECYCLING.newest_of_several
 
 
 @compiled
@@ -58,6 +63,12 @@ def find_prediction(pool: Array, a: int, b: int, c: int, d: int, length: int) ->
 
 
 @compiled
+def is_kept(pool: Array, row: int, begun: int) -> bool:
+    """Whether a context was not learned since a request began, the pool's `begun`-th."""
+    return row >= 0 and pool[pool[CONTEXTS] + row * WIDTH + LEARNED] < begun
+
+
+@compiled
 def learn_prediction(
     pool: Array, masses: Array, a: int, b: int, c: int, d: int, tokens: Array, probabilities: Array, line: int, top: int
 ) -> None:
@@ -67,14 +78,9 @@ def learn_prediction(
         masses: the probabilities of the pool, `TOP` per row.
         tokens, probabilities: the lines, `top` each behind one another.
     """
-    for length in range(CONTEXT, 1, -1):
-        row = young_row(pool, a, b, c, d, length)
-        at = pool[CONTEXTS] + row * WIDTH + TOKENS
-        for rank in range(TOP):
-            pool[at + rank] = tokens[line * top + rank] if rank < top else -1
-            masses[row * TOP + rank] = probabilities[line * top + rank] if rank < top else 0.0
-    row = young_row(pool, a, b, c, d, 1)
-    average(pool, masses, row, tokens, probabilities, line, top)
+    for length in range(CONTEXT, 0, -1):
+        row, newest = young_row(pool, a, b, c, d, length), NEWEST if length == 1 else NEWEST_OF_SEVERAL
+        average(pool, masses, row, newest, tokens, probabilities, line, top)
 
 
 @compiled
@@ -90,6 +96,7 @@ def young_row(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
         at = pool[CONTEXTS] + row * WIDTH
         pool[at], pool[at + 1], pool[at + 2], pool[at + 3] = a, b, c, d
         pool[at + AVERAGED], pool[at + IS_YOUNG], pool[at + TOKENS] = 0, 0, -1
+    pool[at + LEARNED] = pool[BEGUN]
     if not pool[at + IS_YOUNG]:
         pool[at + IS_YOUNG] = 1
         pool[YOUNG + length] += 1
@@ -97,8 +104,10 @@ def young_row(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
 
 
 @compiled
-def average(pool: Array, masses: Array, row: int, tokens: Array, probabilities: Array, line: int, top: int) -> None:
-    """Mix a prediction into the moving average of a row."""
+def average(
+    pool: Array, masses: Array, row: int, newest: float, tokens: Array, probabilities: Array, line: int, top: int
+) -> None:
+    """Mix a prediction into the moving average of a row, in which it has this weight at least."""
     at, mass = pool[CONTEXTS] + row * WIDTH, row * TOP
     count = min(pool[at + AVERAGED], MOST_COUNTED - 1) + 1
     pool[at + AVERAGED] = count
@@ -106,7 +115,7 @@ def average(pool: Array, masses: Array, row: int, tokens: Array, probabilities: 
     if count == 1:
         for rank in range(TOP):
             pool[at + rank], masses[mass + rank] = -1, 0.0
-    share = max(NEWEST, 1.0 / count)
+    share = max(newest, 1.0 / count)
     for rank in range(TOP):
         masses[mass + rank] *= 1.0 - share
     for rank in range(line * top, line * top + top):  # first those that it has: a new one may drop the last

@@ -21,7 +21,7 @@ COUNTED, COVERED, OF_PROMPT = COUNTING.places, COVERAGE.places, COVERAGE.prompt
 
 # Fields of the integers: whether each stage may predict (of the window: how many tokens); its text, the reference, what
 # followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, sampling noise; the match of its
-# end (`lade.memory.matches`); where its draft tree stands.
+# end (`lade.memory.matches`); where its draft tree stands; which of its pool's requests it is.
 USES = 0
 OWN = USES + STAGE_NUMBER
 REFERENCE = OWN + automata.FIELDS
@@ -31,7 +31,8 @@ RECENT = GRAMS + followers.FIELDS
 NOISE = RECENT + recent.FIELDS
 MATCH = NOISE + coupling.FIELDS
 NODES = MATCH + matches.FIELDS
-HEADER = NODES + 1
+BEGUN = NODES + 1
+HEADER = BEGUN + 1
 # Fields of the floats: how far the warm table is believed, recent masses, path probabilities of the nodes.
 COVER, RECENT_MASSES = 0, 3
 MASSES = RECENT_MASSES + recent.FIELDS

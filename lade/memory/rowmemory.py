@@ -64,6 +64,8 @@ class RowMemory:
         self._floats[row.COVER : row.COVER + 3] = coverage.COVERAGE.prior, coverage.COVERAGE.prior, 1.0
         self._use(settings, {"reference": bool(output), "window": guesses, "warm": warm is not None})
         self._begin_reference(output or ())
+        with pool.lock:
+            regions.ints[row.BEGUN] = pool.table.begin()
         self.reserve_text(max(len(tokens), 1))
         self.reserve_nodes(LEAST_NODES)
         READ_TEXT(self.row(), np.array(tokens, np.int32), prompt_length)

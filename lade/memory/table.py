@@ -49,6 +49,11 @@ class PredictionTable:
     def __len__(self) -> int:
         return int(self.ints[NUMBER])
 
+    def begin(self) -> int:
+        """Count a request that begins. Returns its number."""
+        self.ints[predictions.BEGUN] += 1
+        return int(self.ints[predictions.BEGUN])
+
     def reserve(self, contexts: int) -> None:
         """Make room for so many more contexts."""
         self._most += contexts
@@ -78,8 +83,10 @@ class PredictionTable:
         """Take what `rows` gives for each length, of whatever capacity; the oldest beyond the own one are left out."""
         kept = [(rows[-self.capacity :], masses[-self.capacity :]) for rows, masses in parts]
         rows, masses = (np.concatenate(each) for each in zip(*kept, strict=True))
+        begun = self.ints[predictions.BEGUN]
         self._clear(max(len(rows), FIRST))
         ints = self.ints
+        ints[predictions.BEGUN] = begun
         begin = int(ints[predictions.CONTEXTS])
         ints[begin : begin + rows.size] = rows.ravel()
         self.masses[: masses.size] = masses.ravel()

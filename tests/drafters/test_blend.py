@@ -19,6 +19,7 @@ from lade.drafters import workspace
 from lade.drafters.blend import TREE, BlendDrafter, TreePolicy
 from lade.memory.context import LENGTHS
 from lade.memory.pools import Pool, fresh_pool
+from lade.memory.row import BEGUN
 from lade.memory.stages import BUCKETS, NAMES
 
 pytestmark = pytest.mark.usefixtures("as_python")
@@ -110,10 +111,12 @@ def drawn(
 ) -> Drawn:
     noise, pool = random.Random(seed), fresh_pool()
     drafter = drafter_of(budget, warm, lambda _: pool, policy=policy)
-    request = request_of(drafter, noise.choices(VOCABULARY, k=6), reference=reference)
-    for _ in range(seed % 7):
-        step(drafter, [request], DEEP, seed, noise)
-    naive = Naive(pool, request.tokens, request.prompt_length + 1, warm, reference)
+    for _ in range(seed % 3 + 1):  # the pool keeps what the first ones predicted
+        request = request_of(drafter, noise.choices(VOCABULARY, k=6), reference=reference)
+        for _ in range(seed % 7):
+            step(drafter, [request], DEEP, seed, noise)
+    number = int(request.state.memory.row().ints[BEGUN])
+    naive = Naive(pool, request.tokens, request.prompt_length + 1, warm, reference, number)
     return Drawn(drafted(drafter, request, deepest), naive.every_path(deepest))
 
 

@@ -34,7 +34,8 @@ from lade.memory.matches import END as MATCH_END
 from lade.memory.matches import LENGTH as MATCH_LENGTH
 from lade.memory.matches import REPEATS
 from lade.memory.mixture import CALIBRATION, weigh
-from lade.memory.pools import fresh_pool
+from lade.memory.pools import Pool, fresh_pool
+from lade.memory.predictions import RECYCLING
 from lade.memory.reference import MATCHING
 from lade.memory.row import (
     COVER,
@@ -48,7 +49,7 @@ from lade.memory.row import (
 )
 from lade.memory.row import REFERENCE as REFERENCE_FIELDS
 from lade.memory.rowmemory import RowMemory
-from lade.memory.stages import BUCKETS, NUMBER, RECYCLED_4, REFERENCE, WARM, WINDOW, match_bucket
+from lade.memory.stages import BUCKETS, NAMES, NUMBER, RECYCLED_4, REFERENCE, WARM, WINDOW, match_bucket
 from lade.memory.stages import OWN as SUFFIX
 from lade.memory.stages import RECENT as BY_RECENT
 from lade.memory.warmtable import WarmContexts, WarmTable
@@ -67,16 +68,22 @@ def prediction(noise: random.Random) -> Entry:
     return noise.sample(VOCABULARY, k=len(weights)), [weight / scale for weight in weights]
 
 
+def teach(pool: Pool, noise: random.Random) -> None:
+    pool.table.reserve(10 * CONTEXT)
+    for _ in range(10):
+        learn(pool.table, noise.choices(range(3), k=CONTEXT), prediction(noise))
+
+
 def mixture_of(seed: int, text: Sequence[int]) -> RowMemory:
     """Every stage there is, taught by chance, with weights anywhere between 0 and 1."""
     noise, pool = random.Random(seed), fresh_pool()
     pool.calibration.numbers[:BUCKETS] = [noise.random() for _ in range(BUCKETS)]
-    for _ in range(20):
-        learn(pool.table, noise.choices(range(3), k=CONTEXT), prediction(noise))
+    teach(pool, noise)
     grams = [noise.choices(range(3), k=3) for _ in range(8)]
     reference, prompt = noise.choices(range(3), k=10), noise.randrange(len(text) + 1)
     warm = warm_of(*[prediction(noise) for _ in range(3)])
     memory = memory_of(text, prompt=prompt, reference=reference, warm=warm, grams=grams, pool=pool)
+    teach(pool, noise)
     tokens, masses = prediction(noise)
     row = row_of(memory)
     row.floats[COVER + SHARE] = noise.uniform(0.3, 1)
@@ -137,19 +144,21 @@ def test_a_floor_removes_and_never_adds(seed: int, text: list[int], path: list[i
 def test_every_stage_stands_in_its_order() -> None:
     """Weights of one half; the first to predict takes 1/2, the second 1/4 and so on; those that agree add up."""
     text, pool = [1, 2, 3, 1, 2], fresh_pool()
-    names = ["reference", "suffix", "window", "recycled-4", "recycled-3", "recycled-2", "recycled-1", "warm", "recent"]
-    learn(pool.table, (7, 7, 1, 2), ([7], [1.0]))
+    names = {*NAMES} - {"mismatch", "counts", "counts-1"}
     learn(pool.table, (2, 3, 1, 2), ([6], [1.0]))
     warm, grams = warm_of(([9, 5], [0.5, 0.5])), [[1, 2, 4]]
     memory = halves(memory_of(text, prompt=3, reference=[1, 2, 5], warm=warm, grams=grams, pool=pool, only=names))
+    learn(pool.table, (7, 7, 1, 2), ([7], [1.0]))
     row = row_of(memory)
     row.floats[COVER + SHARE], row.ints[RECENT], row.ints[RECENT + 1] = 1.0, 1, 8
     row.floats[RECENT_MASSES], row.floats[RECENT_MASSES + 1] = 2.0, 1.0
     masses, stages = expected(memory, place(memory))
-    assert stages == {5: REFERENCE, 3: SUFFIX, 4: WINDOW, 6: RECYCLED_4, 7: RECYCLED_4 + 3, 9: WARM, 8: BY_RECENT}
-    recycled = 1 / 16 + 1 / 32 + 1 / 64 + 1 / 256
-    shares = {5: 1 / 2 + 1 / 512, 3: 1 / 4, 4: 1 / 16, 6: recycled, 7: 1 / 256, 9: 1 / 512, 8: 1 / 1024}
-    assert masses == pytest.approx(shares)
+    recycled_2 = RECYCLED_4 + 2
+    assert stages == {5: REFERENCE, 3: SUFFIX, 4: WINDOW, 6: recycled_2, 7: recycled_2, 9: WARM, 8: BY_RECENT}
+    newest = RECYCLING.newest_of_several
+    own = {6: (1 - newest) / 16 + 1 / 64, 7: newest / 16 + 1 / 64}  # after two tokens, and one half after one
+    shares = {5: 1 / 2 + 1 / 256, 3: 1 / 4, 4: 1 / 16, 9: 1 / 256, 8: 1 / 512}
+    assert masses == pytest.approx(shares | own | {6: own[6] + 1 / 64})  # what was kept of four tokens
 
 
 def test_without_stages_nothing_is_expected() -> None:

@@ -1,4 +1,4 @@
-"""Recycled predictions against dicts of two generations: newest for long contexts, averaged for single tokens."""
+"""Recycled predictions against dicts of two generations: averaged, the newest of long contexts counting most."""
 
 from collections.abc import Iterator
 
@@ -75,8 +75,9 @@ class Generations:
         for length in LENGTHS:
             key = context[-length:]
             before, count = self.young[length].get(key) or self.old[length].get(key) or ({}, 0)
-            share = max(RECYCLING.newest, 1 / (count + 1)) if length == 1 else 1.0
-            mixed = {known: mass * (1 - share) for known, mass in before.items() if share < 1}
+            newest = RECYCLING.newest if length == 1 else RECYCLING.newest_of_several
+            share = max(newest, 1 / (count + 1))
+            mixed = {known: mass * (1 - share) for known, mass in before.items()}
             mixed[token] = mixed.get(token, 0.0) + share / 2
             self.young[length][key] = mixed, count + 1
             self.old[length].pop(key, None)
@@ -144,6 +145,16 @@ def test_single_tokens_average() -> None:
     tokens, probabilities, times = after_one(([7, 8], [0.6, 0.4]), ([8, 9], [0.8, 0.1]))
     assert (tokens, times) == ([8, 7, 9], 2)
     assert probabilities == pytest.approx([0.6, 0.3, 0.05])
+
+
+def test_the_newest_prediction_after_several_tokens_counts_most() -> None:
+    table = PredictionTable()
+    for token in (7, 8):
+        learn(table, (1, 2, 3, 4), ([token], [0.5]))
+    newest = RECYCLING.newest_of_several
+    for length in (4, 3, 2):
+        tokens, probabilities = found(table, 1, 2, 3, 4)[length]
+        assert (tokens, probabilities) == ([8, 7], pytest.approx([0.5 * newest, 0.5 * (1 - newest)]))
 
 
 def test_the_average_keeps_its_likeliest_tokens() -> None:

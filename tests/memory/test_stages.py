@@ -33,14 +33,25 @@ from lade.memory.stages import (
 
 def test_every_source_has_its_place() -> None:
     recycled = [f"recycled-{length}" for length in LENGTHS]
-    assert [*NAMES] == ["reference", "suffix", "mismatch", "window", "counts", *recycled, "warm", "counts-1", "recent"]
+    assert [*NAMES] == [
+        "reference",
+        "suffix",
+        "mismatch",
+        "window",
+        "counts",
+        *recycled,
+        "kept",
+        "warm",
+        "counts-1",
+        "recent",
+    ]
     assert {stage.source for stage in STAGES} >= set(FAMILIES)  # each name of the setting
     assert tuple(sorted(LENGTHS, reverse=True)) == LENGTHS  # the most specific first
 
 
 def test_every_bucket_has_a_place_of_its_own() -> None:
     """One per depth bucket and what the stage tells apart."""
-    sizes = (MATCHES, MATCHES, MISMATCHES, GRAMS, COUNTED, 1, 1, 1, 1, CONTEXT + 1, 1, 1)
+    sizes = (MATCHES, MATCHES, MISMATCHES, GRAMS, COUNTED, 1, 1, 1, 1, CONTEXT, CONTEXT + 1, 1, 1)
     assert tuple(len(stage.priors) for stage in STAGES) == sizes
     places = [
         bucket_of(stage, depth, bucket)
