@@ -85,7 +85,7 @@ def learn_prediction(
 
 @compiled
 def young_row(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
-    """The row of the last tokens of a context, now of the young generation; one without tokens if it is new."""
+    """The row of the last tokens of a context, now learned and of the young generation; without tokens if it is new."""
     a, b, c = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
     slot = context_slot(pool, pool[INDEX], pool[SLOTS], pool[CONTEXTS], WIDTH, a, b, c, d)
     row = pool[slot]

@@ -141,17 +141,33 @@ def test_a_floor_removes_and_never_adds(seed: int, text: list[int], path: list[i
         assert mass - masses.get(token, 0.0) <= NUMBER * floor + 1e-12
 
 
-def test_every_stage_stands_in_its_order() -> None:
-    """Weights of one half; the first to predict takes 1/2, the second 1/4 and so on; those that agree add up."""
-    text, pool = [1, 2, 3, 1, 2], fresh_pool()
-    names = {*NAMES} - {"mismatch", "counts", "counts-1"}
-    learn(pool.table, (2, 3, 1, 2), ([6], [1.0]))
+def every_stage_of(pool: Pool) -> RowMemory:
+    """Stages of which most predict a token of their own, with weights of one half; recycled predictions are to come."""
+    text, names = [1, 2, 3, 1, 2], {*NAMES} - {"mismatch", "counts", "counts-1"}
     warm, grams = warm_of(([9, 5], [0.5, 0.5])), [[1, 2, 4]]
     memory = halves(memory_of(text, prompt=3, reference=[1, 2, 5], warm=warm, grams=grams, pool=pool, only=names))
-    learn(pool.table, (7, 7, 1, 2), ([7], [1.0]))
     row = row_of(memory)
     row.floats[COVER + SHARE], row.ints[RECENT], row.ints[RECENT + 1] = 1.0, 1, 8
     row.floats[RECENT_MASSES], row.floats[RECENT_MASSES + 1] = 2.0, 1.0
+    return memory
+
+
+def test_every_stage_stands_in_its_order() -> None:
+    """The first to predict takes 1/2, the second 1/4 and so on; those that agree add up."""
+    memory, newest = every_stage_of(pool := fresh_pool()), RECYCLING.newest_of_several
+    learn(pool.table, (7, 7, 1, 2), ([7], [1.0]))
+    learn(pool.table, (2, 3, 1, 2), ([6], [1.0]))
+    masses, stages = expected(memory, place(memory))
+    assert stages == {5: REFERENCE, 3: SUFFIX, 4: WINDOW, 6: RECYCLED_4, 7: RECYCLED_4 + 2, 9: WARM, 8: BY_RECENT}
+    recycled = {6: 1 / 16 + 1 / 32 + newest / 64 + 1 / 256, 7: (1 - newest) / 64 + 1 / 256}
+    shares = {5: 1 / 2 + 1 / 512, 3: 1 / 4, 4: 1 / 16, 9: 1 / 512, 8: 1 / 1024}
+    assert masses == pytest.approx(shares | recycled)
+
+
+def test_what_was_kept_stands_behind_own_predictions_and_before_the_warm_table() -> None:
+    learn((pool := fresh_pool()).table, (2, 3, 1, 2), ([6], [1.0]))
+    memory = every_stage_of(pool)
+    learn(pool.table, (7, 7, 1, 2), ([7], [1.0]))
     masses, stages = expected(memory, place(memory))
     recycled_2 = RECYCLED_4 + 2
     assert stages == {5: REFERENCE, 3: SUFFIX, 4: WINDOW, 6: recycled_2, 7: recycled_2, 9: WARM, 8: BY_RECENT}
