@@ -1,13 +1,14 @@
 """Tokens per step, log loss and the likeliest priors of the sources' weights, on prompts of the half to tune on.
 
-The texts are recorded once (`replay`) and replayed cold and with the warm table. Priors are printed by stage, one per
-bucket, as in `lade.memory.stages`.
+The texts are recorded once (`replay`) and replayed cold and with the warm table, with a pool that is new for each text
+or kept over all of them. Priors are printed by stage, one per bucket, as in `lade.memory.stages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,14 @@ from lade.drafters.blend import BlendDrafter
 from lade.memory.backoff import backoff
 from lade.memory.evidence import SCRATCH_FLOATS, SCRATCH_INTS, look_up, predicted
 from lade.memory.mixture import CALIBRATION
+from lade.memory.pools import fresh_pool
 from lade.memory.row import DEPTH, NODES, WIDTH, Row
 from lade.memory.stages import DEPTHS, STAGES, depth_bucket
 from lade.models import load as load_model
 
 BUDGETS = 16, 32, 64
-ROUNDS = 2  # replays that fill a recording
+POOLS = {"new": False, "kept": True}
+ROUNDS = 2  # replays that fill recordings
 POOLED = 20.0  # observations that the mean of a stage counts for
 PRIORS = [stage.priors * DEPTHS for stage in STAGES]
 MODES = {"cold": tuple(name for name in FAMILIES if name != "warm"), "warm": FAMILIES}
@@ -46,26 +49,27 @@ def recorded(model: Any, tokenizer: Any, table: Any, number: int, tokens: int) -
     prompts = [(group, prompt) for group, some in chosen(TUNE, number).items() for prompt in some]
     with click.progressbar(prompts, label="texts") as bar:
         for group, prompt in bar:
-            recording = recorder.record(group, Conversation(Style(tokenizer)).ask(prompt.text))
-            for _ in range(ROUNDS):
-                for mode in MODES:
-                    for budget in BUDGETS:
-                        replayed([recording], mode, budget, table)
+            found.append(recorder.record(group, Conversation(Style(tokenizer)).ask(prompt.text)))
+    for _ in range(ROUNDS):
+        for mode, kept, budget in product(MODES, POOLS.values(), BUDGETS):
+            replayed(found, mode, kept, budget, table)
+        with click.progressbar(found, label="predictions") as bar:
+            for recording in bar:
                 recorder.fill(recording)
-            found.append(recording)
     return found
 
 
-def replayed(recordings: Sequence[Recording], mode: str, budget: int, table: Any) -> tuple[Count, Texts]:
-    """What the replays of all texts count, and what the weights learned from in each."""
-    count, texts = Count(), Texts()
+def replayed(recordings: Sequence[Recording], mode: str, kept: bool, budget: int, table: Any) -> tuple[Count, Texts]:
+    """What the replays of all texts count, and what the weights learned from in each; in a kept pool, in all."""
+    count, texts, pool = Count(), Texts(), fresh_pool()
     settings = lade.LookaheadConfig(sources=MODES[mode]).settled()
     warm = partial(backoff, table) if mode == "warm" else None
     for recording in recordings:
         nodes: list[Shares] = []
-        replay(recording, BlendDrafter(settings, budget, warm), count, seen=partial(observe, nodes))
+        drafter = BlendDrafter(settings, budget, warm, lambda _: pool if kept else fresh_pool())
+        replay(recording, drafter, count, seen=partial(observe, nodes))
         texts.append(nodes)
-    return count, texts
+    return count, [[*chain.from_iterable(texts)]] if kept else texts
 
 
 def observe(nodes: list[Shares], request: Request, verdict: Verdict) -> None:
@@ -104,14 +108,11 @@ def main(path: Path, name: str, dtype: str, number: int, tokens: int, threads: i
         save(recorded(model, tokenizer, table, number, tokens), path)
     recordings, priors, escape = load(path), PRIORS, CALIBRATION.escape
     every = Texts()
-    for mode in MODES:
-        for budget in BUDGETS:
-            count, texts = replayed(recordings, mode, budget, table)
-            every += texts
-            loss = log_loss(texts, priors, escape)
-            click.echo(
-                f"{mode} {budget}: S {count.tokens_per_step:.3f}, T {count.mean_forward_tokens:.0f}, loss {loss:.4f}"
-            )
+    for mode, (pools, kept), budget in product(MODES, POOLS.items(), BUDGETS):
+        count, texts = replayed(recordings, mode, kept, budget, table)
+        every += texts
+        found = f"S {count.tokens_per_step:.3f}, T {count.mean_forward_tokens:.0f}"
+        click.echo(f"{mode}, {pools} {budget}: {found}, loss {log_loss(texts, priors, escape):.4f}")
     fitted = likeliest(every, priors, escape, POOLED)
     before, after = (log_loss(every, each, escape) for each in (priors, fitted))
     click.echo(f"loss of all {before:.4f}, of the likeliest priors {after:.4f}")

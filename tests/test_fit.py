@@ -21,7 +21,12 @@ def test_texts_are_recorded_once_and_priors_are_printed(tmp_path: Path, monkeypa
     again = CliRunner().invoke(fit.main, arguments, catch_exceptions=False).stdout
     lines = again.splitlines()
     assert first.endswith(again)
-    assert [line.partition(":")[0] for line in lines[:2]] == ["cold 8", "warm 8"]
-    assert [line.partition(":")[0] for line in lines[3:]] == [*NAMES]
-    before, after = (float(part.split()[-1]) for part in lines[2].split(", "))
+    names = [line.partition(":")[0] for line in lines]
+    assert names[:4] == ["cold, new 8", "cold, kept 8", "warm, new 8", "warm, kept 8"]
+    assert names[5:] == [*NAMES]
+    before, after = (float(part.split()[-1]) for part in lines[4].split(", "))
     assert after < before
+    recordings = fit.load(tmp_path / "texts")
+    texts = [fit.replayed(recordings, "cold", kept, 8, None)[1] for kept in (False, True)]
+    assert [len(part) for part in texts] == [2, 1]  # weights learn on from text to text
+    assert sum(map(len, texts[0])) == len(texts[1][0])
