@@ -126,6 +126,15 @@ def coverage(text: Sequence[int], begun: int, warm: Table) -> float:
     return share if share >= COVERAGE.least else 0.0
 
 
+def weighted(entries: Sequence[tuple[float, Entry]]) -> Expected:
+    """The mean of predictions with weights."""
+    mean, total = Expected(), sum(weight for weight, _ in entries)
+    for weight, entry in entries:
+        for token, probability in zip(*entry, strict=True):
+            mean[token] = mean.get(token, 0.0) + weight * probability / total
+    return mean
+
+
 class Naive:
     """What may follow a path, from the parts: matches gone on with as a whole, and weights multiplied out."""
 
@@ -137,12 +146,14 @@ class Naive:
         warm: Table | None,
         of_reference: list[int] | None,
         number: int,
+        siblings: Expected | None = None,
     ) -> None:
         self.text, self.warm, self.weights = list(text), warm, pool.calibration.numbers.tolist()
         self.matches = [*continuations(self.text, begun - 1, of_reference)]
         self.own = OwnText(self.text, begun - 1)
         self.predictions = {length: remembered(pool, length) for length in LENGTHS}
         self.kept = {key for length in LENGTHS for key, last in learned(pool, length).items() if last < number}
+        self.siblings = siblings or {}
         self.share = 0.0 if warm is None else coverage(text, begun, warm)
 
     def said(self, path: Sequence[int]) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
@@ -166,6 +177,8 @@ class Naive:
             length, (tokens, probabilities) = self.warm.entry(context[-1])
             if tokens:
                 yield bucket_of("warm", depth, length), tokens, [self.share * each for each in probabilities]
+        if depth == 0 and self.siblings:
+            yield bucket_of("siblings", depth), [*self.siblings], [*self.siblings.values()]
 
     def expected(self, path: Sequence[int]) -> Expected:
         mixture, left = Expected(), 1.0

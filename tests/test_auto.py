@@ -418,11 +418,11 @@ def test_steps_with_a_table(
 def test_noise_that_is_known_saves_steps_of_sampled_text(
     shipped: Any, stories: list[PlainText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Measured: 239 steps, 251 without it; the same texts, and the generator ends where it did."""
+    """Measured: 474 steps, 495 without it; the same texts, and the generator ends where it did."""
 
     def sampled() -> tuple[int, list[Tensor]]:
         steps, found = 0, []
-        for seed, story in enumerate(stories):
+        for seed, story in enumerate(2 * stories):
             torch.manual_seed(seed)
             prompt = story.sequences[:, : -story.gaps.shape[1]]
             text = lade.generate(

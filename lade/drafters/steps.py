@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lade.base.compiled import Compiled, compiled, compiled_with_lists
 from lade.drafters.chains import keep_chain
 from lade.drafters.growth import REPEATS, SIZE, TREE_INTS, Forest, Trees, grow, write_tree
-from lade.memory.automaton import repeated
+from lade.memory.automaton import TOKENS, repeated
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
 from lade.memory.places import follow
@@ -16,15 +16,20 @@ from lade.memory.recent import add_mass, begin_sums, keep_sums
 from lade.memory.row import (
     FIRST,
     LAST,
+    MASSES,
     NODES,
     OWN,
+    PARENT,
     RECENT,
     RECENT_MASSES,
+    SIBLING_MASSES,
+    SIBLINGS,
     USES,
     WIDTH,
     Row,
     write_token,
 )
+from lade.memory.siblings import add_sibling, begin_siblings
 from lade.memory.stages import RECYCLED_1
 
 
@@ -107,8 +112,10 @@ def learn_rows(
         at += 2 * further
         for depth in range(path):
             weigh(row, step[at + depth], step[at + path + depth], forest.tokens, forest.masses)
-        at += 2 * path
+        last, at = step[at + path - 1], at + 2 * path
         if learned:
+            begin_siblings(row.ints, row.floats, SIBLINGS, SIBLING_MASSES, row.ints[OWN + TOKENS] + path)
+            learn_siblings(row, step, at, learned, last, size, tokens, probabilities, top)
             learn_row(row, step, at, learned, tokens, probabilities, top, sums, masses, slots)
             forget(row.pool, row.pool_masses, capacity)
         at, place = at + 2 * learned, place + 1
@@ -138,6 +145,33 @@ def learn_row(
         for rank in range(line * top, line * top + top):
             number = add_mass(sums, masses, slots, number, tokens[rank], probabilities[rank])
     keep_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots, number, nodes)
+
+
+@compiled
+def learn_siblings(
+    row: Row,
+    step: Array,
+    begin: int,
+    nodes: int,
+    parent: int,
+    size: int,
+    tokens: Array,
+    probabilities: Array,
+    top: int,
+) -> None:
+    """Keep what followed the children of the last accepted node: other drafts of the text's next token.
+
+    Args:
+        begin, nodes: as of `learn_row`.
+        parent: that node.
+        size: nodes of the tree; those behind them have no path probability.
+    """
+    ints, floats = row.ints, row.floats
+    for at in range(begin, begin + nodes):
+        node, line = step[at], step[at + nodes]
+        if node < size and ints[ints[NODES] + node * WIDTH + PARENT] == parent:
+            weight = floats[MASSES + node]
+            add_sibling(ints, floats, SIBLINGS, SIBLING_MASSES, weight, tokens, probabilities, line, top)
 
 
 DRAFT, LEARN = Compiled(draft_rows), Compiled(learn_rows)

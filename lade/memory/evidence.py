@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lade.base.compiled import compiled
+from lade.memory import automaton as automata
 from lade.memory import backoff, followers, predictions, recent, stages
 from lade.memory.backoff import find_warm
 from lade.memory.context import CONTEXT
@@ -30,16 +31,20 @@ from lade.memory.row import (
     RECENT_MASSES,
     REFERENCE_END,
     REFERENCE_LENGTH,
+    SIBLING_MASSES,
+    SIBLINGS,
     USES,
     Row,
 )
+from lade.memory.siblings import of_siblings
 from lade.memory.stages import DEPTHS, FIRSTS, NUMBER, depth_bucket, match_bucket
 
 MOST = 128  # no fewer than the distinct tokens that all stages predict together
 LEAST_SHARE = COVERAGE.least
 BY_REFERENCE, BY_OWN_TEXT, BY_MISMATCH = stages.REFERENCE, stages.OWN, stages.MISMATCH
 BY_WINDOW, BY_COUNTS = stages.WINDOW, stages.COUNTS
-RECYCLED_4, RECYCLED_1, BY_KEPT, BY_WARM_TABLE = stages.RECYCLED_4, stages.RECYCLED_1, stages.KEPT, stages.WARM
+RECYCLED_4, RECYCLED_1, BY_SIBLINGS = stages.RECYCLED_4, stages.RECYCLED_1, stages.SIBLINGS
+BY_KEPT, BY_WARM_TABLE = stages.KEPT, stages.WARM
 BY_SHORT_COUNTS, GRAM_BUCKETS = stages.SHORT_COUNTS, stages.GRAMS
 # Arrays to work in, for one thread: one stage's tokens, distinct tokens of all stages, the first stage of each, the
 # stages' buckets, where the contexts of one to four tokens stand in the counts and in the pool (-1: nowhere); one
@@ -85,7 +90,7 @@ def predicted(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> 
         return by_window(ints, node, tokens, masses)
     if stage == BY_COUNTS:
         return by_counts(ints, 2, 4, tokens, masses)
-    if stage <= BY_WARM_TABLE:
+    if stage <= BY_SIBLINGS:
         return by_model(row, node, stage, tokens, masses)
     if stage == BY_SHORT_COUNTS:
         return by_counts(ints, 1, 1, tokens, masses)
@@ -166,6 +171,8 @@ def by_model(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> t
     if stage == BY_WARM_TABLE:
         share = row.floats[COVER + SHARE]
         number, bucket = by_warm_table(row.ints, node, row.warm, row.warm_masses, share, tokens, masses)
+    elif stage == BY_SIBLINGS:
+        number, bucket = by_siblings(row, node, tokens, masses), 0
     elif stage == BY_KEPT:
         number, bucket = by_kept(row, tokens, masses)
     else:
@@ -181,6 +188,15 @@ def by_own(row: Row, length: int, tokens: Array, masses: Array) -> int:
     if context < 0 or is_kept(row.pool, context, row.ints[BEGUN]):
         return 0
     return by_context(row, context, tokens, masses)
+
+
+@compiled
+def by_siblings(row: Row, node: int, tokens: Array, masses: Array) -> int:
+    """What the model predicted after other drafts of the text's last token."""
+    ints = row.ints
+    if ints[node + DEPTH] > 0:
+        return 0
+    return of_siblings(ints, row.floats, SIBLINGS, SIBLING_MASSES, ints[OWN + automata.TOKENS], tokens, masses)
 
 
 @compiled

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
-from lade.memory import coupling, followers, matches, recent, reference
+from lade.memory import coupling, followers, matches, recent, reference, siblings
 from lade.memory.automaton import append, begin_text
 from lade.memory.context import NOTHING, SHORT
 from lade.memory.counting import COUNTING
@@ -20,22 +20,26 @@ from lade.memory.stages import NUMBER as STAGE_NUMBER
 COUNTED, COVERED, OF_PROMPT = COUNTING.places, COVERAGE.places, COVERAGE.prompt
 
 # Fields of the integers: whether each stage may predict (of the window: how many tokens); its text, the reference, what
-# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, sampling noise; the match of its
-# end (`lade.memory.matches`); where its draft tree stands; which of its pool's requests it is.
+# followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, what followed siblings of its last
+# token, sampling noise; the match of its end (`lade.memory.matches`); where its draft tree stands; which of its pool's
+# requests it is.
 USES = 0
 OWN = USES + STAGE_NUMBER
 REFERENCE = OWN + automata.FIELDS
 COUNTS = REFERENCE + reference.FIELDS
 GRAMS = COUNTS + followers.FIELDS
 RECENT = GRAMS + followers.FIELDS
-NOISE = RECENT + recent.FIELDS
+SIBLINGS = RECENT + recent.FIELDS
+NOISE = SIBLINGS + siblings.FIELDS
 MATCH = NOISE + coupling.FIELDS
 NODES = MATCH + matches.FIELDS
 BEGUN = NODES + 1
 HEADER = BEGUN + 1
-# Fields of the floats: how far the warm table is believed, recent masses, path probabilities of the nodes.
+# Fields of the floats: how far the warm table is believed, recent masses, those of siblings, path probabilities of the
+# nodes.
 COVER, RECENT_MASSES = 0, 3
-MASSES = RECENT_MASSES + recent.FIELDS
+SIBLING_MASSES = RECENT_MASSES + recent.FIELDS
+MASSES = SIBLING_MASSES + siblings.FIELDS
 # Of a node: its context stands from FIRST to LAST; then the match in its own text; that in the reference is the index
 # in it where the match goes on (-1: none), and its length.
 TOKEN, PARENT, DEPTH, STAGE, FIRST = range(5)

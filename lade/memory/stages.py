@@ -3,8 +3,7 @@
 Sources give shares of the next token's probability in this order (`lade.memory.mixture`). Priors lie between those that
 make SmolLM2-135M-Instruct's texts of the half to tune on likeliest (`benchmarks/fit.py`) and those that suit
 stories3M, where replays (`benchmarks/replay.py`) at 16, 32 and 64 nodes take the fewest steps with SmolLM2 and the
-shipped story and code models; those of the reference and the window are older, and those of what a pool kept of earlier
-requests are round numbers, as a pool that keeps anything learns its weights soon. How many observations a prior counts
+shipped story and code models; those of the reference and the window are older. How many observations a prior counts
 for was chosen with stories3M, for the warm table's on all 48 story prompts; SmolLM2 takes as many steps with twice as
 many.
 """
@@ -56,15 +55,15 @@ STAGES = (
     Stage("recycled-3", "recycled", (0.45,)),
     Stage("recycled-2", "recycled", (0.45,)),
     Stage("recycled-1", "recycled", (0.75,)),
-    Stage("kept", "recycled", (0.7, 0.5, 0.5, 0.5)),
+    Stage("kept", "recycled", (0.25, 0.25, 0.45, 0.65)),
     Stage("warm", "warm", (0.85,) * LENGTHS, strength=10.0),
+    Stage("siblings", "recycled", (0.25,)),
     Stage("counts-1", "counts", (0.15,)),
     Stage("recent", "recent", (0.5,)),
 )
 NAMES = tuple(stage.name for stage in STAGES)
-REFERENCE, OWN, MISMATCH, WINDOW, COUNTS, RECYCLED_4, _, _, RECYCLED_1, KEPT, WARM, SHORT_COUNTS, RECENT = range(
-    len(STAGES)
-)
+REFERENCE, OWN, MISMATCH, WINDOW, COUNTS, RECYCLED_4 = range(6)
+RECYCLED_1, KEPT, WARM, SIBLINGS, SHORT_COUNTS, RECENT = range(8, len(STAGES))
 FIRSTS = tuple(accumulate((stage.buckets for stage in STAGES), initial=0))  # bucket of each stage among all
 BUCKETS = FIRSTS[-1]
 NUMBER = len(STAGES)

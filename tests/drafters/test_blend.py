@@ -10,7 +10,8 @@ import pytest
 from drafting import Entry, Says, path_of, remember, remembered
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naivemixture import Naive, Table, bucket_of, context_of, match_bucket
+from naivemixture import Expected, Naive, Table, bucket_of, context_of, match_bucket, weighted
+from rowarrays import predicted
 
 from lade import LookaheadConfig
 from lade.core.request import Request, Verdict
@@ -19,8 +20,8 @@ from lade.drafters import workspace
 from lade.drafters.blend import TREE, BlendDrafter, TreePolicy
 from lade.memory.context import LENGTHS
 from lade.memory.pools import Pool, fresh_pool
-from lade.memory.row import BEGUN
-from lade.memory.stages import BUCKETS, NAMES
+from lade.memory.row import BEGUN, MASSES
+from lade.memory.stages import BUCKETS, NAMES, SIBLINGS
 
 pytestmark = pytest.mark.usefixtures("as_python")
 
@@ -65,11 +66,17 @@ def drafted(drafter: BlendDrafter, request: Request, depth: int = DEEP) -> Draft
     return drafter.draft([request], [depth])[0]
 
 
-def step(drafter: BlendDrafter, requests: Sequence[Request], depth: int, seed: int, noise: random.Random) -> None:
-    """Draft, walk by choices that mostly are the model's best, and learn."""
+def step(
+    drafter: BlendDrafter, requests: Sequence[Request], depth: int, seed: int, noise: random.Random
+) -> list[Expected]:
+    """Draft, walk by choices that mostly are the model's best, and learn.
+
+    Returns:
+        What siblings of each text's last token say of the next one.
+    """
     drafts = drafter.draft(requests, [depth] * len(requests))
     says = Says(lambda context: after_two(seed, context), drafts, [request.tokens for request in requests])
-    verdicts = []
+    verdicts, beside = [], []
     for draft, request in zip(drafts, requests, strict=True):
         path, tokens = [0], []
         while True:
@@ -80,8 +87,13 @@ def step(drafter: BlendDrafter, requests: Sequence[Request], depth: int, seed: i
                 break
             path.append(child)
         verdicts.append(Verdict(path, tokens))
+        row, text = request.state.memory.row(), [*request.tokens]
+        siblings = [node for node in range(1, request.state.size) if draft.parents[node] == path[-1]]
+        said = [after_two(seed, [*text, *path_of(draft, node)]) for node in siblings]
+        beside.append(weighted([*zip(row.floats[[MASSES + node for node in siblings]].tolist(), said, strict=True)]))
         request.tokens += tokens
     drafter.observe(requests, drafts, verdicts, says)
+    return beside
 
 
 @dataclass(frozen=True)
@@ -113,10 +125,11 @@ def drawn(
     drafter = drafter_of(budget, warm, lambda _: pool, policy=policy)
     for _ in range(seed % 3 + 1):  # the pool keeps what the first ones predicted
         request = request_of(drafter, noise.choices(VOCABULARY, k=6), reference=reference)
+        siblings = Expected()
         for _ in range(seed % 7):
-            step(drafter, [request], DEEP, seed, noise)
+            (siblings,) = step(drafter, [request], DEEP, seed, noise)
     number = int(request.state.memory.row().ints[BEGUN])
-    naive = Naive(pool, request.tokens, request.prompt_length + 1, warm, reference, number)
+    naive = Naive(pool, request.tokens, request.prompt_length + 1, warm, reference, number, siblings)
     return Drawn(drafted(drafter, request, deepest), naive.every_path(deepest))
 
 
@@ -167,8 +180,11 @@ def test_laws_of_a_draft_at_every_step(
         request_of(drafter, noise.choices(VOCABULARY, k=5), row=row, reference=references[row]) for row in range(rows)
     ]
     for _ in range(4):
-        step(drafter, requests, depth, seed, noise)
-        for request, draft in zip(requests, drafter.draft(requests, [depth] * rows), strict=True):
+        beside = step(drafter, requests, depth, seed, noise)
+        drafts = drafter.draft(requests, [depth] * rows)
+        for request, draft, siblings in zip(requests, drafts, beside, strict=True):
+            _, tokens, masses = predicted(request.state.memory, SIBLINGS)
+            assert dict(zip(tokens, masses, strict=True)) == pytest.approx(siblings)
             assert draft.tokens[0] == request.tokens[-1]
             assert 1 <= len(draft) <= budget
             assert max(draft.depths) <= depth
