@@ -15,12 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -28,10 +24,10 @@ from typing import Any
 
 import click
 import torch
+from checkouts import ROOT, importable, worker
 
 from lade.applications.bench.machine import available_cores, describe
 
-ROOT = Path(__file__).resolve().parents[1]
 REST = 0.02  # seconds before each step: the other process's threads wait busily for some milliseconds behind its own
 WARM_UP = 15  # steps that are not counted: ways of attention are chosen by their time in the first ones
 ATTENTION = {"hidden_size": 72, "intermediate_size": 64, "vocab_size": 128, "num_hidden_layers": 8, "head_dim": 64}
@@ -100,65 +96,20 @@ class Timing:
         )
 
 
-class Worker:
-    """A process that decodes with the lade of one checkout."""
-
-    def __init__(self, checkout: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "benchmarks" / "older_worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(checkout)},
-            text=True,
-        )
-
-    def ask(self, **job: Any) -> float:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise click.ClickException("a process has ended; its message stands above")
-        return float(json.loads(answer))
-
-
-@contextlib.contextmanager
-def importable(checkout: Path) -> Iterator[Path]:
-    """A folder from which `import lade` takes the checkout's code, which lies in three folders."""
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "lade"
-        package.mkdir()
-        for part in (*(checkout / "lade").iterdir(), checkout / "models", checkout / "applications"):
-            (package / part.name).unlink(missing_ok=True)
-            (package / part.name).symlink_to(part)
-        yield Path(folder)
-
-
-@contextlib.contextmanager
-def workers(checkouts: Sequence[Path]) -> Iterator[list[Worker]]:
-    found = [Worker(checkout) for checkout in checkouts]
-    try:
-        yield found
-    finally:
-        for worker in found:
-            worker.process.kill()
-            worker.process.communicate()
-
-
 def measure(checkouts: Sequence[Path], case: Case, rounds: int, dtype: str, threads: int) -> Timing:
     """Both checkouts' steps in turn, on the same trees."""
     taken: list[list[float]] = [[], []]
-    with workers(checkouts) as both:
-        for worker in both:
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(worker("older_worker.py", checkout)) for checkout in checkouts]
+        for one in both:
             begin = {"config": case.config | {"max_position_embeddings": 16384}, "context": case.context}
-            worker.ask(**begin, rows=len(case.sizes), dtype=dtype, threads=threads)
+            one.ask(**begin, rows=len(case.sizes), dtype=dtype, threads=threads)
         for number in range(WARM_UP + rounds):
-            for one in (0, 1) if number % 2 else (1, 0):
+            for which in (0, 1) if number % 2 else (1, 0):
                 time.sleep(REST)
-                milliseconds = both[one].ask(sizes=case.sizes, seed=number)
+                milliseconds = both[which].ask(sizes=case.sizes, seed=number)
                 if number >= WARM_UP:
-                    taken[one].append(milliseconds)
+                    taken[which].append(milliseconds)
     ratios = [older / here for here, older in zip(*taken, strict=True)]
     low, _, high = quantiles(ratios, n=4)
     name = f"{case.kind}, {case.name}"

@@ -1,7 +1,8 @@
 """Tokens per step (S) and tokens per forward (T) of a real model's greedy texts, at equal budgets.
 
 `lade pull smollm2-135m` fetches the model; Spec-Bench's prompts are read from LADE_DATA. One JSON line per prompt,
-variant and budget, behind a line about machine and versions; the same command goes on where it was interrupted.
+variant and budget, behind a line about machine and versions; the same command goes on where it was interrupted. With
+`--older CHECKOUT`, of a revision up to 0.1, `older-cold` and `older-warm` are that checkout's.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import click
 import torch
+from checkouts import importable, worker
 from halves import HALVES, chosen, digest
 
 import lade
@@ -27,6 +30,8 @@ from lade.models import load
 
 LOOKUP = 10  # tokens that transformers' prompt lookup drafts where none are given
 ALL = "all"
+
+OLDER = {"older-cold": False, "older-warm": True}  # whether with a warm table
 
 Decode = Callable[..., Any]  # (model, inputs and arguments of `generate`) -> text
 
@@ -104,6 +109,22 @@ def run(model: Any, ids: Sequence[int], decode: Decode, new_tokens: int) -> lade
     return stats
 
 
+@contextmanager
+def older_process(checkout: Path, model: Any, threads: int) -> Iterator[Callable[..., lade.GenerationStats]]:
+    """Gives `run` of a checkout up to 0.1: ids, whether with a warm table, budget, new tokens."""
+    dtype = str(model.dtype).removeprefix("torch.")
+    with (
+        importable(checkout.resolve()) as folder,
+        worker("older_texts_worker.py", folder, model.name_or_path, dtype) as process,
+    ):
+
+        def decode(ids: Sequence[int], warm: bool, budget: int, tokens: int) -> lade.GenerationStats:
+            job = {"ids": list(ids), "warm": warm, "budget": budget, "tokens": tokens, "threads": threads}
+            return lade.GenerationStats(rows=1, **process.ask(**job))
+
+        yield decode
+
+
 def rows_of(path: Path, settings: Mapping[str, object]) -> list[Row]:
     """What an earlier run of these settings wrote; the head of a new file is written."""
     if not path.is_file():
@@ -143,9 +164,9 @@ def integers(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 def names(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
     found = tuple(value.split(","))
-    unknown = [name for name in found if name not in VARIANTS]
+    unknown = [name for name in found if name not in (*VARIANTS, *OLDER)]
     if unknown:
-        raise click.BadParameter(f"must be among {', '.join(VARIANTS)}, got {unknown[0]!r}")
+        raise click.BadParameter(f"must be among {', '.join((*VARIANTS, *OLDER))}, got {unknown[0]!r}")
     return found
 
 
@@ -154,10 +175,11 @@ def names(context: click.Context, parameter: click.Parameter, value: str) -> tup
 @click.option("--half", default="report", show_default=True, type=click.Choice(HALVES))
 @click.option("--model", "name", default="smollm2-135m", show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
-@click.option("--variants", default="cold,warm", show_default=True, callback=names, help=", ".join(VARIANTS))
+@click.option("--variants", default="cold,warm", show_default=True, callback=names, help=", ".join((*VARIANTS, *OLDER)))
 @click.option("--budgets", default="16,32,64", show_default=True, callback=integers)
 @click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
+@click.option("--older", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A checkout up to 0.1.")
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]")
 def main(
     out: Path,
@@ -168,10 +190,13 @@ def main(
     budgets: tuple[int, ...],
     number: int,
     tokens: int,
+    older: Path | None,
     threads: int,
 ) -> None:
     """Write S and T of the variants on one half of the prompts to OUT, and print them."""
     torch.set_num_threads(threads)
+    if older is None and set(variants) & set(OLDER):
+        raise click.UsageError(f"--older must be given for {', '.join(OLDER)}")
     try:
         groups = chosen(half, number)
     except SuiteError as error:
@@ -182,13 +207,18 @@ def main(
     if any(variant in ("warm", "only-warm") for variant in variants):
         lade.warm_up(model, tokenizer=tokenizer)
     prompts = [(group, prompt) for group, found in groups.items() for prompt in found]
-    with out.open("a") as file, click.progressbar(prompts, label="prompts") as bar:
+    before = nullcontext() if older is None else older_process(older, model, threads)
+    with before as run_older, out.open("a") as file, click.progressbar(prompts, label="prompts") as bar:
         for group, prompt in bar:
             ids = Conversation(Style(tokenizer)).ask(prompt.text)
             for key in ((group, digest(prompt), variant, budget) for variant in variants for budget in budgets):
                 if key in done:
                     continue
-                stats = run(model, ids, VARIANTS[key[2]](key[3]), tokens)
+                variant, budget = key[2:]
+                if variant in OLDER:
+                    stats = run_older(ids, OLDER[variant], budget, tokens)
+                else:
+                    stats = run(model, ids, VARIANTS[variant](budget), tokens)
                 row = Row(*key, stats.new_tokens, stats.steps, stats.forward_tokens, stats.warm_table)
                 file.write(json.dumps(asdict(row)) + "\n")
                 file.flush()

@@ -85,6 +85,38 @@ def test_variants_at_budgets(tmp_path: Path) -> None:
     assert len(result.stdout.splitlines()) >= 1 + 2 * len(real_text.VARIANTS)
 
 
+OLDER = """
+from types import SimpleNamespace as Namespace
+LookaheadConfig = Namespace
+calls = []
+def warm_up(model, tokenizer): calls.append("table")
+def generate(model, input_ids, attention_mask, config, do_sample, max_new_tokens):
+    assert not config.adapt and ("warm" in config.sources) == bool(calls)
+    calls.append((config.budget, max_new_tokens, input_ids.shape[1]))
+def last_stats():
+    budget, tokens, prompt = calls.pop()
+    calls.clear()
+    return Namespace(new_tokens=tokens, steps=prompt, forward_tokens=budget, fallback=None)
+"""
+
+
+@pytest.mark.usefixtures("prompts")
+def test_an_older_checkout_decodes_in_a_process_of_its_own(tmp_path: Path) -> None:
+    out, checkout = tmp_path / "rows.jsonl", tmp_path / "older"
+    for folder in ("lade", "models", "applications"):
+        (checkout / folder).mkdir(parents=True)
+    (checkout / "lade" / "__init__.py").write_text(OLDER)
+    arguments = [str(out), *ARGUMENTS, "--n", "1", "--variants", "cold,older-warm,older-cold"]
+    refused = CliRunner().invoke(real_text.main, arguments)
+    assert (refused.exit_code, out.exists()) == (2, False)
+    CliRunner().invoke(real_text.main, [*arguments, "--older", str(checkout)], catch_exceptions=False)
+    rows = [real_text.Row(**json.loads(line)) for line in out.read_text().splitlines()[1:]]
+    found = [row for row in rows if row.variant in real_text.OLDER]
+    assert [row.forward_tokens for row in found] == 4 * [4, 8]
+    assert len(rows) == 12
+    assert all(row.new_tokens == 12 and row.steps > 1 for row in found)
+
+
 @pytest.mark.usefixtures("prompts")
 def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, decode, runs = tmp_path / "rows.jsonl", real_text.run, []
