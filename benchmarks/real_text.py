@@ -92,6 +92,7 @@ VARIANTS: Mapping[str, Callable[[int], Decode]] = {
     "prompt-lookup": lambda budget: partial(lade.prompt_lookup_generate, draft_tokens=budget - 1),
     "prompt-lookup-10": lambda budget: partial(lade.prompt_lookup_generate, draft_tokens=min(LOOKUP, budget - 1)),
 }
+EVERY = (*VARIANTS, *OLDER)
 
 
 def run(model: Any, ids: Sequence[int], decode: Decode, new_tokens: int) -> lade.GenerationStats:
@@ -164,9 +165,9 @@ def integers(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 def names(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
     found = tuple(value.split(","))
-    unknown = [name for name in found if name not in (*VARIANTS, *OLDER)]
+    unknown = [name for name in found if name not in EVERY]
     if unknown:
-        raise click.BadParameter(f"must be among {', '.join((*VARIANTS, *OLDER))}, got {unknown[0]!r}")
+        raise click.BadParameter(f"must be among {', '.join(EVERY)}, got {unknown[0]!r}")
     return found
 
 
@@ -175,7 +176,7 @@ def names(context: click.Context, parameter: click.Parameter, value: str) -> tup
 @click.option("--half", default="report", show_default=True, type=click.Choice(HALVES))
 @click.option("--model", "name", default="smollm2-135m", show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
-@click.option("--variants", default="cold,warm", show_default=True, callback=names, help=", ".join((*VARIANTS, *OLDER)))
+@click.option("--variants", default="cold,warm", show_default=True, callback=names, help=", ".join(EVERY))
 @click.option("--budgets", default="16,32,64", show_default=True, callback=integers)
 @click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
