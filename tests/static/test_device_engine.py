@@ -217,8 +217,7 @@ def test_requests_that_the_device_cannot_draft_for(name: str, found: list[list[R
 
 def test_no_step_is_made_by_the_device_while_a_prompt_is_read(found: list[list[Request]]) -> None:
     model, long = model_of("llama"), words(230)
-    config = lade.LookaheadConfig(static=True, device_drafts=True, budget=12)
-    with lade.Engine(model, config, slots=2) as engine:
+    with lade.Engine(model, CONFIG, slots=2) as engine:
         first = submitted(engine, (words(9), 90, 3, GREEDY))
         for _ in range(4):
             engine.step()
