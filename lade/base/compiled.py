@@ -19,7 +19,7 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MARK, LISTS = "__compiled__", "__lists__"
+MARK, OTHER = "__compiled__", "__compiled_as__"
 SOURCES = "sources"
 
 _trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed
@@ -31,10 +31,14 @@ def compiled(function: Function) -> Function:
     return function
 
 
-def compiled_with_lists(function: Function) -> Function:
-    """The same for a function that reads or writes lists of arrays: it counts references, which takes time."""
-    setattr(function, LISTS, True)
-    return compiled(function)
+def compiled_as(make: Callable[[], Any]) -> Callable[[Function], Function]:
+    """The same for a function in whose place machine code calls another one, which is made where numba is installed."""
+
+    def mark(function: Function) -> Function:
+        setattr(function, OTHER, make)
+        return compiled(function)
+
+    return mark
 
 
 def viewed(value: Any) -> Any:
@@ -130,20 +134,21 @@ class Linker:
         Python and C never call it: ways for them to do so would take a fifth of the time.
         """
         if function not in self._known:
-            self._known[function] = self._machine(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+            if hasattr(function, OTHER):
+                self._known[function] = getattr(function, OTHER)()
+            else:
+                self._known[function] = self._machine(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
         return self._known[function]
 
     def _machine(self, function: Any, **options: Any) -> Any:
         from numba import njit
-        from numba.typed import List
 
         names = {name: function.__globals__.get(name) for name in function.__code__.co_names}
         called = {name: self._called(value) for name, value in names.items() if hasattr(value, MARK)}
-        called |= {name: List for name, value in names.items() if value is list}
         code = function.__code__.replace(co_filename=str(self._source(function)))
         code = FunctionType(code, function.__globals__ | called, function.__name__)
         code.__module__, code.__qualname__ = function.__module__, function.__qualname__
-        options["_nrt"] = hasattr(function, LISTS)  # whether references are counted, which costs most of the time
+        options["_nrt"] = False  # counting references to arrays would take most of the time
         return njit(nogil=True, error_model="numpy", **options)(code)
 
     def _source(self, function: Any) -> Path:

@@ -35,20 +35,18 @@ from lade.files.cachefolder import cache_folder
 from lade.memory.pools import fresh_pool
 from lade.memory.regions import REINDEX
 from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
-from lade.memory.rows import APPEND_ROW, LISTED, SET_ROW
 from lade.memory.table import FORGET
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.loops import exercise as exercise_loops
 
 ENTRIES = (
     *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
-    *(LISTED, APPEND_ROW, SET_ROW, READ_ROWS, NORMALISE, ROTATE),
+    *(READ_ROWS, NORMALISE, ROTATE),
 )
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
 LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
-LISTS = (LISTED, APPEND_ROW, SET_ROW)  # without their machine code the other entries get no lists that theirs can read
-HALVES = ((*LISTS, DRAFT), tuple(entry for entry in ENTRIES if entry is not DRAFT))  # each takes half of the time
+HALVES = ((DRAFT,), tuple(entry for entry in ENTRIES if entry is not DRAFT))  # each takes half of the time
 HALF = "from lade.drafters.compiling import HALVES, compile_entries; compile_entries(HALVES[1])"
 
 _lock = fork_safe_lock()
@@ -130,7 +128,8 @@ def machine_folder() -> Path:
     """The cache folder's part for this version of the functions, of what links them, of Python and of numba."""
     digest = hashlib.blake2b(f"{sys.version} {version('numba')}".encode(), digest_size=8)
     functions = called_by(entry.python for entry in ENTRIES)
-    for path in sorted({linking.__file__, *(function.__code__.co_filename for function in functions)}):
+    linked = [str(path) for path in Path(linking.__file__).parent.glob("*.py")]
+    for path in sorted({*linked, *(function.__code__.co_filename for function in functions)}):
         digest.update(Path(path).read_bytes())
     return cache_folder() / FOLDER / digest.hexdigest()
 

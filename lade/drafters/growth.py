@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lade.base.compiled import compiled, compiled_with_lists
+from lade.base.compiled import compiled
 from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, MOST, SCRATCH_FLOATS, SCRATCH_INTS
 from lade.memory.hashing import Array
 from lade.memory.mixture import expect
 from lade.memory.places import follow, root
 from lade.memory.row import DEPTH, MASSES, NODES, PARENT, STAGE, WIDTH, Row
 from lade.memory.row import TOKEN as TOKEN_OF_NODE
+from lade.memory.rows import row_at
 
 UNEXPANDED, ADDED = -1, -2  # in place of a candidate's token: a node whose children are not known; a node of the tree
 # Of a tree, its integers: the largest depth of a node; the most nodes, the root included; nodes; whether a further node
@@ -83,7 +84,7 @@ def new_forest(rows: int, nodes: int) -> Forest:
     return Forest(ints, floats, heap, np.zeros(room), np.zeros(SCRATCH_INTS, np.int32), np.zeros(SCRATCH_FLOATS))
 
 
-@compiled_with_lists
+@compiled
 def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int, prior: float) -> None:
     """Add the nodes of the largest values to the trees of some rows until they have `nodes` together.
 
@@ -104,7 +105,7 @@ def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int,
     for tree in range(first, last):
         floats[tree * TREE_FLOATS + WEIGHT] /= heaviest
         floats[tree * TREE_FLOATS + NEWEST], ints[tree * TREE_INTS + SIZE] = 0.0, 1
-        row = rows[tree]
+        row = row_at(rows, tree)
         root(row)
         weight = floats[tree * TREE_FLOATS + WEIGHT]
         if ints[tree * TREE_INTS + DEEPEST] > 0:
@@ -114,7 +115,7 @@ def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int,
                 expand(row, tree, 0, weight, forest, True)
     nodes = min(nodes, room)
     if last - first == 1:
-        latest, count = grow_alone(rows[first], first, forest, nodes, prior)
+        latest, count = grow_alone(row_at(rows, first), first, forest, nodes, prior)
     else:
         latest, count = grow_together(rows, last - first, forest, nodes, prior)
     for tree in range(first, last):
@@ -123,13 +124,13 @@ def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int,
         floats[at + CUT] = min(latest / floats[at + WEIGHT], floats[at + NEWEST]) if ints[own + LIMITED] else 0.0
 
 
-@compiled_with_lists
+@compiled
 def grow_together(rows: Sequence[Row], count: int, forest: Forest, nodes: int, prior: float) -> tuple[float, int]:
     """Grow from the entries of the heap. Returns the value of the latest node, and the number of nodes."""
     latest = inf
     while forest.heap[HEAPED] > 0 and count < nodes:
         entry = pop(forest.heap, forest.values)
-        if take(rows[forest.heap[place_of(forest.heap, entry) + TREE]], entry, forest, prior):
+        if take(row_at(rows, forest.heap[place_of(forest.heap, entry) + TREE]), entry, forest, prior):
             latest, count = forest.values[entry], count + 1
     return latest, count
 

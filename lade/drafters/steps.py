@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lade.base.compiled import Compiled, compiled, compiled_with_lists
+from lade.base.compiled import Compiled, compiled
 from lade.drafters.chains import keep_chain
 from lade.drafters.growth import REPEATS, SIZE, TREE_INTS, Forest, Trees, grow, write_tree
 from lade.memory.automaton import TOKENS, repeated
@@ -29,11 +29,12 @@ from lade.memory.row import (
     Row,
     write_token,
 )
+from lade.memory.rows import row_at
 from lade.memory.siblings import add_sibling, begin_siblings
 from lade.memory.stages import RECYCLED_1
 
 
-@compiled_with_lists
+@compiled
 def draft_rows(
     rows: Sequence[Row],
     new: Array,
@@ -58,7 +59,7 @@ def draft_rows(
     """
     begin = 0
     for place in range(len(ends)):
-        row = rows[place]
+        row = row_at(rows, place)
         for token in range(begin, ends[place]):
             write_token(row, new[token])
         begin = ends[place]
@@ -69,16 +70,16 @@ def draft_rows(
             grow(rows, place, place + 1, forest, nodes, prior)
     if chains:
         for place in range(len(ends)):
-            keep_chain(rows[place], place, forest)
+            keep_chain(row_at(rows, place), place, forest)
     begin = 0
     for place in range(len(ends)):
-        forest.ints[place * TREE_INTS + REPEATS] = 1 if repeated(rows[place].ints, OWN) > 0 else 0
+        forest.ints[place * TREE_INTS + REPEATS] = 1 if repeated(row_at(rows, place).ints, OWN) > 0 else 0
         size = forest.ints[place * TREE_INTS + SIZE]
-        write_tree(rows[place], size, trees, begin)
+        write_tree(row_at(rows, place), size, trees, begin)
         begin += size
 
 
-@compiled_with_lists
+@compiled
 def learn_rows(
     rows: Sequence[Row],
     step: Array,
@@ -104,7 +105,7 @@ def learn_rows(
     """
     at, place = 0, 0
     while at < len(step):
-        row = rows[place]
+        row = row_at(rows, place)
         size, further, path, learned = step[at + 1], step[at + 2], step[at + 3], step[at + 4]
         capacity, at = step[at], at + 5
         for place_of_node in range(further):

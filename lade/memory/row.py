@@ -72,6 +72,9 @@ class Row(NamedTuple):
     noise: Array
 
 
+ELEMENTS = "i4", "f8", "i4", "f4", "f8", "i4", "f4", "f4"  # of its arrays, as dtypes
+
+
 @compiled
 def token_back(ints: Array, back: int) -> int:
     """A token of the text, `back` before its end; `NOTHING` before its first."""

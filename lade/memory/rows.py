@@ -6,56 +6,46 @@ from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
-from lade.base.compiled import Compiled, compiled_with_lists, viewed
-from lade.memory.row import Row
+import numpy as np
 
-List: Any = list  # machine code has one of its own
+from lade.base.compiled import compiled_as, viewed
+from lade.memory.row import ELEMENTS, Row
 
-
-@compiled_with_lists
-def listed(row: Row) -> Any:
-    """A list of one row."""
-    rows = List()
-    rows.append(row)
-    return rows
+WIDTH = 2 * len(Row._fields)  # of a row for machine code: the address of each array, and its number of elements
 
 
-@compiled_with_lists
-def append_row(rows: Any, row: Row) -> None:
-    rows.append(row)
+def _row_at_addresses() -> Any:
+    from lade.base.addresses import tuple_at
+
+    return tuple_at(Row, ELEMENTS)
 
 
-@compiled_with_lists
-def set_row(rows: Any, place: int, row: Row) -> None:
-    rows[place] = row
-
-
-LISTED, APPEND_ROW, SET_ROW = Compiled(listed), Compiled(append_row), Compiled(set_row)
+@compiled_as(_row_at_addresses)
+def row_at(rows: Any, place: int) -> Row:
+    """One of the rows of a step, of the arrays that `Rows` passes."""
+    return rows[place]
 
 
 class Rows:
-    """A list of rows."""
+    """A list of rows: for the functions as Python a list of views, for machine code the addresses of the arrays."""
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
         self._viewed: list[Row] | None = None
-        self._typed: Any = None  # of `_rows` when it was made, then with every change
+        self._typed = np.zeros(0, np.int64)
 
     def set(self, rows: Sequence[Row]) -> None:
         """The rows of the next calls."""
         number = len(self._rows)
+        if len(self._typed) < len(rows) * WIDTH:
+            self._typed = np.resize(self._typed, len(rows) * WIDTH)
         known = enumerate(zip(rows, self._rows, strict=False))
         changed = [place for place, (row, old) in known if row is not old and not all(map(is_, row, old))]
         if not changed and len(rows) == number:
             return
         self._rows, self._viewed = [*rows], None
-        if len(rows) < number:
-            self._typed = None
-        if self._typed is not None:
-            for place in changed:
-                SET_ROW(self._typed, place, rows[place])
-            for row in rows[number:]:
-                APPEND_ROW(self._typed, row)
+        for place in (*changed, *range(number, len(rows))):
+            self._typed[place * WIDTH : (place + 1) * WIDTH] = _addresses(rows[place])
 
     def viewed(self) -> list[Row]:
         """For the functions as Python."""
@@ -63,10 +53,10 @@ class Rows:
             self._viewed = [viewed(row) for row in self._rows]
         return self._viewed
 
-    def typed(self) -> Any:
+    def typed(self) -> np.ndarray:
         """For machine code."""
-        if self._typed is None:
-            self._typed = LISTED(self._rows[0])
-            for row in self._rows[1:]:
-                APPEND_ROW(self._typed, row)
         return self._typed
+
+
+def _addresses(row: Row) -> list[int]:
+    return [value for array in row for value in (array.ctypes.data, array.size)]
