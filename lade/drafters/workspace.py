@@ -152,8 +152,8 @@ class Workspace:
     def _forest_for(self, rows: int, nodes: int) -> Forest:
         known = len(self._forest.ints) // TREE_INTS
         if rows > known or nodes > self._nodes:
-            self._nodes = max(nodes, self._nodes)
-            self._forest = new_forest(max(rows, known), self._nodes)
+            nodes = max(nodes, self._nodes)
+            self._forest, self._nodes = new_forest(max(rows, known), nodes), nodes
         return self._forest
 
     def _trees_for(self, nodes: int) -> Trees:

@@ -30,8 +30,8 @@ class Admission:
         self, target: Target, slots: int, prefixes: PrefixStore | None = None, budget: MemoryBudget | None = None
     ) -> None:
         self.target, self.prefixes, self.budget = target, prefixes, budget
-        self._free = list(range(slots - 1, -1, -1))
-        self._opened: set[int] = set()
+        self._slots = range(slots)
+        self._held: dict[int, Request] = {}  # slot -> who has it
         self._waiting: deque[Request] = deque()
         self._lock = fork_safe_lock()
         self._closed = False
@@ -42,7 +42,11 @@ class Admission:
 
     def opened(self, request: Request) -> bool:
         """Whether a request's slot was opened here."""
-        return request.slot in self._opened
+        return self._held.get(request.slot) is request
+
+    def all_opened(self) -> list[Request]:
+        """The requests whose slots were opened here, or were to be when that failed."""
+        return [*self._held.values()]
 
     def submit(self, request: Request) -> None:
         """Let a request wait.
@@ -60,7 +64,6 @@ class Admission:
         admitted = []
         while (request := self._next()) is not None:
             slot = request.slot
-            self._opened.add(slot)
             self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
             prefixes = request.prefixes or self.prefixes
             if prefixes and not scores_prompt(request):
@@ -71,34 +74,39 @@ class Admission:
     def _next(self) -> Request | None:
         """The first request that waits, with a slot and its memory reserved; `None` if it must wait on."""
         with self._lock:
-            if not (self._free and self._waiting):
+            if not self._waiting or len(self._held) == len(self._slots):
                 return None
-            request, slot = self._waiting[0], self._free[-1]
+            request, slot = self._waiting[0], next(slot for slot in self._slots if slot not in self._held)
             if self.budget and not self.budget.reserve(slot, request.prompt_length + request.limit):
                 return None
-            request.slot = self._free.pop()
+            request.slot = slot
+            self._held[slot] = request
             return self._waiting.popleft()
 
     def end_cancelled(self) -> None:
-        """End cancelled requests that wait."""
+        """End cancelled requests that wait, and let go of those that have a slot although they wait."""
         with self._lock:
             waiting = list(self._waiting)
-            self._waiting = deque(request for request in waiting if not request.cancelled)
+            left = [request for request in waiting if not (request.cancelled or self.opened(request))]
+            self._waiting = deque(left)
         for request in waiting:
-            if request.cancelled:
+            if request.cancelled and not self.opened(request):
                 end(request)
 
-    def release(self, request: Request) -> None:
-        """Free a request's slot, if it was opened here; a text without an error is offered to the prefixes first."""
+    def release(self, request: Request, whole: bool = True) -> None:
+        """Free a request's slot, if it was opened here; a text without an error is offered to the prefixes first.
+
+        Args:
+            whole: whether the slot holds the keys and values of the text; else it is not offered.
+        """
         if not self.opened(request):
             return
-        if request.error is None and (prefixes := request.prefixes or self.prefixes):
+        if whole and request.error is None and (prefixes := request.prefixes or self.prefixes):
             prefixes.keep(request.slot, computed(request), request.tenant)
-        self._opened.remove(request.slot)
         self.target.close(request.slot)
         if self.budget:
             self.budget.release(request.slot)
-        self._free.append(request.slot)
+        del self._held[request.slot]
 
     def close(self) -> None:
         """Take no further request, and end those that wait. A second call does nothing."""

@@ -87,6 +87,8 @@ class DecodeLoop:
 
         Raises:
             RuntimeError: another thread is in `step`, or the engine is closed.
+            BaseException: what interrupts the step. It is the `error` of the requests that had a slot; those that wait
+                are decoded by later steps.
         """
         self._begin()
         try:
@@ -98,6 +100,9 @@ class DecodeLoop:
                 self.active += self.admission.admit()
             self._advance_all(planned(self.active, self.target, self.admission, self.step_tokens, self.reading))
             self._retire()
+        except BaseException as error:
+            self._abandon(error)
+            raise
         finally:
             self._stepping = False
         return bool(self.active or self.admission)
@@ -235,14 +240,25 @@ class DecodeLoop:
             if not reads(request):
                 self._start(request)
 
-    def _retire(self) -> None:
-        """Let go of requests that have finished or were cancelled."""
+    def _abandon(self, error: BaseException) -> None:
+        """End the requests of a step that was not completed: their texts, keys and values may not fit any more."""
+        self._cancelled = True  # the next step lets go of what this call does not, should it be interrupted
+        self.active = list(dict.fromkeys([*self.active, *self.admission.all_opened()]))
+        for request in self.active:
+            if not request.finished:
+                request.error, request.finished = error, True
+        self.admission.end_cancelled()
+        self._retire(whole=False)
+        self.drafter.pause()
+
+    def _retire(self, whole: bool = True) -> None:
+        """Let go of requests that have finished or were cancelled, whose slots hold their `whole` texts."""
         ended = [request for request in self.active if request.finished or request.cancelled]
         if not ended:
             return
         for request in ended:
             self.drafter.stop(request)
-            self.admission.release(request)
+            self.admission.release(request, whole)
             end(request)
         self.active = retired(self.active)
 

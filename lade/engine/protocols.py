@@ -37,7 +37,7 @@ class Target(Protocol):
         ...
 
     def close(self, slot: int) -> None:
-        """Free a slot."""
+        """Free a slot, also one whose opening failed."""
         ...
 
     def depth_limit(self, slot: int, remaining: int) -> int:

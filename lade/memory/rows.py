@@ -43,9 +43,10 @@ class Rows:
         changed = [place for place, (row, old) in known if row is not old and not all(map(is_, row, old))]
         if not changed and len(rows) == number:
             return
-        self._rows, self._viewed = [*rows], None
+        self._rows, self._viewed = [], None  # if this is interrupted, the next call writes all
         for place in (*changed, *range(number, len(rows))):
             self._typed[place * WIDTH : (place + 1) * WIDTH] = _addresses(rows[place])
+        self._rows = [*rows]
 
     def viewed(self) -> list[Row]:
         """For the functions as Python."""

@@ -16,6 +16,35 @@ FIRST = 1024  # contexts that there is room for at first
 FORGET = Compiled(predictions.forget)
 
 
+class _Arrays:
+    """The arrays of a table. They grow by a copy, so that whatever interrupts growth leaves a whole table.
+
+    Args:
+        room: contexts.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._regions = Regions(FIELDS)
+        self._table = Table(self._regions, (predictions.CONTEXTS, NUMBER, predictions.INDEX, predictions.SLOTS), WIDTH)
+        self._table.reserve(room)
+        self.ints, self.masses, self.room = self._regions.ints, np.zeros(room * TOP, np.float32), room
+
+    def copy(self, room: int) -> _Arrays:
+        """The same contexts, with room for more."""
+        made, number, begin = _Arrays(room), int(self.ints[NUMBER]), int(self.ints[predictions.CONTEXTS])
+        made.ints[predictions.BEGUN : FIELDS] = self.ints[predictions.BEGUN : FIELDS]
+        made.fill(self.ints[begin : begin + number * WIDTH], self.masses[: number * TOP])
+        return made
+
+    def fill(self, rows: np.ndarray, masses: np.ndarray) -> None:
+        """Begin with these contexts, and with their probabilities."""
+        begin = self.ints[predictions.CONTEXTS]
+        self.ints[begin : begin + rows.size] = rows
+        self.masses[: masses.size] = masses
+        self.ints[NUMBER] = rows.size // WIDTH
+        self._table.reindex()
+
+
 class PredictionTable:
     """Top-k predictions by context, in two generations per length of context: new predictions go into the young one.
 
@@ -24,27 +53,22 @@ class PredictionTable:
     Args:
         capacity: contexts kept per length, at least 1; one step may exceed it. The half that was learned last is always
             kept.
-
-    Attributes:
-        masses: float32, `TOP` probabilities per row.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
-        self._clear(FIRST)
-
-    def _clear(self, room: int) -> None:
-        self._regions = Regions(FIELDS)
-        fields = predictions.CONTEXTS, NUMBER, predictions.INDEX, predictions.SLOTS
-        self._table = Table(self._regions, fields, WIDTH)
-        self.masses = np.zeros(0, np.float32)
-        self._most = room  # contexts that there may be, as far as it was counted
-        self._room_for(room)
+        self._arrays = _Arrays(FIRST)
+        self._most = FIRST  # contexts that there may be, as far as it was counted
 
     @property
     def ints(self) -> np.ndarray:
         """int32, the contexts and their tokens."""
-        return self._regions.ints
+        return self._arrays.ints
+
+    @property
+    def masses(self) -> np.ndarray:
+        """float32, `TOP` probabilities per row."""
+        return self._arrays.masses
 
     def __len__(self) -> int:
         return int(self.ints[NUMBER])
@@ -57,15 +81,11 @@ class PredictionTable:
     def reserve(self, contexts: int) -> None:
         """Make room for so many more contexts."""
         self._most += contexts
-        if self._most > self._table.room:
+        room = self._arrays.room
+        if self._most > room:
             self._most = len(self) + contexts
-            self._room_for(self._most)
-
-    def _room_for(self, contexts: int) -> None:
-        if self._table.reserve(contexts):
-            masses = np.zeros(self._table.room * TOP, np.float32)
-            masses[: len(self) * TOP] = self.masses[: len(self) * TOP]
-            self.masses = masses
+            if self._most > room:
+                self._arrays = self._arrays.copy(max(self._most, 2 * room))
 
     def rows(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """[n, WIDTH] contexts of this length, the oldest first, and their [n, TOP] probabilities."""
@@ -83,18 +103,12 @@ class PredictionTable:
         """Take what `rows` gives for each length, of whatever capacity; the oldest beyond the own one are left out."""
         kept = [(rows[-self.capacity :], masses[-self.capacity :]) for rows, masses in parts]
         rows, masses = (np.concatenate(each) for each in zip(*kept, strict=True))
-        begun = self.ints[predictions.BEGUN]
-        self._clear(max(len(rows), FIRST))
-        ints = self.ints
-        ints[predictions.BEGUN] = begun
-        begin = int(ints[predictions.CONTEXTS])
-        ints[begin : begin + rows.size] = rows.ravel()
-        self.masses[: masses.size] = masses.ravel()
-        ints[NUMBER] = len(rows)
-        lengths = _lengths(rows)
+        arrays, lengths = _Arrays(max(len(rows), FIRST)), _lengths(rows)
+        arrays.ints[predictions.BEGUN] = self.ints[predictions.BEGUN]
         for length in LENGTHS:
-            ints[YOUNG + length] = rows[lengths == length, IS_YOUNG].sum()
-        self._table.reindex()
+            arrays.ints[YOUNG + length] = rows[lengths == length, IS_YOUNG].sum()
+        arrays.fill(rows.ravel(), masses.ravel())
+        self._arrays, self._most = arrays, arrays.room
 
     def resize(self, capacity: int) -> None:
         """Change the capacity; the oldest contexts beyond it are dropped at once."""

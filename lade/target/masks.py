@@ -163,7 +163,7 @@ class TreeMasks:
                 self.real[slot] = row.to(self.zero.device, torch.bool, copy=True)
 
     def close(self, slot: int) -> None:
-        del self.first[slot]
+        self.first.pop(slot, None)
         self.real.pop(slot, None)
 
     def group(self, kind: MaskKind) -> LayerGroup:

@@ -129,7 +129,7 @@ class HFTarget:
         """Free a slot."""
         self.cache.close(slot)
         self.masks.close(slot)
-        del self.positions[slot]
+        self.positions.pop(slot, None)
 
     def depth_limit(self, slot: int, remaining: int) -> int:
         """The largest depth of a draft: within the tokens that remain, and within the model's positions.

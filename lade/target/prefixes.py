@@ -84,12 +84,14 @@ class Holding:
     bytes: int = 0
 
     def add(self, chunk: Chunk) -> None:
+        size = chunk.bytes  # before, so that no interrupt parts the two
         self.chunks[chunk.key] = chunk
-        self.bytes += chunk.bytes
+        self.bytes += size
 
     def drop(self, chunk: Chunk) -> None:
+        size = chunk.bytes
         del self.chunks[chunk.key]
-        self.bytes -= chunk.bytes
+        self.bytes -= size
 
     def use(self, path: Sequence[Chunk]) -> None:
         """The last chunk first, so that no chunk is dropped before those behind it."""

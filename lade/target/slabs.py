@@ -46,7 +46,9 @@ class Slabs:
         self.offsets[slot], self.capacities[slot] = offset, capacity
 
     def remove(self, slot: int) -> None:
-        del self.offsets[slot], self.capacities[slot]
+        """A slot that has none stays without."""
+        self.offsets.pop(slot, None)
+        self.capacities.pop(slot, None)
 
     def pack(self, capacities: Mapping[int, int]) -> list[Move]:
         """Lay all slots behind one another in their order, new ones last; some with other capacities than now."""

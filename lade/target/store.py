@@ -83,9 +83,10 @@ class LayerGroup(ABC):
         return -(-tokens // self.level) * self.level
 
     def close(self, slot: int) -> None:
+        """Free a slot; one whose opening failed may be open in part."""
         self.slabs.remove(slot)
-        del self.lengths[slot], self.starts[slot], self._most[slot]
-        self._columns.pop(slot, None)
+        for known in (self.lengths, self.starts, self._most, self._columns):
+            known.pop(slot, None)
         if not self.lengths:
             self._free()
 
