@@ -80,17 +80,16 @@ class Admission:
             if self.budget and not self.budget.reserve(slot, request.prompt_length + request.limit):
                 return None
             request.slot = slot
-            self._held[slot] = request
+            self._held[slot] = request  # first: a signal's exception may come as soon as it waits no more
             return self._waiting.popleft()
 
     def end_cancelled(self) -> None:
-        """End cancelled requests that wait, and let go of those that have a slot although they wait."""
+        """End cancelled requests that wait."""
         with self._lock:
             waiting = list(self._waiting)
-            left = [request for request in waiting if not (request.cancelled or self.opened(request))]
-            self._waiting = deque(left)
+            self._waiting = deque(request for request in waiting if not request.cancelled)
         for request in waiting:
-            if request.cancelled and not self.opened(request):
+            if request.cancelled:
                 end(request)
 
     def release(self, request: Request, whole: bool = True) -> None:

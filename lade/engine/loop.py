@@ -247,7 +247,6 @@ class DecodeLoop:
         for request in self.active:
             if not request.finished:
                 request.error, request.finished = error, True
-        self.admission.end_cancelled()
         self._retire(whole=False)
         self.drafter.pause()
 

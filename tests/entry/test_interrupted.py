@@ -102,13 +102,14 @@ def test_texts(
 
 def test_a_text_that_ends_in_an_interrupted_step_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with lade.Engine(model_of("llama"), CONFIG) as engine:
-        request, target = engine.submit(**greedy(PROMPTS[0], 1), tenant="ann"), engine._loop.target
+        request, target = engine.submit(**greedy(PROMPTS[0], 2), tenant="ann"), engine._loop.target
         keep = target.keep
 
         def interrupted(*arguments: Any) -> None:
             keep(*arguments)
             raise KeyboardInterrupt
 
+        assert engine.step()
         monkeypatch.setattr(target, "keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.run()
