@@ -84,7 +84,7 @@ class Request:
             (`lade.engine.protocols.PrefixStore`); `None` for the loop's.
         awaited: whether its caller waits for other rows too: each step helps the caller most in the row that ends last.
         on_end: called once, when it has left its slot.
-        error: what its processors, stop rules or streamer raised, or what interrupted a step of its engine.
+        error: what its processors, stop rules or streamer raised, or that a step of its engine was interrupted.
     """
 
     row: int
@@ -109,7 +109,7 @@ class Request:
     prefixes: Any = None
     awaited: bool = False
     on_end: Callable[[Request], None] | None = None
-    error: BaseException | None = None
+    error: Exception | None = None
     cancelled: bool = False
 
     def __post_init__(self) -> None:

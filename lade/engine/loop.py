@@ -87,8 +87,8 @@ class DecodeLoop:
 
         Raises:
             RuntimeError: another thread is in `step`, or the engine is closed.
-            BaseException: what interrupts the step. It is the `error` of the requests that had a slot; those that wait
-                are decoded by later steps.
+            BaseException: what interrupts the step. It ends the requests that had a slot, with a `RuntimeError` that
+                names it and holds no memory of the step; those that wait are decoded by later steps.
         """
         self._begin()
         try:
@@ -246,7 +246,7 @@ class DecodeLoop:
         self.active = list(dict.fromkeys([*self.active, *self.admission.all_opened()]))
         for request in self.active:
             if not request.finished:
-                request.error, request.finished = error, True
+                request.error, request.finished = RuntimeError(f"a step was interrupted by {error!r}"), True
         self._retire(whole=False)
         self.drafter.pause()
 
