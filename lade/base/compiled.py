@@ -21,6 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 MARK, OTHER = "__compiled__", "__compiled_as__"
 SOURCES = "sources"
+LINKING = Path(__file__), Path(__file__).with_name("addresses.py")  # the files on which machine code depends
 
 _trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed
 

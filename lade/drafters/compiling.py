@@ -21,8 +21,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
-from lade.base import compiled as linking
-from lade.base.compiled import Compiled, Linker, called_by, trial
+from lade.base.compiled import LINKING, Compiled, Linker, called_by, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.config.settings import LookaheadConfig
@@ -128,9 +127,8 @@ def machine_folder() -> Path:
     """The cache folder's part for this version of the functions, of what links them, of Python and of numba."""
     digest = hashlib.blake2b(f"{sys.version} {version('numba')}".encode(), digest_size=8)
     functions = called_by(entry.python for entry in ENTRIES)
-    linked = [str(path) for path in Path(linking.__file__).parent.glob("*.py")]
-    for path in sorted({*linked, *(function.__code__.co_filename for function in functions)}):
-        digest.update(Path(path).read_bytes())
+    for path in sorted({*LINKING, *(Path(function.__code__.co_filename) for function in functions)}):
+        digest.update(path.read_bytes())
     return cache_folder() / FOLDER / digest.hexdigest()
 
 

@@ -52,8 +52,8 @@ class Engine:
     Every step is one forward for all requests: prompts are read in chunks beside the drafts of the others. The text of
     a request is that of `model.generate` for this prompt alone, whatever decodes beside it (in float32; in half
     precision near-ties may fall otherwise). What a request's processors, criteria or streamer raise ends it alone and
-    is its `error`. What interrupts a step (Ctrl-C, no memory) ends the requests that decode, with an
-    error that names it, and `step` raises it; those that wait are decoded by later steps.
+    is its `error`. What interrupts a step (Ctrl-C, no memory) ends the requests that decode, with an error that names
+    it, and `step` raises it; those that wait are decoded by later steps.
 
     `submit`, `cancel` and `drop_prefixes` may be called by any thread; `step`, `run` and `close` belong to one thread.
 

@@ -24,10 +24,10 @@ class _Arrays:
     """
 
     def __init__(self, room: int) -> None:
-        self._regions = Regions(FIELDS)
-        self._table = Table(self._regions, (predictions.CONTEXTS, NUMBER, predictions.INDEX, predictions.SLOTS), WIDTH)
+        regions = Regions(FIELDS)
+        self._table = Table(regions, (predictions.CONTEXTS, NUMBER, predictions.INDEX, predictions.SLOTS), WIDTH)
         self._table.reserve(room)
-        self.ints, self.masses, self.room = self._regions.ints, np.zeros(room * TOP, np.float32), room
+        self.ints, self.masses, self.room = regions.ints, np.zeros(room * TOP, np.float32), room
 
     def copy(self, room: int) -> _Arrays:
         """The same contexts, with room for more."""

@@ -133,9 +133,8 @@ def test_a_second_interrupt_while_the_first_is_handled(monkeypatch: pytest.Monke
             with pytest.raises(KeyboardInterrupt):
                 engine.step()
         run(engine)
-        assert [str(request.error) for request in requests[:SLOTS]] == [
-            "a step was interrupted by KeyboardInterrupt()"
-        ] * 2
+        for request in requests[:SLOTS]:
+            assert str(request.error) == "a step was interrupted by KeyboardInterrupt()"
         assert [request.error for request in requests[SLOTS:]] == [None, None]
         for request, prompt in zip(requests[SLOTS:], PROMPTS[SLOTS:], strict=True):
             assert request.tokens == plain(engine.model, prompt, NEW)
