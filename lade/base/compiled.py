@@ -19,7 +19,8 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MARK, OTHER = "__compiled__", "__compiled_as__"
+MARK, OTHER, REORDERS = "__compiled__", "__compiled_as__", "__reorders__"
+REORDERING = {"reassoc", "contract", "nsz"}  # flags of LLVM; none that changes what NaN or infinity do
 SOURCES = "sources"
 LINKING = Path(__file__), Path(__file__).with_name("addresses.py")  # the files on which machine code depends
 
@@ -30,6 +31,12 @@ def compiled(function: Function) -> Function:
     """Mark a function that may run as machine code; it calls no functions but marked ones and `math`."""
     setattr(function, MARK, True)
     return function
+
+
+def reordering(function: Function) -> Function:
+    """The same for a function whose sums machine code may take in any order, so that they are vectorised."""
+    setattr(function, REORDERS, True)
+    return compiled(function)
 
 
 def compiled_as(make: Callable[[], Any]) -> Callable[[Function], Function]:
@@ -150,6 +157,8 @@ class Linker:
         code = FunctionType(code, function.__globals__ | called, function.__name__)
         code.__module__, code.__qualname__ = function.__module__, function.__qualname__
         options["_nrt"] = False  # counting references to arrays would take most of the time
+        if hasattr(function, REORDERS):
+            options["fastmath"] = REORDERING
         return njit(nogil=True, error_model="numpy", **options)(code)
 
     def _source(self, function: Any) -> Path:

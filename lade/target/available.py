@@ -11,6 +11,7 @@ from lade.target import own
 from lade.target.choice import Ways
 from lade.target.flashattn import installed
 from lade.target.launches import Kernel
+from lade.target.looped import Looped
 from lade.target.partial import EfficientKernels, FlashKernels, HostKernels, Kernels
 from lade.target.ways import SHORTEST_PREFIX, Defined, Masked, Split, Together
 
@@ -39,7 +40,7 @@ def ways_of(implementation: str, device: torch.device, flash: bool = False) -> W
         given = () if package is None else (Split(package, SHORTEST_PREFIX),)
         if implementation == own.NAME and kernels.runs(device):
             return Ways(_rules, timed=False)
-        return Ways((*_rules, *given, *_usual))
+        return Ways((*_rules, *given, *_usual, Looped()))
     if package is None:
         _notice(device)
         return Ways((*_rules, *_flash)) if device.type == "cpu" else Ways((*_flash, *_rules), timed=False)

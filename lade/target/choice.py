@@ -96,12 +96,15 @@ def attend(choice: Choice, call: Call) -> tuple[torch.Tensor, str]:
     if choice.best is not None:
         return choice.best.attend(call), choice.best.name
     way = choice.next()
-    return (_timed_there if call.query.is_cuda else _timed_here)(choice, way, call), way.name
+    if call.query.is_cuda:
+        return _timed_there(choice, way, call), way.name
+    return timed(choice, way, lambda: way.attend(call)), way.name
 
 
-def _timed_here(choice: Choice, way: Way, call: Call) -> torch.Tensor:
+def timed(choice: Choice, way: Way, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """What a way computes on the host. Its time is noted."""
     begin = CLOCK()
-    found = way.attend(call)
+    found = compute()
     choice.note(way, CLOCK() - begin)
     return found
 

@@ -58,11 +58,19 @@ class RowMask:
         prefix: keys before the tree.
         seen: the first key of the prefix from which on every node sees all of it; `prefix` if there is none.
         hides: whether any key is hidden from any node.
+        tree: [T, C] bool, which nodes a node sees, where every node sees all of the prefix; else `None`.
     """
 
-    def __init__(self, make: Callable[[int], torch.Tensor], prefix: int, seen: int, hides: bool = True) -> None:
+    def __init__(
+        self,
+        make: Callable[[int], torch.Tensor],
+        prefix: int,
+        seen: int,
+        hides: bool = True,
+        tree: torch.Tensor | None = None,
+    ) -> None:
         self.prefix, self.seen, self.hides = prefix, seen, hides
-        self._make = make
+        self._make, self._tree = make, tree
         self._made: dict[int, torch.Tensor] = {}
         self._folded: dict[tuple[object, ...], torch.Tensor] = {}
 
@@ -74,6 +82,10 @@ class RowMask:
     def whole(self) -> Mask:
         """[T, K]"""
         return self._of(self.prefix) if self.hides else None
+
+    def visible(self) -> torch.Tensor:
+        """[T, seen + C] bool: whether a node sees a key that not every node is known to see."""
+        return self._of(self.seen) == 0 if self._tree is None else self._tree
 
     def folded(self, group: int, like: torch.Tensor, rest: bool = False) -> Mask:
         """[1, 1, T * G, K] for groups of G query heads, of the type and device of `like`.
@@ -209,7 +221,8 @@ class TreeMasks:
             newest = group.lengths[slot] + sight.deepest
             seen = min(newest - kind.window + 1 - oldest, prefix)
         hides = sight.visible.numel() > 1 or limited or padded
-        return RowMask(lambda keys: self._row(kind, group, sight, lowest_key, keys), prefix, seen, hides)
+        tree = None if limited or padded else sight.visible
+        return RowMask(lambda keys: self._row(kind, group, sight, lowest_key, keys), prefix, seen, hides, tree)
 
     def lowest_key(self, kind: MaskKind, slot: int) -> int:
         """Index in the slab of the first key that any node sees: after left padding, in the root's window or chunk."""

@@ -20,9 +20,10 @@ from lade.target.choice import Choice, Ways, attend, choice_for
 from lade.target.definition import dense
 from lade.target.folding import fold, unfold
 from lade.target.launches import Launch
+from lade.target.looped import RowTable
 from lade.target.masks import RowMask
 from lade.target.uniform import Uniform
-from lade.target.ways import Call, Masked
+from lade.target.ways import Call
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 SLOW_ALONE = torch.bfloat16  # on a CPU torch takes up to ten times longer for a head's one query than for two
@@ -50,6 +51,7 @@ class PackedKind:
     uniform: Uniform | None = None
     launch: Launch | None = None
     _cuts: Cuts | None = field(default=None, init=False)
+    _table: RowTable | None = field(default=None, init=False)
     _chosen: tuple[tuple[object, ...], Choice] | None = field(default=None, init=False)
 
     @property
@@ -63,6 +65,13 @@ class PackedKind:
         if self._chosen is None or self._chosen[0] != shapes:
             self._chosen = shapes, choice_for(ways, call)
         return self._chosen[1]
+
+    @property
+    def table(self) -> RowTable:
+        """What the loop reads of the rows."""
+        if self._table is None:
+            self._table = RowTable.of(self.spans, self.masks, self.nodes)
+        return self._table
 
     def rows_of(self, states: torch.Tensor) -> Sequence[torch.Tensor]:
         """Per row [1, H, K, D], of the keys or values of all."""
@@ -159,10 +168,9 @@ class PackedForward:
         self.used.add(way)
         return found, None
 
-    def masks_alone(self, index: int, call: Call) -> bool:
-        """Whether layers of a kind attend with a mask over all keys, row by row (`lade.target.ways.Masked`)."""
-        best = self.kinds[index].choice(self.ways, call).best
-        return best is not None and best.name == Masked.name
+    def choice(self, index: int, call: Call) -> Choice:
+        """Of the ways for layers of a kind."""
+        return self.kinds[index].choice(self.ways, call)
 
     def _kind(self, mask: torch.Tensor | None) -> PackedKind:
         """What a layer with this mask attends to. Layers share masks, so each is looked at once."""

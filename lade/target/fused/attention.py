@@ -5,18 +5,24 @@ T nodes of all rows, t of one; S heads of keys and values, each for G query head
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from lade.target.choice import Choice, timed
 from lade.target.fused.bits import bits_of
 from lade.target.fused.loops import ROTATE, Heads
 from lade.target.fused.plan import Layer
 from lade.target.layers import TreeLayer
-from lade.target.rowattention import PackedForward, RootForward, stand_in
-from lade.target.ways import Call, Masked
+from lade.target.looped import Looped, RowTable
+from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
+from lade.target.rowloops import ATTEND
+from lade.target.rowloops import Heads as LoopHeads
+from lade.target.ways import Call, Masked, Way
 
 Forward = PackedForward | RootForward
 
@@ -61,13 +67,43 @@ class KindRows:
 
     def _made(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> _Rows:
         """What the layers share: their shapes are equal."""
-        if isinstance(self.forward, PackedForward):
-            length = self.forward.kinds[self.index].kv_length
-            seen = keys.narrow(2, 0, length), values.narrow(2, 0, length)
-            call = Call(self.forward.kinds[self.index], query, *seen, 0.0, scaling)
-            if self.forward.masks_alone(self.index, call):
-                return _MaskedRows(self.forward, self.index, query, keys.shape[1])
-        return _OtherRows(self.forward, self.index, query, keys.shape[1])
+        if isinstance(self.forward, RootForward):
+            begin, end = self.forward.kinds[self.index]
+            if ATTEND.ready:
+                return _LoopedRows([1], RowTable.whole(begin, end), query, keys)
+            return _OtherRows(self.forward.attend, self.index, end, query, keys)
+        return self._chosen(self.forward, query, keys, values, scaling)
+
+    def _chosen(
+        self,
+        forward: PackedForward,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        scaling: float,
+    ) -> _Rows:
+        """The rows in the fastest way, or in one that is tried."""
+        kind = forward.kinds[self.index]
+        length = kind.kv_length
+        call = Call(kind, query, keys.narrow(2, 0, length), values.narrow(2, 0, length), 0.0, scaling)
+        choice = forward.choice(self.index, call)
+        way = choice.best or choice.next()
+        forward.used.add(way.name)
+        rows: _Rows
+        if way.name == Looped.name:
+            rows = _LoopedRows([end for _, end in forward.spans], kind.table, query, keys)
+        elif way.name == Masked.name:
+            rows = _MaskedRows(forward.spans, kind, query, keys)
+        else:
+            rows = _OtherRows(partial(_attended, way, kind), self.index, length, query, keys)
+        return rows if choice.best else _TriedRows(rows, choice, way)
+
+
+def _attended(
+    way: Way, kind: PackedKind, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, scaling: float
+) -> tuple[torch.Tensor, None]:
+    """What an attention function returns."""
+    return way.attend(Call(kind, query, key, value, 0.0, scaling)), None
 
 
 class _Rows(Protocol):
@@ -90,28 +126,53 @@ class _Rows(Protocol):
         """
 
 
+class _LoopedRows:
+    """Rows that attend in the loop.
+
+    Args:
+        ends: of each row's nodes.
+        query: as of `_MaskedRows`.
+        keys: [1, S, total, D]
+    """
+
+    def __init__(self, ends: Sequence[int], table: RowTable, query: torch.Tensor, keys: torch.Tensor) -> None:
+        _, stored, total, size = keys.shape
+        self._table, self.ends, self.heads = table, np.array(ends), Heads(stored, stored, size)
+        self._queries = query.new_empty(query.numel())
+        self.bits = bits_of(self._queries)
+        self._loop_heads = LoopHeads(stored, query.shape[1] // stored, size, total * size)
+
+    def attend(self, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
+        """As `_Rows.attend`."""
+        found = self._table.attend(self._queries, keys.view(-1), values.view(-1), self._loop_heads, scaling)
+        return found.view(1, self.ends[-1], -1)
+
+
 class _MaskedRows:
     """Rows that attend one by one, with a mask over all of a row's keys.
 
     Args:
+        spans: of each row's nodes.
         query: [1, S * G, T, D] like those of every layer.
-        stored: S
+        keys: [1, S, total, D]
     """
 
-    def __init__(self, forward: PackedForward, index: int, query: torch.Tensor, stored: int) -> None:
+    def __init__(
+        self, spans: Sequence[tuple[int, int]], kind: PackedKind, query: torch.Tensor, keys: torch.Tensor
+    ) -> None:
         _, count, nodes, size = query.shape
-        group, kind = count // stored, forward.kinds[index]
-        forward.used.add(Masked.name)
-        self.ends, self.heads = np.array([end for _, end in forward.spans]), Heads(stored, stored, size)
+        stored = keys.shape[1]
+        group = count // stored
+        self.ends, self.heads = np.array([end for _, end in spans]), Heads(stored, stored, size)
         folded = query.new_empty(nodes * count * size)
         self.bits = bits_of(folded)
         self._output = query.new_empty(1, nodes, count * size)
         parts = self._output.view(nodes, stored, group, size)
         self._queries = [
             folded[first * count * size : end * count * size].view(1, stored, (end - first) * group, size)
-            for first, end in forward.spans
+            for first, end in spans
         ]
-        self._goals = [parts[first:end].permute(1, 0, 2, 3) for first, end in forward.spans]
+        self._goals = [parts[first:end].permute(1, 0, 2, 3) for first, end in spans]
         self._masks = [mask.folded(group, query) for mask in kind.masks]
         self._keys = [(begin, end - begin) for begin, end in kind.spans]
 
@@ -124,19 +185,38 @@ class _MaskedRows:
 
 
 class _OtherRows:
-    """Rows that attend as the forward chooses; arguments as of `_MaskedRows`."""
+    """Rows that attend as an attention function does; further arguments as of `_MaskedRows`.
 
-    def __init__(self, forward: Forward, index: int, query: torch.Tensor, stored: int) -> None:
+    Args:
+        attend: transformers' kind of function.
+        index: of the mask kind.
+        length: tokens of the flat keys and values that it takes.
+    """
+
+    def __init__(
+        self, attend: Callable[..., Any], index: int, length: int, query: torch.Tensor, keys: torch.Tensor
+    ) -> None:
         _, count, nodes, size = query.shape
-        kind = forward.kinds[index]
-        self.ends, self.heads = np.array([nodes]), Heads(count, stored, size)
+        self.ends, self.heads = np.array([nodes]), Heads(count, keys.shape[1], size)
         self._query = query.new_empty(1, count, nodes, size)
         self.bits = bits_of(self._query)
-        self._forward, self._mask = forward, stand_in(index, nodes, query.dtype, query.device)
-        self._length = kind[1] if isinstance(kind, tuple) else kind.kv_length
+        self._attend, self._mask = attend, stand_in(index, nodes, query.dtype, query.device)
+        self._length = length
 
     def attend(self, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
         """As `_Rows.attend`."""
         seen = keys.narrow(2, 0, self._length), values.narrow(2, 0, self._length)
-        found, _ = self._forward.attend(self._query, *seen, self._mask, scaling=scaling)
+        found, _ = self._attend(self._query, *seen, self._mask, scaling=scaling)
         return found.reshape(1, found.shape[1], -1)
+
+
+class _TriedRows:
+    """Rows of a way that is tried: its time is noted in every layer."""
+
+    def __init__(self, rows: _Rows, choice: Choice, way: Way) -> None:
+        self._rows, self._choice, self._way = rows, choice, way
+        self.ends, self.heads, self.bits = rows.ends, rows.heads, rows.bits
+
+    def attend(self, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
+        """As `_Rows.attend`."""
+        return timed(self._choice, self._way, lambda: self._rows.attend(keys, values, scaling))
