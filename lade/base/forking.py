@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 
 POINTER, INT32 = ir.IntType(8).as_pointer(), ir.IntType(32)
 
@@ -61,10 +62,7 @@ def take(typing: Any, counters: Any, place: Any) -> Any:
     """The value of an int64 counter, which is one more afterwards; for several threads at once."""
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        from numba.np.arrayobj import make_array
-
         data = make_array(counters)(context, builder, given[0]).data
-        at = builder.gep(data, [given[1]])
-        return builder.atomic_rmw("add", at, at.type.pointee(1), "monotonic")
+        return builder.atomic_rmw("add", builder.gep(data, [given[1]]), ir.IntType(64)(1), "monotonic")
 
     return types.int64(counters, place), generate

@@ -6,6 +6,7 @@ What is shared out are units of work: each thread takes the next one until there
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def counters() -> np.ndarray:
 
 def threads_for(operations: int) -> int:
     """How many threads so many operations are worth."""
-    return min(torch.get_num_threads(), 1 + operations // OPERATIONS) if FORK else 1
+    return min(torch.get_num_threads(), 1 + operations // OPERATIONS) if FORK and not _forked else 1
 
 
 def _fork() -> int:
@@ -63,4 +64,13 @@ def _fork() -> int:
         return 0
 
 
+def _in_child() -> None:
+    """A forked process has none of the threads, and would wait for them."""
+    global _forked
+    _forked = True
+
+
 FORK = _fork()
+_forked = False
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

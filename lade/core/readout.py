@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from lade.base.compiled import Compiled, compiled
+from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take, threads_for
 from lade.core.topk import depth_of_groups, is_exact
 
 Array = Any  # of numbers: a numpy array, or its memoryview
@@ -58,10 +59,10 @@ def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np
         np.empty((rows, k), np.int32),
         np.empty((rows, k), np.float32),
     )
-    depth = depth_of_groups(within, k)
-    scratch = np.empty(within // depth + within, np.float32)
+    depth, threads = depth_of_groups(within, k), threads_for(logits.numel())
+    scratch = np.empty(threads * (within // depth + within), np.float32)
     READ_ROWS(
-        bits.view(np.uint16 if half else np.uint32),
+        *(FORK, threads, counters(), bits.view(np.uint16 if half else np.uint32)),
         *(np.uint32(16 if half else 0), size, within, depth, is_exact(within, k), inverse_temperatures, scratch),
         *(found.greedy, found.nan, found.tokens.ravel(), found.probabilities.ravel()),
     )
@@ -70,6 +71,9 @@ def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np
 
 @compiled
 def read_rows(
+    fork: int,
+    threads: int,
+    counters: Array,
     bits: Array,
     shift: Any,
     size: int,
@@ -86,32 +90,83 @@ def read_rows(
     """`read_out`.
 
     Args:
+        fork, threads, counters: as of `lade.base.threads.spread`.
         bits: the logits, `size` per row.
         shift: moves the bits of a logit to where float32 has them.
         exact: whether all logits add to the sum of the softmax.
-        scratch: `within` numbers, and one per group.
+        scratch: of each thread `within` numbers, and one per group.
         tokens, probabilities: k per row.
     """
-    rows, groups = len(greedy), within // depth
-    k = len(tokens) // max(rows, 1)
+    shape = size, within, depth, len(scratch) // threads
+    found = greedy, nan, tokens, probabilities
+    arguments = counters, bits, shift, shape, exact, inverse_temperatures, scratch, found
+    if threads > 1:
+        spread(fork, threads, read_units, arguments)
+    else:
+        read_units(*arguments)
+
+
+@compiled
+def read_units(
+    counters: Array,
+    bits: Array,
+    shift: Any,
+    shape: tuple[int, int, int, int],
+    exact: bool,
+    inverse_temperatures: Array,
+    scratch: Array,
+    found: tuple[Array, Array, Array, Array],
+) -> None:
+    """The share of one thread: rows.
+
+    Args:
+        shape: size, within and depth as of `read_rows`, and the numbers of scratch of a thread.
+        found: greedy, NaN, tokens and probabilities as of `read_rows`.
+    """
+    size, within, depth, room = shape
+    greedy, nan, tokens, probabilities = found
+    begin, k = take(counters, WORKERS) * room, len(tokens) // max(len(greedy), 1)
+    own = scratch[begin : begin + room]
+    row = take(counters, UNITS)
+    while row < len(greedy):
+        best, largest = tokens[row * k : row * k + k], probabilities[row * k : row * k + k]
+        logits = bits[row * size : row * size + size]
+        heat = inverse_temperatures[row]
+        nan[row] = read_row(logits, shift, within, depth, exact, heat, own, greedy, row, best, largest)
+        row = take(counters, UNITS)
+
+
+@compiled
+def read_row(
+    own: Array,
+    shift: Any,
+    within: int,
+    depth: int,
+    exact: bool,
+    inverse_temperature: Any,
+    scratch: Array,
+    greedy: Array,
+    row: int,
+    best: Array,
+    largest: Array,
+) -> bool:
+    """Read one row. Returns whether there is NaN."""
+    groups = within // depth
     maxima, values = scratch[:groups], scratch[groups:]
-    for row in range(rows):
-        own, best = bits[row * size : row * size + size], tokens[row * k : row * k + k]
-        largest = probabilities[row * k : row * k + k]
-        found_nan = read_maxima(own, shift, groups, depth, maxima, values)
-        number = find_largest(own, shift, groups, depth, within, maxima, values, best, largest)
-        greedy[row] = best[0]
-        found_nan |= read_rest(own, shift, groups * depth, within, largest[0], greedy, row)
-        nan[row] = found_nan
-        if found_nan:
-            greedy[row] = first_nan(own, shift)
-            continue
-        if exact:
-            number = read_values(own, shift, within, values)
-        total = exponential_sum(values, number, largest[0], inverse_temperatures[row])
-        if not exact:
-            total += exponential_sum(maxima, groups, largest[0], inverse_temperatures[row])
-        to_probabilities(largest, total, inverse_temperatures[row])
+    found_nan = read_maxima(own, shift, groups, depth, maxima, values)
+    number = find_largest(own, shift, groups, depth, within, maxima, values, best, largest)
+    greedy[row] = best[0]
+    found_nan |= read_rest(own, shift, groups * depth, within, largest[0], greedy, row)
+    if found_nan:
+        greedy[row] = first_nan(own, shift)
+        return True
+    if exact:
+        number = read_values(own, shift, within, values)
+    total = exponential_sum(values, number, largest[0], inverse_temperature)
+    if not exact:
+        total += exponential_sum(maxima, groups, largest[0], inverse_temperature)
+    to_probabilities(largest, total, inverse_temperature)
+    return False
 
 
 @compiled

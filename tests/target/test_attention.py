@@ -48,6 +48,12 @@ def registered() -> Any:
 
 
 @pytest.fixture(autouse=True)
+def through_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused decoders attend by themselves."""
+    monkeypatch.setattr("lade.target.model.fuses", lambda model: False)
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     assert registered() is sdpa_attention_forward
     yield

@@ -120,7 +120,7 @@ def test_what_is_installed_is_timed_beside_the_other_ways(monkeypatch: pytest.Mo
     flashes.install(monkeypatch, 4)
     ways = available.ways_of("sdpa", torch.device("cpu"))
     names = [way.name for way in ways.each]
-    assert names == [*RULES, "flash-attn 4", "split", "flash", "efficient"]
+    assert names == [*RULES, "flash-attn 4", "split", "flash", "efficient", "loop"]
     assert ways.timed
 
 
