@@ -110,10 +110,14 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("number", [1, 3])
 @settings(max_examples=100)
 @given(cases(longest=200) | cases(longest=60_000))
-def test_machine_code_finds_it_too(machine: Callable[..., Any], case: tuple[Tensor, int, int, np.ndarray]) -> None:
-    with trial({READ_ROWS: machine}):
+def test_machine_code_finds_it_too(
+    machine: Callable[..., Any], number: int, case: tuple[Tensor, int, int, np.ndarray]
+) -> None:
+    with trial({READ_ROWS: machine}), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.core.readout.threads_for", lambda operations: number)
         check(*case)
 
 

@@ -25,7 +25,7 @@ def counted() -> Iterator[list[int]]:
     passes: list[int] = []
 
     def run(*arguments: object) -> None:
-        passes.append(len(arguments[8]))  # type: ignore[arg-type]
+        passes.append(len(arguments[11]))  # type: ignore[arg-type]
         READ_ROWS.python(*map(viewed, arguments))
 
     with trial({READ_ROWS: run}):
