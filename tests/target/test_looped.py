@@ -11,6 +11,7 @@ from machinecode import unloaded
 from rowcalls import Row, call_of, expected_of
 
 from lade.base import threads
+from lade.base.compiled import trial
 from lade.target import looped
 from lade.target.fused.bits import DTYPES
 from lade.target.looped import Looped
@@ -126,4 +127,6 @@ def test_what_the_loop_does_not_take() -> None:
         Call(fitting.kind, query.double(), key.double(), value.double()),
         call_of([Row(1, 5, looped.MOST_NODES + 1, generator)], 2, 2, generator, torch.float32),
     ):
-        assert not Looped().fits(call)
+        with trial({ATTEND: ATTEND.python}):
+            assert Looped().fits(fitting)
+            assert not Looped().fits(call)
