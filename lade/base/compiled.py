@@ -22,7 +22,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 MARK, OTHER, REORDERS = "__compiled__", "__compiled_as__", "__reorders__"
 REORDERING = {"reassoc", "contract", "nsz"}  # flags of LLVM; none that changes what NaN or infinity do
 SOURCES = "sources"
-LINKING = Path(__file__), Path(__file__).with_name("addresses.py")  # the files on which machine code depends
+# The files on which machine code depends.
+LINKING = Path(__file__), *(Path(__file__).with_name(name) for name in ("addresses.py", "forking.py"))
 
 _trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed
 
