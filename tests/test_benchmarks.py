@@ -88,7 +88,9 @@ def test_attention_of_a_tree_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "--json",
     ]
     found = json.loads(CliRunner().invoke(attention_cpu.main, arguments, catch_exceptions=False).stdout)["timings"]
-    assert [timing["way"] in ways for timing, ways in zip(found, (("masked",), ("masked", "split")), strict=True)]
+    allowed = {20: ("masked", "loop"), 600: ("masked", "split", "loop")}
+    assert [timing["context"] for timing in found] == [*allowed]
+    assert all(timing["way"] in allowed[timing["context"]] for timing in found)
     assert all(timing["dense_ratio"] > 0 and timing["difference"] < 1e-5 for timing in found)
 
 
