@@ -1,20 +1,17 @@
 """One call of attention for several rows: what each row alone would attend to."""
 
-from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-import pytest
 import torch
 from families import BY_NAME
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_model
 from torch.nn.functional import scaled_dot_product_attention
+from untried import untried
 
 import lade
-from lade.target import model as target_model
-from lade.target.available import ways_of
 from lade.target.masks import RowMask
 from lade.target.uniform import RowKeys, uniform
 
@@ -82,9 +79,9 @@ def test_rows_that_no_stride_reaches_or_that_need_much_padding_are_left_alone() 
     assert uniform([rows[0], RowKeys(9, 8, 9, 17, SEES_ALL)], [1, 1], LOWEST) is None
 
 
-def test_rows_of_an_engine_whose_prompts_are_unlike_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@untried()
+def test_rows_of_an_engine_whose_prompts_are_unlike_are_taken_together() -> None:
     """Unless another way is faster, which is not tried here."""
-    monkeypatch.setattr(target_model, "ways_of", lambda *asked: replace(ways_of(*asked), timed=False))
     model = tiny_model(BY_NAME["llama"], "sdpa")
     with lade.Engine(model, slots=3) as engine:
         for length in (3, 20, 41):

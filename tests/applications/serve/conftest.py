@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,12 +26,9 @@ def pair() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 @pytest.fixture(scope="session")
 def served(pair: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> Iterator[Served]:
     from served import serving
-
-    from lade.target.available import ways_of
+    from untried import untried
 
     with ExitStack() as open_:
-        with pytest.MonkeyPatch.context() as patch:
-            # The last digits of log probabilities depend on the way of attention, and by time ways are tried in turn.
-            patch.setattr("lade.target.model.ways_of", lambda *asked: replace(ways_of(*asked), timed=False))
+        with untried():  # the last digits of log probabilities depend on the way
             found = open_.enter_context(serving(pair))
         yield found
