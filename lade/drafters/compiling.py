@@ -47,8 +47,9 @@ ENTRIES = (
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
 LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
-HALVES = ((DRAFT,), tuple(entry for entry in ENTRIES if entry is not DRAFT))  # each takes half of the time
-HALF = "from lade.drafters.compiling import HALVES, compile_entries; compile_entries(HALVES[1])"
+HALF = DRAFT, ATTEND  # takes half of the time
+HALVES = HALF, tuple(entry for entry in ENTRIES if entry not in HALF)
+OTHER_HALF = "from lade.drafters.compiling import HALVES, compile_entries; compile_entries(HALVES[1])"
 
 _lock = fork_safe_lock()
 _worker: threading.Thread | None = None
@@ -164,7 +165,7 @@ def _compile_apart() -> None:
 
 def _compile_halves() -> None:
     """Side by side, in this process and in one more; what the other one fails at is compiled by whoever loads it."""
-    with subprocess.Popen([sys.executable, "-c", HALF]):
+    with subprocess.Popen([sys.executable, "-c", OTHER_HALF]):
         compile_entries(HALVES[0])
 
 
