@@ -19,7 +19,7 @@ POINTER, INT32 = ir.IntType(8).as_pointer(), ir.IntType(32)
 
 @intrinsic
 def spread(typing: Any, fork: Any, threads: Any, function: Any, arguments: Any) -> Any:
-    """Call a function on every thread of a region, all with the same arguments.
+    """Call a function on every thread of a region, all with the same arguments; for one thread no region is begun.
 
     Args:
         fork: address of `GOMP_parallel`.
@@ -36,7 +36,11 @@ def spread(typing: Any, fork: Any, threads: Any, function: Any, arguments: Any) 
         kind = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, INT32, INT32])
         called = builder.inttoptr(address, kind.as_pointer())
         passed = [builder.bitcast(value, POINTER) for value in (region, data)]
-        builder.call(called, [*passed, builder.trunc(number, INT32), INT32(0)])
+        with builder.if_else(builder.icmp_signed(">", number, number.type(1))) as (several, alone):
+            with several:
+                builder.call(called, [*passed, builder.trunc(number, INT32), INT32(0)])
+            with alone:
+                builder.call(region, passed[1:])
         return context.get_dummy_value()
 
     return types.void(fork, threads, function, arguments), generate

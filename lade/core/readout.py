@@ -100,10 +100,7 @@ def read_rows(
     shape = size, within, depth, len(scratch) // threads
     found = greedy, nan, tokens, probabilities
     arguments = counters, bits, shift, shape, exact, inverse_temperatures, scratch, found
-    if threads > 1:
-        spread(fork, threads, read_units, arguments)
-    else:
-        read_units(*arguments)
+    spread(fork, threads, read_units, arguments)
 
 
 @compiled

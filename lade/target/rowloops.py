@@ -72,10 +72,7 @@ def attend_rows(
         out: of each row [t, H * G, D], one behind the other.
     """
     arguments = counters, queries, keys, values, rows, visible, heads, scaling, short, scratch, threads, out
-    if threads > 1:
-        spread(fork, threads, attend_units, arguments)
-    else:
-        attend_units(*arguments)
+    spread(fork, threads, attend_units, arguments)
 
 
 @compiled
