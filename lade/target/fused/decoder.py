@@ -36,7 +36,9 @@ class FusedDecoder:
         self._kinds = kinds_of_layers(model, masks.kinds)
 
     def fits(self) -> bool:
-        """Whether the model is as it was."""
+        """Whether the model is as it was, and no more than its forward is asked for."""
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            return False
         return self.plan.holds(self.model)
 
     def logits(

@@ -159,10 +159,13 @@ def test_a_module_more_is_a_change_that_the_next_plan_knows() -> None:
         assert plan_of(model) is not None
 
 
-@torch.no_grad()
 def test_a_plan_is_made_once() -> None:
+    """Whether gradients are wanted, as where an engine takes a request, or not."""
     model = own_llama()
-    assert plan_of(model) is plan_of(model)
+    with torch.no_grad():
+        plan = plan_of(model)
+    assert plan is not None
+    assert plan_of(model) is plan
 
 
 def turned(query: Any, key: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
