@@ -39,7 +39,7 @@ WIDTH_OF_ENTRY = 4
 
 
 class Forest(NamedTuple):
-    """R trees that grow.
+    """R trees that grow. What is there to work in, each thread has its own part of (`forest_of`).
 
     Attributes:
         ints: [R TREE_INTS] int64.
@@ -75,13 +75,29 @@ def new_trees(nodes: int) -> Trees:
     return Trees(np.zeros(4 * nodes, np.int32), np.zeros(nodes))
 
 
-def new_forest(rows: int, nodes: int) -> Forest:
-    """For so many trees of so many nodes together."""
+def new_forest(rows: int, nodes: int, threads: int = 1) -> Forest:
+    """For so many trees of so many nodes together, grown by so many threads."""
     room = nodes * (MOST + 2)
-    heap = np.zeros(ORDER + room * (1 + WIDTH_OF_ENTRY), np.int32)
-    heap[ROOM] = room
+    heap = np.zeros((threads, ORDER + room * (1 + WIDTH_OF_ENTRY)), np.int32)
+    heap[:, ROOM] = room
     ints, floats = np.zeros(rows * TREE_INTS, np.int64), np.zeros(rows * TREE_FLOATS)
-    return Forest(ints, floats, heap, np.zeros(room), np.zeros(SCRATCH_INTS, np.int32), np.zeros(SCRATCH_FLOATS))
+    scratch = np.zeros(threads * SCRATCH_INTS, np.int32), np.zeros(threads * SCRATCH_FLOATS)
+    return Forest(ints, floats, heap.ravel(), np.zeros(threads * room), *scratch)
+
+
+@compiled
+def forest_of(forest: Forest, thread: int) -> Forest:
+    """The forest with a thread's part of what is there to work in."""
+    threads = len(forest.tokens) // SCRATCH_INTS
+    heap, room = len(forest.heap) // threads, len(forest.values) // threads
+    return Forest(
+        forest.ints,
+        forest.floats,
+        forest.heap[thread * heap : (thread + 1) * heap],
+        forest.values[thread * room : (thread + 1) * room],
+        forest.tokens[thread * SCRATCH_INTS : (thread + 1) * SCRATCH_INTS],
+        forest.masses[thread * SCRATCH_FLOATS : (thread + 1) * SCRATCH_FLOATS],
+    )
 
 
 @compiled

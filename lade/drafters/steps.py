@@ -1,12 +1,16 @@
-"""What a drafter computes in a step for all its rows at once: drafts, and what it learns."""
+"""What a drafter computes in a step for all its rows at once: drafts, and what it learns.
+
+Rows whose trees grow alone, and rows that learn for pools of their own, are shared out to threads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from lade.base.compiled import Compiled, compiled
+from lade.base.threads import UNITS, WORKERS, spread, take
 from lade.drafters.chains import keep_chain
-from lade.drafters.growth import REPEATS, SIZE, TREE_INTS, Forest, Trees, grow, write_tree
+from lade.drafters.growth import REPEATS, SIZE, TREE_INTS, Forest, Trees, forest_of, grow, write_tree
 from lade.memory.automaton import TOKENS, repeated
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
@@ -36,6 +40,9 @@ from lade.memory.stages import RECYCLED_1
 
 @compiled
 def draft_rows(
+    fork: int,
+    threads: int,
+    counters: Array,
     rows: Sequence[Row],
     new: Array,
     ends: Array,
@@ -49,6 +56,7 @@ def draft_rows(
     """Take in the text that was emitted since the last draft, and grow the trees.
 
     Args:
+        fork, threads, counters: as of `lade.base.threads.spread`.
         new: int32, the rows' new tokens behind one another.
         ends: [R] int64, where those of each row end.
         trees: are written here, in the order of the rows.
@@ -57,20 +65,13 @@ def draft_rows(
         prior: as of `grow`.
         chains: whether one path is kept of each tree.
     """
-    begin = 0
-    for place in range(len(ends)):
-        row = row_at(rows, place)
-        for token in range(begin, ends[place]):
-            write_token(row, new[token])
-        begin = ends[place]
+    first = forest_of(forest, 0)
+    spread(fork, threads, draft_units, (counters, rows, new, ends, forest, nodes, together, prior))
     if together:
-        grow(rows, 0, len(ends), forest, nodes, prior)
-    else:
-        for place in range(len(ends)):
-            grow(rows, place, place + 1, forest, nodes, prior)
+        grow(rows, 0, len(ends), first, nodes, prior)
     if chains:
         for place in range(len(ends)):
-            keep_chain(row_at(rows, place), place, forest)
+            keep_chain(row_at(rows, place), place, first)
     begin = 0
     for place in range(len(ends)):
         forest.ints[place * TREE_INTS + REPEATS] = 1 if repeated(row_at(rows, place).ints, OWN) > 0 else 0
@@ -80,9 +81,36 @@ def draft_rows(
 
 
 @compiled
+def draft_units(
+    counters: Array,
+    rows: Sequence[Row],
+    new: Array,
+    ends: Array,
+    forest: Forest,
+    nodes: int,
+    together: bool,
+    prior: float,
+) -> None:
+    """The share of one thread: rows whose texts are taken in, and whose trees grow unless they share the nodes."""
+    own = forest_of(forest, take(counters, WORKERS))
+    place = take(counters, UNITS)
+    while place < len(ends):
+        for token in range(ends[place - 1] if place else 0, ends[place]):
+            write_token(row_at(rows, place), new[token])
+        if not together:
+            grow(rows, place, place + 1, own, nodes, prior)
+        place = take(counters, UNITS)
+
+
+@compiled
 def learn_rows(
+    fork: int,
+    threads: int,
+    counters: Array,
     rows: Sequence[Row],
     step: Array,
+    begins: Array,
+    ends: Array,
     tokens: Array,
     probabilities: Array,
     top: int,
@@ -94,36 +122,86 @@ def learn_rows(
     """Learn from a step.
 
     Args:
+        fork, threads, counters: as of `lade.base.threads.spread`.
         step: int64, the rows behind one another. Of each the capacity of its pool, how many nodes its tree has already,
             then how many further nodes, nodes of the accepted path, and nodes whose predictions are learned; then the
             parents of the further ones and their tokens, the path and what the model chose after its nodes, the last
             ones and their lines in the predictions.
+        begins: [R] int64, where each row begins in the step.
+        ends: int64, of each pool where its rows end, which follow one another.
         tokens: [M top] int32, the model's predictions, likeliest first.
         probabilities: [M top] float32, theirs.
         forest: to work in.
-        sums, masses, slots: to work in (`lade.memory.recent`).
+        sums, masses, slots: of each thread, to work in (`lade.memory.recent`).
     """
-    at, place = 0, 0
-    while at < len(step):
-        row = row_at(rows, place)
-        size, further, path, learned = step[at + 1], step[at + 2], step[at + 3], step[at + 4]
-        capacity, at = step[at], at + 5
-        for place_of_node in range(further):
-            follow(row.ints, size + place_of_node, step[at + place_of_node], step[at + further + place_of_node])
-        at += 2 * further
-        for depth in range(path):
-            weigh(row, step[at + depth], step[at + path + depth], forest.tokens, forest.masses)
-        last, at = step[at + path - 1], at + 2 * path
-        if learned:
-            begin_siblings(row.ints, row.floats, SIBLINGS, SIBLING_MASSES, row.ints[OWN + TOKENS] + path)
-            learn_siblings(row, step, at, learned, last, size, tokens, probabilities, top)
-            learn_row(row, step, at, learned, tokens, probabilities, top, sums, masses, slots)
-            forget(row.pool, row.pool_masses, capacity)
-        at, place = at + 2 * learned, place + 1
+    work = forest, sums, masses, slots
+    spread(fork, threads, learn_units, (counters, rows, step, begins, ends, tokens, probabilities, top, *work))
+
+
+@compiled
+def learn_units(
+    counters: Array,
+    rows: Sequence[Row],
+    step: Array,
+    begins: Array,
+    ends: Array,
+    tokens: Array,
+    probabilities: Array,
+    top: int,
+    forest: Forest,
+    sums: Array,
+    masses: Array,
+    slots: int,
+) -> None:
+    """The share of one thread: pools, with their rows in order."""
+    thread = take(counters, WORKERS)
+    own = forest_of(forest, thread)
+    own_sums, own_masses = sums[2 * slots * thread : 2 * slots * (thread + 1)], masses[slots * thread :]
+    unit = take(counters, UNITS)
+    while unit < len(ends):
+        for place in range(ends[unit - 1] if unit else 0, ends[unit]):
+            begin = begins[place]
+            learn_row(row_at(rows, place), step, begin, tokens, probabilities, top, own, own_sums, own_masses, slots)
+        unit = take(counters, UNITS)
 
 
 @compiled
 def learn_row(
+    row: Row,
+    step: Array,
+    begin: int,
+    tokens: Array,
+    probabilities: Array,
+    top: int,
+    forest: Forest,
+    sums: Array,
+    masses: Array,
+    slots: int,
+) -> None:
+    """Learn from a row, whose part of the step stands from `begin` on."""
+    capacity, size, further, path, learned = (
+        step[begin],
+        step[begin + 1],
+        step[begin + 2],
+        step[begin + 3],
+        step[begin + 4],
+    )
+    at = begin + 5
+    for place in range(further):
+        follow(row.ints, size + place, step[at + place], step[at + further + place])
+    at += 2 * further
+    for depth in range(path):
+        weigh(row, step[at + depth], step[at + path + depth], forest.tokens, forest.masses)
+    last, at = step[at + path - 1], at + 2 * path
+    if learned:
+        begin_siblings(row.ints, row.floats, SIBLINGS, SIBLING_MASSES, row.ints[OWN + TOKENS] + path)
+        learn_siblings(row, step, at, learned, last, size, tokens, probabilities, top)
+        learn_predictions(row, step, at, learned, tokens, probabilities, top, sums, masses, slots)
+        forget(row.pool, row.pool_masses, capacity)
+
+
+@compiled
+def learn_predictions(
     row: Row,
     step: Array,
     begin: int,
@@ -163,7 +241,7 @@ def learn_siblings(
     """Keep what followed the children of the last accepted node: other drafts of the text's next token.
 
     Args:
-        begin, nodes: as of `learn_row`.
+        begin, nodes: as of `learn_predictions`.
         parent: that node.
         size: nodes of the tree; those behind them have no path probability.
     """

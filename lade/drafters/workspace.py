@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
 
+from lade.base.threads import FORK, counters, threads_for
 from lade.core.drafter import Predictions
 from lade.core.request import Verdict
 from lade.core.tree import Draft
@@ -29,6 +30,8 @@ from lade.memory.pools import Pool
 from lade.memory.recent import slots_for
 from lade.memory.rowmemory import RowMemory
 from lade.memory.rows import Rows
+
+NODE = 1 << 14  # operations, as of `threads_for`, that growing a node takes, or learning what the model predicts there
 
 
 class TreePlan(NamedTuple):
@@ -95,7 +98,7 @@ class Workspace:
     def __init__(self) -> None:
         self._rows = Rows()
         self._forest, self._trees = new_forest(1, 1), new_trees(1)
-        self._nodes, self._slots = 1, 0
+        self._nodes, self._threads, self._slots = 1, 1, 0
         self._sums, self._masses = np.zeros(0, np.int32), np.zeros(0)
 
     def grow(
@@ -116,9 +119,9 @@ class Workspace:
             together: whether all trees share the nodes.
             chains: whether one path is kept of each tree, that of most expected accepted tokens.
         """
-        number = len(memories)
-        forest = self._forest_for(number, nodes)
-        trees = self._trees_for(sum(min(plan.most, nodes + 1) for plan in plans))
+        number, most = len(memories), sum(min(plan.most, nodes + 1) for plan in plans)
+        threads = 1 if together else min(number, threads_for(most * NODE))
+        forest, trees = self._forest_for(number, nodes, threads), self._trees_for(most)
         forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0, 0)]
         values = [value for plan in plans for value in (plan.floor, plan.least, plan.weight, 0.0, 0.0)]
         forest.floats[: number * TREE_FLOATS] = values
@@ -128,7 +131,8 @@ class Workspace:
         ends = np.array([*accumulate(map(len, new))], np.int64)
         with _Locked(memory.pool for memory in memories):
             self._rows.set([memory.row() for memory in memories])
-            DRAFT(self._rows, tokens, ends, forest, trees, nodes, together, prior, chains)
+            call = FORK, threads, counters(), self._rows
+            DRAFT(*call, tokens, ends, forest, trees, nodes, together, prior, chains)
         return _grown(forest, trees, number)
 
     def learn(self, rows: Sequence[Learned], predictions: Predictions) -> None:
@@ -137,23 +141,28 @@ class Workspace:
         Before the next draft: one draft later, while the model computes, stories3M takes 7 % more steps with 16 nodes,
         and 22 % more with 64.
         """
-        step = _step_of(rows)
+        pools = _by_pool(rows)
+        rows = [*chain.from_iterable(pools)]
+        step, begins = _step_of(rows)
         tokens, probabilities = predictions.likeliest()
-        most = max(len(row.nodes) for row in rows)
-        self._sums_for(most, tokens.shape[1])
-        with _Locked(row.memory.pool for row in rows):
+        top, nodes = tokens.shape[1], [len(row.nodes) for row in rows]
+        threads = min(len(pools), threads_for(sum(nodes) * NODE))
+        forest = self._forest_for(len(rows), 1, threads)
+        slots = self._sums_for(max(nodes), top)
+        with _Locked(pool[0].memory.pool for pool in pools):
             for row in rows:
                 row.memory.reserve_nodes(len(row.draft))
-            _reserve(rows)
+            _reserve(pools)
             self._rows.set([row.memory.row() for row in rows])
-            arguments = (tokens.ravel(), probabilities.ravel(), tokens.shape[1], self._forest)
-            LEARN(self._rows, step, *arguments, self._sums, self._masses, self._slots)
+            call = FORK, threads, counters(), self._rows, step, begins, np.cumsum([*map(len, pools)])
+            LEARN(*call, tokens.ravel(), probabilities.ravel(), top, forest, self._sums, self._masses, slots)
 
-    def _forest_for(self, rows: int, nodes: int) -> Forest:
+    def _forest_for(self, rows: int, nodes: int, threads: int) -> Forest:
+        """For at least so many rows, nodes and threads."""
         known = len(self._forest.ints) // TREE_INTS
-        if rows > known or nodes > self._nodes:
-            nodes = max(nodes, self._nodes)
-            self._forest, self._nodes = new_forest(max(rows, known), nodes), nodes
+        if rows > known or nodes > self._nodes or threads > self._threads:
+            self._nodes, self._threads = max(nodes, self._nodes), max(threads, self._threads)
+            self._forest = new_forest(max(rows, known), self._nodes, self._threads)
         return self._forest
 
     def _trees_for(self, nodes: int) -> Trees:
@@ -161,10 +170,13 @@ class Workspace:
             self._trees = new_trees(nodes)
         return self._trees
 
-    def _sums_for(self, predictions: int, top: int) -> None:
-        slots = slots_for(predictions, top)
-        if slots > self._slots:
-            self._slots, self._sums, self._masses = slots, np.zeros(2 * slots, np.int32), np.zeros(slots)
+    def _sums_for(self, predictions: int, top: int) -> int:
+        """The slots of each thread's sums, for at least so many predictions."""
+        self._slots = max(self._slots, slots_for(predictions, top))
+        if len(self._masses) < self._threads * self._slots:
+            self._masses = np.zeros(self._threads * self._slots)
+            self._sums = np.zeros(2 * self._threads * self._slots, np.int32)
+        return self._slots
 
 
 def _grown(forest: Forest, trees: Trees, rows: int) -> list[Grown]:
@@ -207,21 +219,28 @@ class _Locked:
             self._locks[self._taken].release()
 
 
-def _reserve(rows: Sequence[Learned]) -> None:
-    """Make room in each pool for what all of its rows may add."""
-    contexts = dict.fromkeys((row.memory.pool for row in rows), 0)
+def _by_pool(rows: Sequence[Learned]) -> list[list[Learned]]:
+    """The rows of each pool, in order."""
+    found: dict[int, list[Learned]] = {}
     for row in rows:
-        contexts[row.memory.pool] += CONTEXT * len(row.nodes)
-    for pool, number in contexts.items():
-        pool.table.reserve(number)
+        found.setdefault(id(row.memory.pool), []).append(row)
+    return [*found.values()]
 
 
-def _step_of(rows: Sequence[Learned]) -> np.ndarray:
-    """The array that `lade.drafters.steps.learn_rows` reads."""
+def _reserve(pools: Sequence[Sequence[Learned]]) -> None:
+    """Make room in each pool for what all of its rows may add."""
+    for rows in pools:
+        rows[0].memory.pool.table.reserve(CONTEXT * sum(len(row.nodes) for row in rows))
+
+
+def _step_of(rows: Sequence[Learned]) -> tuple[np.ndarray, np.ndarray]:
+    """What `lade.drafters.steps.learn_rows` reads: the step, and where each row begins in it."""
     step: list[int] = []
+    begins: list[int] = []
     for row in rows:
         draft, path = row.draft, row.verdict.path
         further = len(draft) - row.size
+        begins.append(len(step))
         step += row.memory.pool.table.capacity, row.size, further, len(path), len(row.nodes)
         if further:
             step += draft.parents[row.size :]
@@ -230,4 +249,4 @@ def _step_of(rows: Sequence[Learned]) -> np.ndarray:
         step += row.verdict.tokens
         step += row.nodes
         step += row.lines
-    return np.array(step, np.int64)
+    return np.array(step, np.int64), np.array(begins, np.int64)
