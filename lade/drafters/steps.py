@@ -11,6 +11,7 @@ from lade.base.compiled import Compiled, compiled
 from lade.base.threads import UNITS, WORKERS, spread, take
 from lade.drafters.chains import keep_chain
 from lade.drafters.growth import REPEATS, SIZE, TREE_INTS, Forest, Trees, forest_of, grow, write_tree
+from lade.drafters.scratch import Scratch, scratch_of
 from lade.memory.automaton import TOKENS, repeated
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
@@ -114,10 +115,7 @@ def learn_rows(
     tokens: Array,
     probabilities: Array,
     top: int,
-    forest: Forest,
-    sums: Array,
-    masses: Array,
-    slots: int,
+    scratch: Scratch,
 ) -> None:
     """Learn from a step.
 
@@ -131,11 +129,9 @@ def learn_rows(
         ends: int64, of each pool where its rows end, which follow one another.
         tokens: [M top] int32, the model's predictions, likeliest first.
         probabilities: [M top] float32, theirs.
-        forest: to work in.
-        sums, masses, slots: of each thread, to work in (`lade.memory.recent`).
+        scratch: to work in.
     """
-    work = forest, sums, masses, slots
-    spread(fork, threads, learn_units, (counters, rows, step, begins, ends, tokens, probabilities, top, *work))
+    spread(fork, threads, learn_units, (counters, rows, step, begins, ends, tokens, probabilities, top, scratch))
 
 
 @compiled
@@ -148,20 +144,14 @@ def learn_units(
     tokens: Array,
     probabilities: Array,
     top: int,
-    forest: Forest,
-    sums: Array,
-    masses: Array,
-    slots: int,
+    scratch: Scratch,
 ) -> None:
     """The share of one thread: pools, with their rows in order."""
-    thread = take(counters, WORKERS)
-    own = forest_of(forest, thread)
-    own_sums, own_masses = sums[2 * slots * thread : 2 * slots * (thread + 1)], masses[slots * thread :]
+    own = scratch_of(scratch, take(counters, WORKERS))
     unit = take(counters, UNITS)
     while unit < len(ends):
         for place in range(ends[unit - 1] if unit else 0, ends[unit]):
-            begin = begins[place]
-            learn_row(row_at(rows, place), step, begin, tokens, probabilities, top, own, own_sums, own_masses, slots)
+            learn_row(row_at(rows, place), step, begins[place], tokens, probabilities, top, own)
         unit = take(counters, UNITS)
 
 
@@ -173,10 +163,7 @@ def learn_row(
     tokens: Array,
     probabilities: Array,
     top: int,
-    forest: Forest,
-    sums: Array,
-    masses: Array,
-    slots: int,
+    scratch: Scratch,
 ) -> None:
     """Learn from a row, whose part of the step stands from `begin` on."""
     capacity, size, further, path, learned = (
@@ -191,12 +178,12 @@ def learn_row(
         follow(row.ints, size + place, step[at + place], step[at + further + place])
     at += 2 * further
     for depth in range(path):
-        weigh(row, step[at + depth], step[at + path + depth], forest.tokens, forest.masses)
+        weigh(row, step[at + depth], step[at + path + depth], scratch.tokens, scratch.masses)
     last, at = step[at + path - 1], at + 2 * path
     if learned:
         begin_siblings(row.ints, row.floats, SIBLINGS, SIBLING_MASSES, row.ints[OWN + TOKENS] + path)
         learn_siblings(row, step, at, learned, last, size, tokens, probabilities, top)
-        learn_predictions(row, step, at, learned, tokens, probabilities, top, sums, masses, slots)
+        learn_predictions(row, step, at, learned, tokens, probabilities, top, scratch)
         forget(row.pool, row.pool_masses, capacity)
 
 
@@ -209,12 +196,10 @@ def learn_predictions(
     tokens: Array,
     probabilities: Array,
     top: int,
-    sums: Array,
-    masses: Array,
-    slots: int,
+    scratch: Scratch,
 ) -> None:
     """Learn the predictions of some nodes, which stand in the step from `begin` on, their lines behind them."""
-    ints = row.ints
+    ints, sums, masses, slots = row.ints, scratch.sums, scratch.sum_masses, len(scratch.sum_masses)
     number = begin_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots)
     for at in range(begin, begin + nodes):
         node, line = ints[NODES] + step[at] * WIDTH, step[at + nodes]

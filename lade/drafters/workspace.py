@@ -24,6 +24,7 @@ from lade.drafters.growth import (
     new_forest,
     new_trees,
 )
+from lade.drafters.scratch import Scratch, new_scratch
 from lade.drafters.steps import DRAFT, LEARN
 from lade.memory.context import CONTEXT
 from lade.memory.pools import Pool
@@ -98,8 +99,8 @@ class Workspace:
     def __init__(self) -> None:
         self._rows = Rows()
         self._forest, self._trees = new_forest(1, 1), new_trees(1)
-        self._nodes, self._threads, self._slots = 1, 1, 0
-        self._sums, self._masses = np.zeros(0, np.int32), np.zeros(0)
+        self._nodes, self._threads = 1, 1
+        self._scratch, self._learners, self._slots = new_scratch(1, 1), 1, 1  # learners: threads that it is for
 
     def grow(
         self,
@@ -147,15 +148,14 @@ class Workspace:
         tokens, probabilities = predictions.likeliest()
         top, nodes = tokens.shape[1], [len(row.nodes) for row in rows]
         threads = min(len(pools), threads_for(sum(nodes) * NODE))
-        forest = self._forest_for(len(rows), 1, threads)
-        slots = self._sums_for(max(nodes), top)
+        scratch = self._scratch_for(threads, slots_for(max(nodes), top))
         with _Locked(pool[0].memory.pool for pool in pools):
             for row in rows:
                 row.memory.reserve_nodes(len(row.draft))
             _reserve(pools)
             self._rows.set([row.memory.row() for row in rows])
             call = FORK, threads, counters(), self._rows, step, begins, np.cumsum([*map(len, pools)])
-            LEARN(*call, tokens.ravel(), probabilities.ravel(), top, forest, self._sums, self._masses, slots)
+            LEARN(*call, tokens.ravel(), probabilities.ravel(), top, scratch)
 
     def _forest_for(self, rows: int, nodes: int, threads: int) -> Forest:
         """For at least so many rows, nodes and threads."""
@@ -170,13 +170,12 @@ class Workspace:
             self._trees = new_trees(nodes)
         return self._trees
 
-    def _sums_for(self, predictions: int, top: int) -> int:
-        """The slots of each thread's sums, for at least so many predictions."""
-        self._slots = max(self._slots, slots_for(predictions, top))
-        if len(self._masses) < self._threads * self._slots:
-            self._masses = np.zeros(self._threads * self._slots)
-            self._sums = np.zeros(2 * self._threads * self._slots, np.int32)
-        return self._slots
+    def _scratch_for(self, threads: int, slots: int) -> Scratch:
+        """For at least so many threads and slots."""
+        if threads > self._learners or slots > self._slots:
+            self._learners, self._slots = max(threads, self._learners), max(slots, self._slots)
+            self._scratch = new_scratch(self._learners, self._slots)
+        return self._scratch
 
 
 def _grown(forest: Forest, trees: Trees, rows: int) -> list[Grown]:
