@@ -6,6 +6,7 @@ Rows whose trees grow alone, and rows that learn for pools of their own, are sha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lade.base.compiled import Compiled, compiled
 from lade.base.threads import UNITS, WORKERS, spread, take
@@ -103,24 +104,10 @@ def draft_units(
         place = take(counters, UNITS)
 
 
-@compiled
-def learn_rows(
-    fork: int,
-    threads: int,
-    counters: Array,
-    rows: Sequence[Row],
-    step: Array,
-    begins: Array,
-    ends: Array,
-    tokens: Array,
-    probabilities: Array,
-    top: int,
-    scratch: Scratch,
-) -> None:
-    """Learn from a step.
+class Lesson(NamedTuple):
+    """What a step teaches about R rows.
 
-    Args:
-        fork, threads, counters: as of `lade.base.threads.spread`.
+    Attributes:
         step: int64, the rows behind one another. Of each the capacity of its pool, how many nodes its tree has already,
             then how many further nodes, nodes of the accepted path, and nodes whose predictions are learned; then the
             parents of the further ones and their tokens, the path and what the model chose after its nodes, the last
@@ -129,51 +116,45 @@ def learn_rows(
         ends: int64, of each pool where its rows end, which follow one another.
         tokens: [M top] int32, the model's predictions, likeliest first.
         probabilities: [M top] float32, theirs.
-        scratch: to work in.
+        top: tokens of a prediction.
     """
-    spread(fork, threads, learn_units, (counters, rows, step, begins, ends, tokens, probabilities, top, scratch))
+
+    step: Array
+    begins: Array
+    ends: Array
+    tokens: Array
+    probabilities: Array
+    top: int
 
 
 @compiled
-def learn_units(
-    counters: Array,
-    rows: Sequence[Row],
-    step: Array,
-    begins: Array,
-    ends: Array,
-    tokens: Array,
-    probabilities: Array,
-    top: int,
-    scratch: Scratch,
-) -> None:
+def learn_rows(fork: int, threads: int, counters: Array, rows: Sequence[Row], lesson: Lesson, scratch: Scratch) -> None:
+    """Learn from a step.
+
+    Args:
+        fork, threads, counters: as of `lade.base.threads.spread`.
+        scratch: to work in.
+    """
+    spread(fork, threads, learn_units, (counters, rows, lesson, scratch))
+
+
+@compiled
+def learn_units(counters: Array, rows: Sequence[Row], lesson: Lesson, scratch: Scratch) -> None:
     """The share of one thread: pools, with their rows in order."""
-    own = scratch_of(scratch, take(counters, WORKERS))
+    own, ends = scratch_of(scratch, take(counters, WORKERS)), lesson.ends
     unit = take(counters, UNITS)
     while unit < len(ends):
         for place in range(ends[unit - 1] if unit else 0, ends[unit]):
-            learn_row(row_at(rows, place), step, begins[place], tokens, probabilities, top, own)
+            learn_row(row_at(rows, place), lesson, lesson.begins[place], own)
         unit = take(counters, UNITS)
 
 
 @compiled
-def learn_row(
-    row: Row,
-    step: Array,
-    begin: int,
-    tokens: Array,
-    probabilities: Array,
-    top: int,
-    scratch: Scratch,
-) -> None:
+def learn_row(row: Row, lesson: Lesson, begin: int, scratch: Scratch) -> None:
     """Learn from a row, whose part of the step stands from `begin` on."""
-    capacity, size, further, path, learned = (
-        step[begin],
-        step[begin + 1],
-        step[begin + 2],
-        step[begin + 3],
-        step[begin + 4],
-    )
-    at = begin + 5
+    step = lesson.step
+    capacity, size, further = step[begin], step[begin + 1], step[begin + 2]
+    path, learned, at = step[begin + 3], step[begin + 4], begin + 5
     for place in range(further):
         follow(row.ints, size + place, step[at + place], step[at + further + place])
     at += 2 * further
@@ -182,24 +163,16 @@ def learn_row(
     last, at = step[at + path - 1], at + 2 * path
     if learned:
         begin_siblings(row.ints, row.floats, SIBLINGS, SIBLING_MASSES, row.ints[OWN + TOKENS] + path)
-        learn_siblings(row, step, at, learned, last, size, tokens, probabilities, top)
-        learn_predictions(row, step, at, learned, tokens, probabilities, top, scratch)
+        learn_siblings(row, lesson, at, learned, last, size)
+        learn_predictions(row, lesson, at, learned, scratch)
         forget(row.pool, row.pool_masses, capacity)
 
 
 @compiled
-def learn_predictions(
-    row: Row,
-    step: Array,
-    begin: int,
-    nodes: int,
-    tokens: Array,
-    probabilities: Array,
-    top: int,
-    scratch: Scratch,
-) -> None:
+def learn_predictions(row: Row, lesson: Lesson, begin: int, nodes: int, scratch: Scratch) -> None:
     """Learn the predictions of some nodes, which stand in the step from `begin` on, their lines behind them."""
     ints, sums, masses, slots = row.ints, scratch.sums, scratch.sum_masses, len(scratch.sum_masses)
+    step, tokens, probabilities, top = lesson.step, lesson.tokens, lesson.probabilities, lesson.top
     number = begin_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots)
     for at in range(begin, begin + nodes):
         node, line = ints[NODES] + step[at] * WIDTH, step[at + nodes]
@@ -212,17 +185,7 @@ def learn_predictions(
 
 
 @compiled
-def learn_siblings(
-    row: Row,
-    step: Array,
-    begin: int,
-    nodes: int,
-    parent: int,
-    size: int,
-    tokens: Array,
-    probabilities: Array,
-    top: int,
-) -> None:
+def learn_siblings(row: Row, lesson: Lesson, begin: int, nodes: int, parent: int, size: int) -> None:
     """Keep what followed the children of the last accepted node: other drafts of the text's next token.
 
     Args:
@@ -230,7 +193,8 @@ def learn_siblings(
         parent: that node.
         size: nodes of the tree; those behind them have no path probability.
     """
-    ints, floats = row.ints, row.floats
+    ints, floats, step = row.ints, row.floats, lesson.step
+    tokens, probabilities, top = lesson.tokens, lesson.probabilities, lesson.top
     for at in range(begin, begin + nodes):
         node, line = step[at], step[at + nodes]
         if node < size and ints[ints[NODES] + node * WIDTH + PARENT] == parent:

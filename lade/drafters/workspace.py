@@ -25,7 +25,7 @@ from lade.drafters.growth import (
     new_trees,
 )
 from lade.drafters.scratch import Scratch, new_scratch
-from lade.drafters.steps import DRAFT, LEARN
+from lade.drafters.steps import DRAFT, LEARN, Lesson
 from lade.memory.context import CONTEXT
 from lade.memory.pools import Pool
 from lade.memory.recent import slots_for
@@ -144,7 +144,7 @@ class Workspace:
         """
         pools = _by_pool(rows)
         rows = [*chain.from_iterable(pools)]
-        step, begins = _step_of(rows)
+        (step, begins), ends = _step_of(rows), np.cumsum([*map(len, pools)])
         tokens, probabilities = predictions.likeliest()
         top, nodes = tokens.shape[1], [len(row.nodes) for row in rows]
         threads = min(len(pools), threads_for(sum(nodes) * NODE))
@@ -154,8 +154,8 @@ class Workspace:
                 row.memory.reserve_nodes(len(row.draft))
             _reserve(pools)
             self._rows.set([row.memory.row() for row in rows])
-            call = FORK, threads, counters(), self._rows, step, begins, np.cumsum([*map(len, pools)])
-            LEARN(*call, tokens.ravel(), probabilities.ravel(), top, scratch)
+            lesson = Lesson(step, begins, ends, tokens.ravel(), probabilities.ravel(), top)
+            LEARN(FORK, threads, counters(), self._rows, lesson, scratch)
 
     def _forest_for(self, rows: int, nodes: int, threads: int) -> Forest:
         """For at least so many rows, nodes and threads."""
@@ -233,7 +233,7 @@ def _reserve(pools: Sequence[Sequence[Learned]]) -> None:
 
 
 def _step_of(rows: Sequence[Learned]) -> tuple[np.ndarray, np.ndarray]:
-    """What `lade.drafters.steps.learn_rows` reads: the step, and where each row begins in it."""
+    """The step of a `Lesson`, and where each row begins in it."""
     step: list[int] = []
     begins: list[int] = []
     for row in rows:
