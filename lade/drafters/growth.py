@@ -75,7 +75,7 @@ def new_trees(nodes: int) -> Trees:
     return Trees(np.zeros(4 * nodes, np.int32), np.zeros(nodes))
 
 
-def new_forest(rows: int, nodes: int, threads: int = 1) -> Forest:
+def new_forest(rows: int, nodes: int, threads: int) -> Forest:
     """For so many trees of so many nodes together, grown by so many threads."""
     room = nodes * (MOST + 2)
     heap = np.zeros((threads, ORDER + room * (1 + WIDTH_OF_ENTRY)), np.int32)

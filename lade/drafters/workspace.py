@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
 
+from lade.base.buffers import GrowingBuffers
 from lade.base.threads import FORK, counters, threads_for
 from lade.core.drafter import Predictions
 from lade.core.request import Verdict
@@ -24,7 +25,7 @@ from lade.drafters.growth import (
     new_forest,
     new_trees,
 )
-from lade.drafters.scratch import Scratch, new_scratch
+from lade.drafters.scratch import new_scratch
 from lade.drafters.steps import DRAFT, LEARN, Lesson
 from lade.memory.context import CONTEXT
 from lade.memory.pools import Pool
@@ -98,9 +99,8 @@ class Workspace:
 
     def __init__(self) -> None:
         self._rows = Rows()
-        self._forest, self._trees = new_forest(1, 1), new_trees(1)
-        self._nodes, self._threads = 1, 1
-        self._scratch, self._learners, self._slots = new_scratch(1, 1), 1, 1  # learners: threads that it is for
+        self._forest, self._trees = GrowingBuffers(new_forest, 1, 1, 1), GrowingBuffers(new_trees, 1)
+        self._scratch = GrowingBuffers(new_scratch, 1, 1)
 
     def grow(
         self,
@@ -122,7 +122,7 @@ class Workspace:
         """
         number, most = len(memories), sum(min(plan.most, nodes + 1) for plan in plans)
         threads = 1 if together else min(number, threads_for(most * NODE))
-        forest, trees = self._forest_for(number, nodes, threads), self._trees_for(most)
+        forest, trees = self._forest.of(number, nodes, threads), self._trees.of(most)
         forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0, 0)]
         values = [value for plan in plans for value in (plan.floor, plan.least, plan.weight, 0.0, 0.0)]
         forest.floats[: number * TREE_FLOATS] = values
@@ -143,39 +143,19 @@ class Workspace:
         and 22 % more with 64.
         """
         pools = _by_pool(rows)
-        rows = [*chain.from_iterable(pools)]
-        (step, begins), ends = _step_of(rows), np.cumsum([*map(len, pools)])
+        rows = [*chain.from_iterable(pools.values())]
+        (step, begins), ends = _step_of(rows), np.cumsum([*map(len, pools.values())])
         tokens, probabilities = predictions.likeliest()
         top, nodes = tokens.shape[1], [len(row.nodes) for row in rows]
         threads = min(len(pools), threads_for(sum(nodes) * NODE))
-        scratch = self._scratch_for(threads, slots_for(max(nodes), top))
-        with _Locked(pool[0].memory.pool for pool in pools):
+        scratch = self._scratch.of(threads, slots_for(max(nodes), top))
+        with _Locked(pools):
             for row in rows:
                 row.memory.reserve_nodes(len(row.draft))
             _reserve(pools)
             self._rows.set([row.memory.row() for row in rows])
             lesson = Lesson(step, begins, ends, tokens.ravel(), probabilities.ravel(), top)
             LEARN(FORK, threads, counters(), self._rows, lesson, scratch)
-
-    def _forest_for(self, rows: int, nodes: int, threads: int) -> Forest:
-        """For at least so many rows, nodes and threads."""
-        known = len(self._forest.ints) // TREE_INTS
-        if rows > known or nodes > self._nodes or threads > self._threads:
-            self._nodes, self._threads = max(nodes, self._nodes), max(threads, self._threads)
-            self._forest = new_forest(max(rows, known), self._nodes, self._threads)
-        return self._forest
-
-    def _trees_for(self, nodes: int) -> Trees:
-        if nodes > len(self._trees.masses):
-            self._trees = new_trees(nodes)
-        return self._trees
-
-    def _scratch_for(self, threads: int, slots: int) -> Scratch:
-        """For at least so many threads and slots."""
-        if threads > self._learners or slots > self._slots:
-            self._learners, self._slots = max(threads, self._learners), max(slots, self._slots)
-            self._scratch = new_scratch(self._learners, self._slots)
-        return self._scratch
 
 
 def _grown(forest: Forest, trees: Trees, rows: int) -> list[Grown]:
@@ -218,18 +198,18 @@ class _Locked:
             self._locks[self._taken].release()
 
 
-def _by_pool(rows: Sequence[Learned]) -> list[list[Learned]]:
+def _by_pool(rows: Sequence[Learned]) -> dict[Pool, list[Learned]]:
     """The rows of each pool, in order."""
-    found: dict[int, list[Learned]] = {}
+    found: dict[Pool, list[Learned]] = {}
     for row in rows:
-        found.setdefault(id(row.memory.pool), []).append(row)
-    return [*found.values()]
+        found.setdefault(row.memory.pool, []).append(row)
+    return found
 
 
-def _reserve(pools: Sequence[Sequence[Learned]]) -> None:
+def _reserve(pools: Mapping[Pool, Sequence[Learned]]) -> None:
     """Make room in each pool for what all of its rows may add."""
-    for rows in pools:
-        rows[0].memory.pool.table.reserve(CONTEXT * sum(len(row.nodes) for row in rows))
+    for pool, rows in pools.items():
+        pool.table.reserve(CONTEXT * sum(len(row.nodes) for row in rows))
 
 
 def _step_of(rows: Sequence[Learned]) -> tuple[np.ndarray, np.ndarray]:
