@@ -8,7 +8,7 @@ tokens have the model's distribution.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 import torch
@@ -22,22 +22,38 @@ def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]
     """Follow the model's choices from the root.
 
     Args:
-        draft: a node outside its queries has no logits and ends the walk; nodes before the first query are accepted.
+        draft: as of `walking`.
         choose: node -> the token that plain decoding chooses after it.
         emit: takes the next token of the text; returns whether the request is finished.
     """
-    queried = range(len(draft)) if len(draft.queries) == len(draft) else set(draft.queries)
-    path, tokens = list(range(draft.queries[0] + 1)), []
+    way = walking(draft)
+    node = next(way)
     while True:
-        token = choose(path[-1])
+        token = choose(node)
+        ended = emit(token)
+        try:
+            node = way.send((token, ended))
+        except StopIteration as end:
+            verdict: Verdict = end.value
+            return verdict
+
+
+def walking(draft: Draft) -> Generator[int, tuple[int, bool], Verdict]:
+    """The same as a generator, for walks of several rows at once: yields each node that is reached, takes the token
+    that was chosen after it and whether that one ended the text, and returns the verdict.
+
+    Args:
+        draft: a node outside its queries has no logits and ends the walk; nodes before the first query are accepted.
+    """
+    queried = range(len(draft)) if len(draft.queries) == len(draft) else set(draft.queries)
+    path, tokens = list(range(draft.queries[0] + 1)), list[int]()
+    while True:
+        token, ended = yield path[-1]
         tokens.append(token)
-        if emit(token):
-            break
-        child = draft.child(path[-1], token)
+        child = None if ended else draft.child(path[-1], token)
         if child is None or child not in queried:
-            break
+            return Verdict(path, tokens)
         path.append(child)
-    return Verdict(path, tokens)
 
 
 @dataclass(frozen=True, slots=True)

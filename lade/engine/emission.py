@@ -1,7 +1,8 @@
 """Choosing and emitting tokens as plain decoding does, once per token.
 
 `AtOnce` chooses after all nodes of a forward together, with one small copy to the host, for processors that do not read
-the text; `TokenByToken` runs every processor once per emitted token. Both emit the same tokens. Knows no drafting.
+the text; `TokenByToken` runs every processor once per emitted token; `lade.engine.levels` does so for several rows
+together. All emit the same tokens. Knows no drafting.
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from transformers import StoppingCriteriaList
 from transformers.generation import EosTokenCriteria, MaxTimeCriteria
 
 from lade.core.noise import Noise
-from lade.core.request import Request
+from lade.core.request import Emission, Request
 from lade.engine.acceptance import ProposedAtOnce, ProposedTokenByToken
 from lade.engine.ahead import ChosenAhead
 from lade.engine.emission import AtOnce, TokenByToken
+from lade.engine.levels import LevelByLevel
 from lade.engine.purity import HOST_CRITERIA, PARTICULAR, ROW_PURE, ROW_PURE_CRITERIA, TEXT_BLIND
 from lade.engine.scores import Record
 from lade.engine.stopping import Criteria, HostRule, StopRule
@@ -28,7 +29,7 @@ def emission_for(
     record: Record,
     proposals: bool,
     together: bool = False,
-) -> AtOnce | TokenByToken:
+) -> Emission:
     """The emission of a call.
 
     Args:
@@ -37,20 +38,19 @@ def emission_for(
         proposals: whether drafts are drawn from a distribution, so that an acceptance rule chooses.
         together: choose after all nodes of a forward at once wherever that is possible, as the device does.
     """
-    unread = all(type(processor) in TEXT_BLIND for processor in call.processors) and all(
-        type(criterion) in HOST_CRITERIA for criterion in call.criteria
-    )
+    kinds = {type(processor) for processor in call.processors}
+    text, ends = _text_and_ends(call, record)
     noted = record.wanted or any(request.logprobs is not None for request in requests)
-    early = not any(type(processor) in PARTICULAR for processor in call.processors)
-    if unread and not noted and (proposals or (early and (together or _pays_at_once(call, noise)))):
-        at_once = ProposedAtOnce if proposals else AtOnce
-        return at_once(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), noise)
+    early = not noted and not kinds & PARTICULAR  # whether tokens may be chosen after nodes that are not followed
+    if isinstance(text, UnreadText) and isinstance(ends, HostRule) and not noted:
+        if proposals:
+            return ProposedAtOnce(requests, stream, call.processors, ends, noise)
+        if early and (together or _pays_at_once(call, noise)):
+            return AtOnce(requests, stream, call.processors, ends, noise)
+    if early and not proposals and kinds <= ROW_PURE:
+        return LevelByLevel(requests, stream, call.processors, ends, text, noise)
     one_by_one = ProposedTokenByToken if proposals else TokenByToken
-    if unread:
-        unread_text, host_rule = UnreadText(call.input_ids.device), HostRule(eos_tokens(call.criteria))
-        return one_by_one(requests, stream, call.processors, host_rule, unread_text, noise, record)
-    text = Text(call.input_ids)
-    return one_by_one(requests, stream, call.processors, Criteria(call.criteria, text, record), text, noise, record)
+    return one_by_one(requests, stream, call.processors, ends, text, noise, record)
 
 
 def chooses_ahead(call: Call) -> bool:
@@ -66,14 +66,17 @@ def chooses_ahead(call: Call) -> bool:
 
 def ahead_for(call: Call, requests: Sequence[Request], stream: Stream, noise: Noise | None) -> ChosenAhead:
     """The emission of a call that several ranks share, which `chooses_ahead`."""
-    host = all(type(criterion) in HOST_CRITERIA for criterion in call.criteria)
-    blind = all(type(processor) in TEXT_BLIND for processor in call.processors)
-    text = UnreadText(call.input_ids.device) if host and blind else Text(call.input_ids)
-    ends: StopRule = HostRule(eos_tokens(call.criteria))
-    if not host:
-        assert isinstance(text, Text)
-        ends = Criteria(call.criteria, text, Record(wants_scores=False, wants_logits=False))
+    text, ends = _text_and_ends(call, Record(wants_scores=False, wants_logits=False))
     return ChosenAhead(requests, stream, call.processors, ends, text, noise)
+
+
+def _text_and_ends(call: Call, record: Record) -> tuple[Text | UnreadText, StopRule]:
+    """The text that processors and criteria read, where any do, and the stop rule."""
+    blind = all(type(processor) in TEXT_BLIND for processor in call.processors)
+    if not all(type(criterion) in HOST_CRITERIA for criterion in call.criteria):
+        text = Text(call.input_ids)
+        return text, Criteria(call.criteria, text, record)
+    return UnreadText(call.input_ids.device) if blind else Text(call.input_ids), HostRule(eos_tokens(call.criteria))
 
 
 def _pays_at_once(call: Call, noise: Noise | None) -> bool:

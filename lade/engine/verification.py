@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
+from lade.core.noise import checked
 from lade.core.request import Emission, Request, Verdict
 from lade.core.tree import Draft
-from lade.core.verify import walk
+from lade.core.verify import walk, walking
+from lade.engine.levels import LevelByLevel, Reached, choose_together
 from lade.target.outputs import Outputs
 
 Row = tuple[Request, Draft]
@@ -27,7 +31,52 @@ def verify(requests: Sequence[Request], drafts: Sequence[Draft]) -> list[Verdict
 
     What an emission raises ends its requests alone: their `error` is set, their verdicts have no further tokens.
     """
-    return [_verdict(row, request, draft) for row, (request, draft) in enumerate(zip(requests, drafts, strict=True))]
+    rows = [*zip(requests, drafts, strict=True)]
+    levels = {row: each for row, each in enumerate(rows) if _goes_by_level(*each)}
+    known = _by_level(levels) if len(levels) > 1 else {}
+    return [known.get(row) or _verdict(row, *each) for row, each in enumerate(rows)]
+
+
+def _goes_by_level(request: Request, draft: Draft) -> bool:
+    return isinstance(request.emission, LevelByLevel) and bool(draft.queries) and request.error is None
+
+
+def _by_level(rows: Mapping[int, Row]) -> dict[int, Verdict]:
+    """Walk all rows at once: the tokens after the nodes of one depth are chosen together."""
+    walks = {row: walking(draft) for row, (_, draft) in rows.items()}
+    emissions = {row: cast("LevelByLevel", request.emission) for row, (request, _) in rows.items()}
+    level = [Reached(emissions[row], row, next(walk)) for row, walk in walks.items()]
+    verdicts = {row: Verdict([0], []) for row in rows}  # of those that raise
+    while level:
+        following: list[Reached] = []
+        for group in _by_key(level):
+            with _ending(rows[each.row] for each in group):
+                for each, token in zip(group, choose_together(group), strict=True):
+                    with _ending([rows[each.row]]):
+                        ended = each.emission.emit(each.row, checked(token))
+                        try:
+                            following.append(each._replace(node=walks[each.row].send((token, ended))))
+                        except StopIteration as end:
+                            verdicts[each.row] = end.value
+        level = following
+    return verdicts
+
+
+def _by_key(level: Sequence[Reached]) -> Iterable[list[Reached]]:
+    """Those that choose together; the rows of each list stay in order."""
+    found: dict[Hashable, list[Reached]] = {}
+    for reached in level:
+        found.setdefault(reached.emission.key, []).append(reached)
+    return found.values()
+
+
+@contextmanager
+def _ending(rows: Iterable[Row]) -> Iterator[None]:
+    """What is raised inside ends these requests."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - as above
+        _end(rows, error)
 
 
 def _by_emission(requests: Sequence[Request], drafts: Sequence[Draft]) -> Iterable[tuple[Emission, dict[int, Row]]]:

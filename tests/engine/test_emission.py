@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import (
     EtaLogitsWarper,
     LogitsProcessorList,
+    MinLengthLogitsProcessor,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TopKLogitsWarper,
@@ -25,6 +26,7 @@ from lade.engine import decoding, verification
 from lade.engine.acceptance import ProposedAtOnce
 from lade.engine.emission import AtOnce, TokenByToken
 from lade.engine.emission_factory import chooses_ahead, emission_for, eos_tokens
+from lade.engine.levels import LevelByLevel
 from lade.engine.purity import PARTICULAR, TEXT_BLIND
 from lade.engine.scores import Record
 from lade.engine.stopping import Criteria, HostRule
@@ -53,7 +55,12 @@ def without_text(call: Call, requests: list[Request], stream: Stream, noise: Noi
     return TokenByToken(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), text, noise, record)
 
 
-@pytest.fixture(params=[at_once, token_by_token, without_text], ids=lambda way: way.__name__)
+def level_by_level(call: Call, requests: list[Request], stream: Stream, noise: Noise | None) -> LevelByLevel:
+    text = UnreadText(call.input_ids.device)
+    return LevelByLevel(requests, stream, call.processors, HostRule(eos_tokens(call.criteria)), text, noise)
+
+
+@pytest.fixture(params=[at_once, token_by_token, without_text, level_by_level], ids=lambda way: way.__name__)
 def emission(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every call emits in this way; its emissions are listed."""
     made: list[Any] = []
@@ -278,7 +285,8 @@ def test_processors_that_may_run_before_a_node_is_reached(
     [
         ([], False, AtOnce),
         ([TopKLogitsWarper(3)], True, AtOnce),
-        ([TopKLogitsWarper(3)], False, TokenByToken),
+        ([TopKLogitsWarper(3)], False, LevelByLevel),
+        ([MinLengthLogitsProcessor(3, 0)], True, LevelByLevel),
         ([TopKLogitsWarper(3), EtaLogitsWarper(0.1)], True, TokenByToken),
     ],
 )

@@ -17,6 +17,7 @@ import lade
 from lade.engine.nucleus import LARGEST, Nucleus, without_sort
 
 VOCABULARY = 2048
+FEW, MORE = LARGEST
 PROMPT = "def add(a, b):"
 
 
@@ -58,6 +59,22 @@ def test_most_are_found_without_the_warper(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(calls) < 5
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 30), st.sampled_from([0.0, 2.0, 4.0, 60.0])), min_size=1, max_size=5),
+    st.sampled_from([0.3, 0.9, 0.99999]),
+    st.booleans(),
+)
+def test_rows_do_not_depend_on_each_other(rows: list[tuple[int, float]], top_p: float, special: bool) -> None:
+    """Some of them are left to the warper, or need more of the top scores."""
+    scores = torch.cat([random_scores(seed, scale, torch.float32, 0) for seed, scale in rows])
+    if special:
+        scores[len(rows) // 2, 7] = math.nan
+    nucleus, ids = Nucleus(TopPLogitsWarper(top_p)), torch.zeros(1, 1)
+    alone = torch.cat([nucleus(ids, row[None]) for row in scores])
+    assert torch.equal(nucleus(ids, scores).nan_to_num(7), alone.nan_to_num(7))
+    assert agree(TopPLogitsWarper(top_p), scores)
+
+
 @pytest.mark.parametrize("special", [math.nan, math.inf])
 @pytest.mark.parametrize("place", [0, 700, slice(None)])
 def test_scores_that_are_no_numbers(special: float, place: Any) -> None:
@@ -70,7 +87,7 @@ def test_nothing_is_possible() -> None:
     assert agree(TopPLogitsWarper(0.9), torch.full((1, VOCABULARY), -math.inf))
 
 
-@pytest.mark.parametrize("alike", [2, 3, LARGEST, VOCABULARY])
+@pytest.mark.parametrize("alike", [2, 3, FEW, MORE, VOCABULARY])
 def test_equal_scores_on_the_border(alike: int) -> None:
     """The sort decides which of them are kept."""
     scores = torch.full((1, VOCABULARY), -30.0)
@@ -79,7 +96,7 @@ def test_equal_scores_on_the_border(alike: int) -> None:
         assert agree(TopPLogitsWarper(top_p), scores)
 
 
-@pytest.mark.parametrize("shape", [(2, VOCABULARY), (1, LARGEST), (1, 5)])
+@pytest.mark.parametrize("shape", [(1, MORE), (1, FEW), (1, 5), (3, FEW + 1), (0, VOCABULARY)])
 def test_other_shapes(shape: tuple[int, int]) -> None:
     assert agree(TopPLogitsWarper(0.9), torch.randn(shape, generator=torch.Generator().manual_seed(0)))
 

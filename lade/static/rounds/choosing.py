@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-
+from lade.core.processors import parameters_of
 from lade.core.request import Choosing
 from lade.static.rounds.warping import Split, Used, Warping, split, used
 
@@ -25,7 +24,7 @@ class Way(NamedTuple):
     @classmethod
     def of(cls, choosing: Choosing) -> Way:
         parts = split(list(choosing.processors))
-        others = tuple(map(_values, parts.before)), tuple(map(_values, parts.behind))
+        others = tuple(map(parameters_of, parts.before)), tuple(map(parameters_of, parts.behind))
         return cls(choosing, parts, others)
 
     @property
@@ -54,15 +53,3 @@ def shared(ways: Sequence[Way]) -> Shared | None:
     if any(way.others != ways[0].others for way in ways):
         return None
     return Shared(any(way.sampled for way in ways), used(way.warping for way in ways), ways[0].others)
-
-
-def _values(processor: Any) -> Hashable:
-    """A processor's type and parameters."""
-    own = [(name, _value(value)) for name, value in sorted(vars(processor).items())]
-    return type(processor), *own
-
-
-def _value(value: Any) -> Hashable:
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), str(value.tolist())
-    return value if isinstance(value, Hashable) else repr(value)
