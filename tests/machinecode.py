@@ -64,7 +64,7 @@ def _load(compile_it: bool) -> None:
             return
         compiling.provide()  # of the workers of a run, one compiles
         _remove_others(folder)
-    compiling.load()
+    compiling.load(checked=True)
 
 
 def _remove_others(folder: Path) -> None:

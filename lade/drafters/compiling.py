@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
-from lade.base.compiled import LINKING, Compiled, Linker, called_by, trial
+from lade.base.compiled import LINKING, Compiled, Linker, called_by, direct, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.config.settings import LookaheadConfig
@@ -75,8 +75,12 @@ def running() -> bool:
     return _worker is not None and _worker.is_alive()
 
 
-def load() -> None:
+def load(checked: bool = False) -> None:
     """Load the machine code now; what is missing is compiled in this process.
+
+    Args:
+        checked: whether each call compares the types of its arguments with those that were compiled for, as tests do:
+            another type is a defect. Else they are taken for right (`lade.base.compiled.direct`).
 
     Raises:
         ImportError: numba is not installed.
@@ -87,8 +91,8 @@ def load() -> None:
     (folder / DONE).touch()
     mark_used(folder)
     for entry, machine in reversed(machines.items()):  # lists first: others take them
-        machine.disable_compile()  # another type of argument is a defect, not a reason to compile in a step
-        entry.machine = machine
+        machine.disable_compile()  # another type of argument is no reason to compile in a step
+        entry.machine = machine if checked else direct(machine)
 
 
 def compile_entries(entries: Iterable[Compiled]) -> dict[Compiled, Any]:

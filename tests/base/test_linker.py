@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
-from lade.base.compiled import Linker
+from lade.base.compiled import Linker, direct
 
 pytest.importorskip("numba")
 
@@ -16,6 +17,12 @@ SOURCE = """from lade.base.compiled import compiled
 @compiled
 def doubled(number):
     return 2 * number
+
+@compiled
+def add_up(factor, numbers, sums):
+    sums[0] = 0
+    for number in numbers:
+        sums[0] += factor * number
 """
 
 
@@ -42,3 +49,31 @@ def test_two_installations_share_what_is_kept(tmp_path: Path, monkeypatch: pytes
         assert machine(21) == 42
         misses.append(sum(machine.stats.cache_misses.values()))
     assert misses == [1, 0]
+
+
+def test_calls_that_look_at_no_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a function for several types, one array tells them apart."""
+    module = installed(tmp_path / "one")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    machine = Linker(tmp_path / "kept").entry(module.add_up)
+    sums, kinds = np.zeros(1), (np.float64, np.int16)
+    for kind in kinds:
+        machine(2, np.ones(3, kind), sums)
+    add_up = direct(machine)
+    for kind in kinds:
+        add_up(3, np.arange(4, dtype=kind), sums)
+        assert sums[0] == 18
+    with pytest.raises(KeyError):
+        add_up(3, np.ones(3, np.float32), sums)
+    assert len(machine.overloads) == 2
+
+
+def test_calls_of_a_function_for_one_list_of_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = installed(tmp_path / "one")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    machine = Linker(tmp_path / "kept").entry(module.doubled)
+    machine(1)
+    assert direct(machine)(21) == 42
+    assert len(machine.overloads) == 1
+    with pytest.raises(TypeError):
+        direct(machine)(object())
