@@ -144,7 +144,7 @@ class Workspace:
         """
         pools = _by_pool(rows)
         rows = [*chain.from_iterable(pools.values())]
-        (step, begins), ends = _step_of(rows), np.cumsum([*map(len, pools.values())])
+        (step, begins), ends = _step_of(rows), np.array([*accumulate(map(len, pools.values()))], np.int64)
         tokens, probabilities = predictions.likeliest()
         top, nodes = tokens.shape[1], [len(row.nodes) for row in rows]
         threads = min(len(pools), threads_for(sum(nodes) * NODE))

@@ -105,8 +105,8 @@ class Outputs:
 
     def greedy(self, row: int, node: int) -> int:
         """The most likely token after one node."""
-        if self._read.greedy is None and not self._choice_is_cheap:
-            self._fetch()
+        if self._read.greedy is None:
+            self._fetch(choices_alone=self._choices_suffice)
         if self._read.greedy is None:  # numpy takes a tenth of torch's time; the same first maximum
             self._read.greedy = self._float32().numpy().argmax(-1).tolist()
         return self._read.greedy[self.lines[row][node]]
@@ -114,8 +114,8 @@ class Outputs:
     def nan_rows(self, rows: Sequence[int]) -> list[int]:
         """Those of the rows whose logits after the root contain NaN."""
         lines = [self.lines[row][0] for row in rows]
-        if self._read.nan is None and not self._choice_is_cheap:
-            self._fetch()
+        if self._read.nan is None:
+            self._fetch(choices_alone=self._choices_suffice)
         if self._read.nan is None:  # the largest is NaN where one is; numpy takes a tenth of torch's time
             found = np.isnan(self._float32().numpy()[lines].max(-1)).tolist()
         else:
@@ -141,10 +141,11 @@ class Outputs:
         return self.logits.device.type == "cpu"
 
     @property
-    def _choice_is_cheap(self) -> bool:
-        """Whether numpy reads choices and NaN in next to no time, and nobody is expected to ask for more."""
-        top_k = self.one_pass and len(self.logits) > len(self.lines)
-        return self._on_host and not top_k and self.logits.dtype == torch.float32 and self.logits.numel() <= SMALL
+    def _choices_suffice(self) -> bool:
+        """Whether nobody is expected to ask for more than choices and NaN, which numpy reads in next to no time."""
+        if self.one_pass and self.logits.shape[0] > len(self.lines):
+            return False
+        return self.logits.dtype == torch.float32 and self.logits.numel() <= SMALL
 
     def _float32(self) -> torch.Tensor:
         """[M, V]"""
@@ -152,11 +153,15 @@ class Outputs:
             self._floats = self.logits.float()
         return self._floats
 
-    def _fetch(self) -> None:
-        """Everything that the host may ask for, where there is a way that finds all at once."""
+    def _fetch(self, choices_alone: bool = False) -> None:
+        """Everything that the host may ask for, where there is a way that finds all at once.
+
+        Args:
+            choices_alone: on a CPU, leave it to numpy.
+        """
         if not self._on_host:
             self._copy()
-        elif READ_ROWS.ready:
+        elif READ_ROWS.ready and not choices_alone:
             self._read_out()
 
     def _fetch_choices(self) -> None:
