@@ -47,7 +47,7 @@ def emission_for(
             return ProposedAtOnce(requests, stream, call.processors, ends, noise)
         if early and (together or _pays_at_once(call, noise)):
             return AtOnce(requests, stream, call.processors, ends, noise)
-    if early and not proposals and kinds <= ROW_PURE:
+    if early and not proposals and (kinds <= ROW_PURE or len(requests) == 1):
         return LevelByLevel(requests, stream, call.processors, ends, text, noise)
     one_by_one = ProposedTokenByToken if proposals else TokenByToken
     return one_by_one(requests, stream, call.processors, ends, text, noise, record)

@@ -31,7 +31,10 @@ class Reached(NamedTuple):
 
 
 class LevelByLevel(OnText):
-    """For processors of `purity.ROW_PURE`, none of them `PARTICULAR`; nobody sees scores.
+    """Nobody sees scores.
+
+    Args:
+        processors: of `purity.ROW_PURE`, or any for a single request; none of them `PARTICULAR`.
 
     Attributes:
         key: emissions of equal keys may choose together (`choose_together`).
@@ -55,7 +58,7 @@ class LevelByLevel(OnText):
         self.key: Hashable = (noise is None, text.device, *map(parameters_of, known[own:]))
 
     def choose(self, row: int, node: int) -> int:
-        return checked(choose_together([Reached(self, row, node)])[0])
+        return checked(choose_together([Reached(self, row, node)], [self.own_scores(row, node)])[0])
 
     def warped(self, scores: torch.Tensor) -> torch.Tensor:
         """[M, V] scores of rows whose emissions have this key, from those that `own_scores` gives."""
@@ -64,35 +67,34 @@ class LevelByLevel(OnText):
         return scores
 
     def own_scores(self, row: int, node: int) -> torch.Tensor:
-        """[1, V], after the processors that run for the row alone; without any, a part of the outputs."""
+        """[1, V], after the processors that run for the row alone; without any perhaps a part of the outputs."""
         request, _ = self.rows[row]
-        scores, processors = self.outputs.at(row, node).to(self.text.device), self._own[request.row]
-        if processors:
-            scores = scores.to(torch.float32, copy=True)
+        processors = self._own[request.row]
+        scores = self.outputs.at(row, node).to(self.text.device, torch.float32, copy=bool(processors))
         for processor in processors:
             scores = processor(self.text.of(request.row), scores)
         return scores
 
-    def noise_of(self, row: int, vocabulary: int) -> torch.Tensor:
-        """[V], that of the token which is chosen next."""
+    def noise_of(self, row: int, scores: torch.Tensor) -> torch.Tensor:
+        """[V], that of the token which is chosen next from [M, V] scores."""
         request, _ = self.rows[row]
         assert self.noise is not None
-        return self.noise.at(request.emitted, vocabulary, certain=True)[request.row]
+        return self.noise.at(request.emitted, scores.shape[-1], scores.dtype, certain=True)[request.row]
 
 
-def choose_together(reached: Sequence[Reached]) -> list[int]:
+def choose_together(reached: Sequence[Reached], scores: Sequence[torch.Tensor]) -> list[int]:
     """The tokens that plain decoding chooses after nodes of different rows; -1 where there is no distribution.
 
     Args:
-        reached: by row; all emissions have the same key, and began with the same outputs.
+        reached: their emissions have the same key.
+        scores: [1, V] each, as `own_scores` gives them, of one dtype.
     """
     first = reached[0].emission
-    own = torch.cat([emission.own_scores(row, node) for emission, row, node in reached])  # a copy, of one row too
-    scores = first.warped(own.float())  # [M, V]
+    warped = first.warped(torch.cat(list(scores)))  # [M, V]; of one row a copy, too
     if first.noise is None:
-        found = scores.argmax(-1)
+        found = warped.argmax(-1)
     else:
-        noise = [emission.noise_of(row, scores.shape[-1]) for emission, row, _ in reached]
-        found = draw_each(scores.softmax(-1), noise)
+        noise = [emission.noise_of(row, warped) for emission, row, _ in reached]
+        found = draw_each(warped.softmax(-1), noise)
     tokens: list[int] = found.tolist()
     return tokens

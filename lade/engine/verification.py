@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
+import torch
+
 from lade.core.noise import checked
 from lade.core.request import Emission, Request, Verdict
 from lade.core.tree import Draft
@@ -49,25 +51,30 @@ def _by_level(rows: Mapping[int, Row]) -> dict[int, Verdict]:
     verdicts = {row: Verdict([0], []) for row in rows}  # of those that raise
     while level:
         following: list[Reached] = []
-        for group in _by_key(level):
-            with _ending(rows[each.row] for each in group):
-                for each, token in zip(group, choose_together(group), strict=True):
-                    with _ending([rows[each.row]]):
-                        ended = each.emission.emit(each.row, checked(token))
-                        try:
-                            following.append(each._replace(node=walks[each.row].send((token, ended))))
-                        except StopIteration as end:
-                            verdicts[each.row] = end.value
+        for reached, token in _chosen(rows, level):
+            with _ending([rows[reached.row]]):
+                ended = reached.emission.emit(reached.row, checked(token))
+                try:
+                    following.append(reached._replace(node=walks[reached.row].send((token, ended))))
+                except StopIteration as end:
+                    verdicts[reached.row] = end.value
         level = following
     return verdicts
 
 
-def _by_key(level: Sequence[Reached]) -> Iterable[list[Reached]]:
-    """Those that choose together; the rows of each list stay in order."""
-    found: dict[Hashable, list[Reached]] = {}
+def _chosen(rows: Mapping[int, Row], level: Sequence[Reached]) -> Iterable[tuple[Reached, int]]:
+    """The tokens after the nodes of one depth, without those of rows whose emission raises."""
+    groups: dict[Hashable, list[tuple[Reached, torch.Tensor]]] = {}
     for reached in level:
-        found.setdefault(reached.emission.key, []).append(reached)
-    return found.values()
+        with _ending([rows[reached.row]]):
+            scores = reached.emission.own_scores(reached.row, reached.node)
+            kind = reached.emission.key, scores.dtype, scores.device, scores.shape[-1]
+            groups.setdefault(kind, []).append((reached, scores))
+    for group in groups.values():
+        tokens: Sequence[int] = ()
+        with _ending(rows[reached.row] for reached, _ in group):
+            tokens = choose_together(*zip(*group, strict=True))
+        yield from zip((reached for reached, _ in group), tokens, strict=False)
 
 
 @contextmanager

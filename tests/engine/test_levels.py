@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    LogitsProcessor,
     LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -45,9 +46,9 @@ def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each choice is for."""
     rows: list[int] = []
 
-    def counted(reached: Sequence[Reached]) -> list[int]:
+    def counted(reached: Sequence[Reached], scores: Sequence[torch.Tensor]) -> list[int]:
         rows.append(len(reached))
-        return choose_together(reached)
+        return choose_together(reached, scores)
 
     monkeypatch.setattr(verification, "choose_together", counted)
     return rows
@@ -185,6 +186,30 @@ def test_what_the_shared_processors_raise_ends_all_that_share_them() -> None:
     emission._shared = [Broken(4)]
     assert verified([*others, *requests], logits_for(*[2, 3, 4] * 4))[2:] == [([0], []), ([0], [])]
     assert [request.error is None for request in [*others, *requests]] == [True, True, False, False]
+
+
+class Own(LogitsProcessor):
+    """A user's: doubles the precision, or raises."""
+
+    def __init__(self, raises: bool = False) -> None:
+        self.raises = raises
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if self.raises:
+            raise ValueError("own")
+        return scores.double()
+
+
+def test_processors_of_users_run_for_their_request_alone(together: list[int]) -> None:
+    """What one raises ends its request, and scores of another precision are drawn from apart."""
+    processors = [(), (Own(raises=True),), (Own(),), ()]
+    requests = [Request(0, [1], 1, 9) for _ in processors]
+    for request, own in zip(requests, processors, strict=True):
+        emission_of([request], Giving(), *own, TopKLogitsWarper(3), seed=0)
+    found = [([0, 1, 2], [2, 3, 4]), ([0], []), ([0, 1, 2], [2, 3, 4]), ([0, 1, 2], [2, 3, 4])]
+    assert verified(requests, logits_for(*[2, 3, 4] * 4)) == found
+    assert [str(request.error) for request in requests] == ["None", "own", "None", "None"]
+    assert together == [2, 1] * 3
 
 
 def test_which_emissions_choose_together() -> None:
