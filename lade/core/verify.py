@@ -8,7 +8,7 @@ tokens have the model's distribution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,42 +18,51 @@ from lade.core.request import Verdict
 from lade.core.tree import Draft
 
 
-def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]) -> Verdict:
-    """Follow the model's choices from the root.
-
-    Args:
-        draft: as of `walking`.
-        choose: node -> the token that plain decoding chooses after it.
-        emit: takes the next token of the text; returns whether the request is finished.
-    """
-    way = walking(draft)
-    node = next(way)
-    while True:
-        token = choose(node)
-        ended = emit(token)
-        try:
-            node = way.send((token, ended))
-        except StopIteration as end:
-            verdict: Verdict = end.value
-            return verdict
-
-
-def walking(draft: Draft) -> Generator[int, tuple[int, bool], Verdict]:
-    """The same as a generator, for walks of several rows at once: yields each node that is reached, takes the token
-    that was chosen after it and whether that one ended the text, and returns the verdict.
+class Walk:
+    """A walk from the root along the model's choices.
 
     Args:
         draft: a node outside its queries has no logits and ends the walk; nodes before the first query are accepted.
+
+    Attributes:
+        path: accepted nodes; the next token is chosen after the last one.
+        tokens: chosen so far.
     """
-    queried = range(len(draft)) if len(draft.queries) == len(draft) else set(draft.queries)
-    path, tokens = list(range(draft.queries[0] + 1)), list[int]()
-    while True:
-        token, ended = yield path[-1]
-        tokens.append(token)
-        child = None if ended else draft.child(path[-1], token)
-        if child is None or child not in queried:
-            return Verdict(path, tokens)
-        path.append(child)
+
+    __slots__ = ("_draft", "_queried", "path", "tokens")
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._queried = range(len(draft)) if len(draft.queries) == len(draft) else set(draft.queries)
+        self.path, self.tokens = list(range(draft.queries[0] + 1)), list[int]()
+
+    def follow(self, token: int, ended: bool) -> bool:
+        """Take the token that was chosen after the path, and whether it ended the text. Returns whether the walk goes
+        on."""
+        self.tokens.append(token)
+        child = None if ended else self._draft.child(self.path[-1], token)
+        if child is None or child not in self._queried:
+            return False
+        self.path.append(child)
+        return True
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict(self.path, self.tokens)
+
+
+def walk(draft: Draft, choose: Callable[[int], int], emit: Callable[[int], bool]) -> Verdict:
+    """Walk to the end.
+
+    Args:
+        choose: node -> the token that plain decoding chooses after it.
+        emit: takes the next token of the text; returns whether the request is finished.
+    """
+    way = Walk(draft)
+    token = choose(way.path[-1])
+    while way.follow(token, emit(token)):
+        token = choose(way.path[-1])
+    return way.verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 from lade.core.noise import checked
 from lade.core.request import Emission, Request, Verdict
 from lade.core.tree import Draft
-from lade.core.verify import walk, walking
+from lade.core.verify import Walk, walk
 from lade.engine.levels import LevelByLevel, Reached, choose_together
 from lade.target.outputs import Outputs
 
@@ -34,31 +34,28 @@ def verify(requests: Sequence[Request], drafts: Sequence[Draft]) -> list[Verdict
     What an emission raises ends its requests alone: their `error` is set, their verdicts have no further tokens.
     """
     rows = [*zip(requests, drafts, strict=True)]
-    levels = {row: each for row, each in enumerate(rows) if _goes_by_level(*each)}
-    known = _by_level(levels) if len(levels) > 1 else {}
+    levels = {row: each for row, each in enumerate(rows) if isinstance(each[0].emission, LevelByLevel)}
+    if len(levels) < 2:
+        return [_verdict(row, *each) for row, each in enumerate(rows)]
+    known = _by_level({row: each for row, each in levels.items() if each[1].queries and each[0].error is None})
     return [known.get(row) or _verdict(row, *each) for row, each in enumerate(rows)]
-
-
-def _goes_by_level(request: Request, draft: Draft) -> bool:
-    return isinstance(request.emission, LevelByLevel) and bool(draft.queries) and request.error is None
 
 
 def _by_level(rows: Mapping[int, Row]) -> dict[int, Verdict]:
     """Walk all rows at once: the tokens after the nodes of one depth are chosen together."""
-    walks = {row: walking(draft) for row, (_, draft) in rows.items()}
-    emissions = {row: cast("LevelByLevel", request.emission) for row, (request, _) in rows.items()}
-    level = [Reached(emissions[row], row, next(walk)) for row, walk in walks.items()]
+    walks = {row: Walk(draft) for row, (_, draft) in rows.items()}
     verdicts = {row: Verdict([0], []) for row in rows}  # of those that raise
-    while level:
-        following: list[Reached] = []
+    left = list(rows)
+    while left:
+        level = [Reached(cast("LevelByLevel", rows[row][0].emission), row, walks[row].path[-1]) for row in left]
+        left = []
         for reached, token in _chosen(rows, level):
-            with _ending([rows[reached.row]]):
-                ended = reached.emission.emit(reached.row, checked(token))
-                try:
-                    following.append(reached._replace(node=walks[reached.row].send((token, ended))))
-                except StopIteration as end:
-                    verdicts[reached.row] = end.value
-        level = following
+            row, way = reached.row, walks[reached.row]
+            with _ending([rows[row]]):
+                if way.follow(token, reached.emission.emit(row, checked(token))):
+                    left.append(row)
+                else:
+                    verdicts[row] = way.verdict
     return verdicts
 
 

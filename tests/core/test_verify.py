@@ -98,16 +98,3 @@ def test_walk_is_decoding_one_by_one(
     ends = text.index(stop) if stop in text else 12
     assert len(verdict.tokens) == min(matched, ends) + 1
     assert [draft.tokens[node] for node in verdict.path[1:]] == verdict.tokens[:-1]
-
-
-@pytest.mark.parametrize("raising", ["choose", "emit"])
-def test_what_choosing_and_emitting_raise_comes_out(raising: str) -> None:
-    """A `StopIteration`, too, which ends the walk of a tree inside."""
-
-    def stop(value: int) -> int:
-        raise StopIteration
-
-    draft = draft_of([1, 2])
-    functions = {"choose": lambda node: 1, "emit": lambda token: False} | {raising: stop}
-    with pytest.raises(StopIteration):
-        walk(draft, **functions)
