@@ -5,6 +5,7 @@ import json
 import attention
 import attention_cpu
 import dtypes
+import few_tokens
 import fused_layers
 import memory
 import older
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from lade.target import choice
+from lade.target.fused.products import MULTIPLY
 
 
 def test_packed_forwards_and_padded_ones_compute_the_same() -> None:
@@ -49,6 +51,16 @@ def test_fused_layers() -> None:
     found = json.loads(result.stdout)
     assert [timing["nodes"] for timing in found["timings"]] == [*fused_layers.NODES]
     assert all(timing["ratio"] > 0 for timing in found["timings"])
+
+
+def test_few_tokens() -> None:
+    arguments = ["stories260K", "--rounds", "2", "--threads", "1", "--context", "9", "--json"]
+    machine = MULTIPLY.machine
+    result = CliRunner().invoke(few_tokens.main, arguments, catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert [timing["nodes"] for timing in found["timings"]] == [*fused_layers.NODES]
+    assert all(timing["ratio"] > 0 for timing in found["timings"])
+    assert MULTIPLY.machine is machine
 
 
 def test_peak_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,12 +37,14 @@ from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
 from lade.memory.table import FORGET
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.loops import exercise as exercise_loops
+from lade.target.fused.products import MULTIPLY
+from lade.target.fused.products import exercise as exercise_products
 from lade.target.rowloops import ATTEND
 from lade.target.rowloops import exercise as exercise_attention
 
 ENTRIES = (
     *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
-    *(READ_ROWS, NORMALISE, ROTATE, ATTEND),
+    *(READ_ROWS, NORMALISE, ROTATE, MULTIPLY, ATTEND),
 )
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
@@ -204,4 +206,5 @@ def _exercise() -> None:
     for precision in (torch.float32, torch.bfloat16):
         read_out(torch.zeros(1, 32, dtype=precision), 32, 8, np.ones(1, np.float32))
     exercise_loops()
+    exercise_products()
     exercise_attention()

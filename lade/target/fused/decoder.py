@@ -16,8 +16,10 @@ from lade.target.attention import packed
 from lade.target.cache import TreeCache
 from lade.target.fused.attention import Forward, KindRows
 from lade.target.fused.bits import bits_of
+from lade.target.fused.linear import FewTokens
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.plan import Norm, Plan, plan_of
+from lade.target.fused.watch import global_hooks, is_unpatched
 from lade.target.groups import PackedGroup
 from lade.target.layers import TreeLayer
 from lade.target.masks import MaskKind, TreeMasks
@@ -80,7 +82,14 @@ class FusedDecoder:
             stream.add(layer.down(silu(layer.gate(normal), inplace=True).mul_(layer.up(normal))))
         if asked is not None:
             stream.keep(asked)
-        return self.model.lm_head(stream.normalised(plan.norm))
+        return self._head()(stream.normalised(plan.norm))
+
+    def _head(self) -> Any:
+        """The model's, or what computes the same while nothing else hangs on it."""
+        head = self.model.lm_head
+        if any(global_hooks()) or not is_unpatched(head):
+            return head
+        return FewTokens.of(head) or head
 
     def _rows(self, forward: Forward, positions: torch.Tensor, dtype: torch.dtype) -> list[KindRows]:
         angles = self._angles(positions, dtype)

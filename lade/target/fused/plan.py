@@ -23,6 +23,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from lade.target.code import is_stock
 from lade.target.fused.bits import DTYPES, bits_of
+from lade.target.fused.linear import FewTokens
 from lade.target.fused.watch import Watch, global_hooks, is_only_counted, is_unpatched
 from lade.weights.packed import product_of
 
@@ -204,7 +205,7 @@ class _Reader:
         return self.norms[-1]
 
     def _product(self, module: Any) -> Product:
-        found = product_of(module)
+        found = FewTokens.of(module) or product_of(module)
         if found is None:
             raise UnlikeError
         _demand(is_unpatched(module) and self._holds(module.weight))

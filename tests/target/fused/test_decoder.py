@@ -21,6 +21,7 @@ from lade.target import probe
 from lade.target import store as store_module
 from lade.target.choice import Ways
 from lade.target.fused.decoder import FusedDecoder
+from lade.target.fused.linear import FewTokens
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
 from lade.weights.packing import pack_weights
@@ -138,6 +139,29 @@ def test_changes_between_steps_are_seen(change: Any) -> None:
     expected = alone(model, [5, 6, 7])  # a change of keys and values would need a new text
     outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
     torch.testing.assert_close(outputs.at(0, 2)[0], expected, atol=TOLERANCE, rtol=0)
+
+
+@torch.no_grad()
+def test_the_head_is_called_where_something_hangs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its product is computed as those of the layers are."""
+    model, calls, products = own_llama(), list[str](), list[Any]()
+    target = target_of(model, (9,), fused=True)
+    monkeypatch.setattr(target, "logits", refuse)
+    of = FewTokens.of
+    monkeypatch.setattr("lade.target.fused.decoder.FewTokens.of", lambda layer: products.append(layer) or of(layer))
+
+    def step() -> torch.Tensor:
+        return target.forward([0], [chain([5, 6], asked=True, scored=True)]).logits.clone()
+
+    expected = step()
+    assert products == [model.lm_head]
+    handle = model.lm_head.register_forward_hook(lambda *given: calls.append("hook"))
+    torch.testing.assert_close(step(), expected, atol=TOLERANCE, rtol=0)
+    handle.remove()
+    monkeypatch.setattr(model.lm_head, "forward", lambda states: calls.append("patch") or states)
+    step()
+    assert calls == ["hook", "patch"]
+    assert products == [model.lm_head]
 
 
 @torch.no_grad()

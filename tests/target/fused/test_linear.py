@@ -1,0 +1,191 @@
+"""Linear layers of few tokens: the loops where they are faster, else PyTorch; with the weight as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import linear as torch_linear
+
+from lade.target.fused import linear
+from lade.target.fused.linear import TOKENS, FewTokens, are_faster
+from lade.target.fused.products import MULTIPLY, UNIT
+
+SIZE, LINES = 8, 6
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The loops are there, as numpy; tokens of each product that they compute."""
+    found: list[int] = []
+
+    def multiply(fork: int, threads: int, counters: Any, states: Any, weight: Any, scratch: Any, out: Any) -> None:
+        tokens = len(scratch) // threads // UNIT
+        found.append(tokens)
+        out[:] = (states.reshape(tokens, -1) @ weight.reshape(-1, len(states) // tokens).T).ravel()
+
+    monkeypatch.setattr(MULTIPLY, "machine", multiply)
+    return found
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are faster for two to four tokens."""
+    monkeypatch.setattr(linear, "are_faster", lambda tokens, lines, size: 2 <= tokens <= 4)
+
+
+def layer(bias: bool = False) -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(SIZE, LINES, bias=bias)
+
+
+def states(tokens: int) -> torch.Tensor:
+    return torch.randn(1, tokens, SIZE, generator=torch.Generator().manual_seed(tokens))
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_products_of_a_layer(bias: bool, calls: list[int]) -> None:
+    own, few_tokens = layer(bias), FewTokens.of(layer(bias))
+    assert few_tokens is not None
+    for tokens in (0, 1, 2, 4, 5):
+        found = few_tokens(states(tokens))
+        torch.testing.assert_close(found, own(states(tokens)))
+        assert found.shape == (1, tokens, LINES)
+    assert calls == [2, 4]
+    assert torch.equal(few_tokens(states(1)), own(states(1)))
+
+
+@pytest.mark.usefixtures("few")
+@torch.no_grad()
+def test_a_weight_that_changes(calls: list[int]) -> None:
+    """In place, or by another memory behind the same parameter."""
+    own = layer()
+    few_tokens = FewTokens.of(own)
+    assert few_tokens is not None
+    few_tokens(states(2))
+    own.weight.mul_(2)
+    torch.testing.assert_close(few_tokens(states(2)), own(states(2)))
+    own.weight.data = torch.randn(LINES, SIZE)
+    torch.testing.assert_close(few_tokens(states(2)), own(states(2)))
+    assert calls == [2, 2, 2]
+
+
+@pytest.mark.usefixtures("few", "as_python")
+@torch.no_grad()
+def test_without_machine_code_pytorch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "multiplied", None)
+    few_tokens = FewTokens.of(layer())
+    assert few_tokens is not None
+    assert torch.equal(few_tokens(states(3)), layer()(states(3)))
+
+
+class Own(nn.Linear):
+    """A user's layer."""
+
+
+def quantised() -> nn.Linear:
+    found = layer()
+
+    class Weight(nn.Parameter):
+        """Of another library."""
+
+    found.weight = Weight(found.weight.detach())
+    return found
+
+
+def spread_out() -> nn.Linear:
+    found = layer()
+    found.weight = nn.Parameter(torch.randn(SIZE, LINES).T)
+    return found
+
+
+def empty() -> nn.Linear:
+    found = layer()
+    found.weight = nn.Parameter(torch.empty(0, SIZE))
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Own(SIZE, LINES),
+        quantised,
+        spread_out,
+        lambda: layer().bfloat16(),
+        lambda: layer().double(),
+        lambda: layer().to("meta"),
+        empty,
+        lambda: nn.SiLU(),
+    ],
+)
+def test_other_layers(make: Callable[[], Any]) -> None:
+    assert FewTokens.of(make()) is None
+
+
+@pytest.fixture
+def took(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """Seconds of a product by the loops and by PyTorch, for each token."""
+    seconds = {"loops": 1.0, "torch": 1.0, "begin": 0.0}
+    now = [0.0]
+
+    def own(states: torch.Tensor, weight: np.ndarray, lines: int) -> None:
+        now[0] += seconds["begin"] + seconds["loops"] * states.shape[1]
+
+    def other(states: torch.Tensor, weight: torch.Tensor) -> None:
+        now[0] += seconds["torch"] * states.shape[1]
+
+    monkeypatch.setattr(linear, "multiplied", own)
+    monkeypatch.setattr(linear, "linear", other)
+    monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
+    linear._comparison.cache_clear()
+    return seconds
+
+
+def faster(numbers: Sequence[int]) -> list[int]:
+    found = [tokens for tokens in numbers if are_faster(tokens, LINES, SIZE)]
+    linear._comparison.cache_clear()
+    return found
+
+
+def test_which_is_faster(took: dict[str, float]) -> None:
+    """By times of the next larger number that is measured."""
+    numbers = range(1, 100)
+    assert faster(numbers) == []
+    took["loops"] = 0.5
+    assert faster(numbers) == [*range(1, TOKENS[-1] + 1)]
+    took["begin"] = 5.0
+    assert faster(numbers) == [*range(9, TOKENS[-1] + 1)]
+    took |= {"begin": 0.0, "loops": 0.97}
+    assert faster(numbers) == []
+
+
+def test_it_is_measured_once_for_a_shape(took: dict[str, float]) -> None:
+    took["loops"] = 0.5
+    assert are_faster(3, LINES, SIZE)
+    took["loops"] = 2.0
+    assert are_faster(4, LINES, SIZE)
+    assert not are_faster(4, LINES, SIZE + 1)
+    linear._comparison.cache_clear()
+
+
+def test_a_large_weight_is_not_measured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = list[tuple[int, ...]]()
+
+    def noted(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        shapes.append(tuple(weight.shape))
+        return torch_linear(states, weight)
+
+    monkeypatch.setattr(linear, "ELEMENTS", 1 << 10)
+    monkeypatch.setattr(linear, "TOKENS", (1,))
+    monkeypatch.setattr(linear, "ROUNDS", 1)
+    monkeypatch.setattr(linear, "linear", noted)
+    linear._comparison(1000, 8, 1)
+    linear._comparison(1000, 1 << 9, 1)
+    linear._comparison.cache_clear()
+    assert {*shapes} == {(128, 8), (UNIT, 1 << 9)}

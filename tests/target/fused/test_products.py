@@ -1,0 +1,55 @@
+"""Products of few tokens, as Python and as machine code, against products in double precision."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machinecode import unloaded
+
+from lade.base.threads import FORK, counters
+from lade.target.fused.products import MULTIPLY, UNIT
+
+LINES = st.sampled_from([1, 3, 4, 5, UNIT - 1, UNIT, UNIT + 6, 3 * UNIT])
+
+
+@pytest.fixture(params=[False, True], ids=["python", "machine"])
+def machine(request: pytest.FixtureRequest) -> object:
+    if request.param:
+        if not MULTIPLY.ready:
+            pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
+        yield
+    else:
+        with unloaded():
+            yield
+
+
+def products(states: torch.Tensor, weight: torch.Tensor, threads: int) -> torch.Tensor:
+    """[T, N] of [T, K] and [N, K]."""
+    found = torch.full((len(states), len(weight)), torch.nan)
+    scratch = np.full(threads * len(states) * UNIT, np.nan, np.float32)
+    arrays = [each.numpy().reshape(-1) for each in (states, weight)]
+    MULTIPLY(FORK, threads, counters(), *arrays, scratch, found.numpy().reshape(-1))
+    return found
+
+
+@pytest.mark.usefixtures("machine")
+@settings(max_examples=12)
+@given(st.integers(1, 5), LINES, st.integers(1, 19), st.integers(1, 3), st.integers(0, 99))
+def test_products(tokens: int, lines: int, size: int, threads: int, seed: int) -> None:
+    noise = torch.Generator().manual_seed(seed)
+    states, weight = torch.randn(tokens, size, generator=noise), torch.randn(lines, size, generator=noise)
+    found = products(states, weight, threads)
+    expected = states.double() @ weight.double().T
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("special", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite(special: float) -> None:
+    """They stay where they belong: in the products of their state."""
+    states, weight = torch.ones(3, 9), torch.ones(UNIT + 1, 9)
+    states[1, 4] = special
+    found = products(states, weight, 1)
+    assert torch.equal(found[[0, 2]], torch.full((2, UNIT + 1), 9.0))
+    assert torch.equal(found[1].nan_to_num(7), torch.full((UNIT + 1,), special).nan_to_num(7))
