@@ -1,8 +1,8 @@
 """Steps whose linear layers are loops (`lade.target.fused.products`) over steps with PyTorch's, on this machine's CPU.
 
 One target of a model computes the same random trees both ways in rounds, in turn; the order alternates. The figure is
-the median of the ratios of their times; the logits are compared, too. Where PyTorch is faster for a shape, both ways are
-PyTorch's. `python benchmarks/few_tokens.py smollm2-135m`
+the median of the ratios of their times; the logits are compared, too. Where PyTorch is faster for a shape, it computes
+both ways. `python benchmarks/few_tokens.py smollm2-135m`
 """
 
 from __future__ import annotations
