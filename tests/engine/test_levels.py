@@ -212,6 +212,23 @@ def test_processors_of_users_run_for_their_request_alone(together: list[int]) ->
     assert together == [2, 1] * 3
 
 
+class InPlace(LogitsProcessor):
+    """A user's: writes over the scores."""
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        return scores.zero_()
+
+
+def test_the_logits_stay_as_they_are_for_what_is_learned_from_them(together: list[int]) -> None:
+    requests = [Request(0, [1], 1, 9) for _ in range(2)]
+    for request in requests:
+        emission_of([request], Giving(), InPlace(), TopKLogitsWarper(3))
+    logits = logits_for(*[2, 3, 4] * 2)
+    verified(requests, logits)
+    assert together == [2]
+    assert torch.equal(logits, logits_for(*[2, 3, 4] * 2))
+
+
 def test_which_emissions_choose_together() -> None:
     cold, warm, warmer = (TemperatureLogitsWarper(heat) for heat in (0.5, 0.7, 0.9))
     penalty = RepetitionPenaltyLogitsProcessor(1.5)
