@@ -16,7 +16,7 @@ from torch import Tensor
 import lade
 from lade.core.proposals import Rule
 from lade.drafters import multi_candidate
-from lade.engine import emission
+from lade.engine import levels
 from lade.engine.method import Method
 
 TEXTS, ROWS = 2_000, 500  # rows at once: what one costs grows with their number
@@ -75,8 +75,8 @@ def test_text_of_certain_drafts_follows_the_targets_law(name: str) -> None:
 
 @pytest.mark.parametrize("name", CERTAIN)
 def test_a_broken_choice_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = emission.choose
-    monkeypatch.setattr(emission, "choose", lambda likely, noise: right(likely**2, noise))
+    right = levels.draw_each
+    monkeypatch.setattr(levels, "draw_each", lambda likely, noise: right(likely**2, noise))
     texts = sampled(None, BROKEN_TEXTS, config=CERTAIN[name])
     assert surprise(texts, text_law(TARGET, PROMPT, NEW_TOKENS - 1)) > 1
 
