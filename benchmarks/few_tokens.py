@@ -29,8 +29,11 @@ from lade.target.model import HFTarget
 
 def logits(target: HFTarget, draft: Draft, machine: Any) -> torch.Tensor:
     """With this machine code of the products; `None`: with PyTorch's."""
-    MULTIPLY.machine = machine
-    return logits_of(target, draft)
+    known, MULTIPLY.machine = MULTIPLY.machine, machine
+    try:
+        return logits_of(target, draft)
+    finally:
+        MULTIPLY.machine = known
 
 
 @click.command(context_settings={"show_default": True})
@@ -44,19 +47,18 @@ def main(model: str, context: int, rounds: int, threads: int, as_json: bool) -> 
     torch.set_num_threads(threads)
     compiling.begin()
     compiling.wait()
-    found, timings = MULTIPLY.machine, list[dict[str, Any]]()
+    timings = list[dict[str, Any]]()
     machine = describe(torch.device("cpu")) | {"loops": "machine code" if MULTIPLY.ready else "none"}
     if not as_json:
         click.echo(json.dumps(machine))
     target = target_of(lade.models.load(model, dtype="float32")[0], context, fused=True)
     for nodes in NODES:
         draft = tree(nodes, Random(nodes), target.vocabulary)
-        ways = [partial(logits, target, draft, way) for way in (None, found)]
+        ways = [partial(logits, target, draft, way) for way in (None, MULTIPLY.machine)]
         ratio = in_turn(*ways, rounds)
         timings.append({"nodes": nodes, **asdict(ratio)})
         if not as_json:
             click.echo(f"{nodes:4} nodes  {ratio.told('PyTorch', 'loops')}")
-    MULTIPLY.machine = found
     if as_json:
         click.echo(json.dumps({"machine": machine, "rounds": rounds, "timings": timings}))
 

@@ -54,7 +54,7 @@ class LevelByLevel(OnText):
         own = max((place for place, each in enumerate(known, 1) if type(each) not in TEXT_BLIND), default=0)
         self._own = [list(each or ())[:own] for each in self.processors]
         self._shared = list(without_sort(known[own:], text.device))
-        self._no_text = torch.zeros(1, 1, dtype=torch.long, device=text.device)
+        self._no_text = UnreadText(text.device).of(0)
         self.key: Hashable = (noise is None, text.device, *map(parameters_of, known[own:]))
 
     def choose(self, row: int, node: int) -> int:

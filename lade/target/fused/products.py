@@ -1,7 +1,7 @@
 """Products of the states of few tokens with a weight, as loops that run as machine code.
 
-For more than one token PyTorch's library first copies the weight into a layout of its own, in every product, which may
-take longer than the product; these loops read it once, as it lies. Results differ by the order of sums alone.
+The loops read a weight once, as it lies, for all tokens. PyTorch's library is made for many tokens, and may take twice
+as long for two as for one (`benchmarks/few_tokens.py`). Results differ by the order of sums alone.
 T tokens, K numbers of a state, N lines of a weight; float32.
 """
 
