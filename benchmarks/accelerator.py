@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
 import torch
 from decoding_ways import continued, rates
 from ratios import table_of
+from static_steps import COPIED, graphs_for, numbers, steps, tree
 from timed_parts import Run
 from varied_prompts import candidates, varied
 
@@ -27,22 +26,11 @@ import lade
 from lade.applications.bench.machine import describe
 from lade.applications.output import JSON, show
 from lade.applications.widen import SHAPES
-from lade.core.tree import Draft, TreeBuilder
-from lade.facts.vocabulary import readable
 from lade.kernels.launch import attend
 from lade.models import load
 from lade.models.widen import own_sizes, widen
 from lade.pace.roofline import measured, roofline_of
-from lade.static.buckets import rows_bucket
-from lade.static.graphs import Graphs
 from lade.static.inputs import StepRow
-from lade.static.shelf import shapes_of
-from lade.static.slots import StaticSlots
-from lade.static.step import StaticStep
-
-NODES = (1, 64)  # of the steps that are timed
-ROUNDS = 20  # steps of each
-COPIED = 1 << 30  # bytes of the buffer that shows the bandwidth; smaller ones show less of a fast one
 
 
 def speeds(run: Run, small: bool) -> dict[str, float]:
@@ -50,59 +38,6 @@ def speeds(run: Run, small: bool) -> dict[str, float]:
     size = {"copied": 1 << 20, "side": 64} if small else {"copied": COPIED}
     found = measured(run.device, run.model.dtype, **size)
     return asdict(found) | {"weights_ms": 1e3 * roofline_of(run.model, found).seconds(0)}
-
-
-def steps(run: Run, contexts: Sequence[int], fused: bool = False, kernel: Any = None) -> list[dict[str, Any]]:
-    """Static steps of a few sizes: their time on the device and on the host, and whether they are captured.
-
-    Args:
-        fused: compile them first.
-        kernel: computes attention.
-    """
-    found = []
-    for context in contexts:
-        graphs = graphs_for(run.model, 1, context + max(NODES), kernel, fused)
-        for nodes in NODES:
-            row = StepRow(0, tree(nodes), context)
-            graphs.run([row])  # captures
-            device, host, whole = zip(*(timed_step(run, graphs, row) for _ in range(ROUNDS)), strict=True)
-            found.append(
-                {
-                    "context": context, "nodes": nodes, "captured": graphs.captures,
-                    "device_ms": median(device), "host_ms": median(host), "whole_ms": median(whole),
-                }
-            )  # fmt: skip
-    return found
-
-
-def timed_step(run: Run, graphs: Graphs, row: StepRow) -> tuple[float, float, float]:
-    """Milliseconds of the device from its first kernel to its last, of the host until the step is launched, and of
-    both until the host has read the output."""
-    began, events = run.wait(), []
-    if run.device.type == "cuda":
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        events[0].record()
-    output, _ = graphs.run([row])
-    launched = time.perf_counter()
-    if events:
-        events[1].record()
-    graphs.back(output)
-    whole = 1e3 * (run.wait() - began)
-    return (events[0].elapsed_time(events[1]) if events else whole), 1e3 * (launched - began), whole
-
-
-def graphs_for(model: Any, rows: int, tokens: int, kernel: Any = None, fused: bool = False) -> Graphs:
-    """Of steps in slots for so many tokens, those of the step included."""
-    slots = StaticSlots(shapes_of(model), rows_bucket(rows), tokens, model.device)
-    return Graphs(StaticStep(model, slots, readable(model), kernel), fused)
-
-
-def tree(nodes: int) -> Draft:
-    """A tree with two children per node."""
-    builder = TreeBuilder(3)
-    while len(builder.tokens) < nodes:
-        builder.queries.add(builder.add((len(builder.tokens) - 1) // 2, 3 + len(builder.tokens) % 2, "made"))
-    return builder.build()
 
 
 def synchronisations(run: Run) -> dict[str, bool]:
@@ -131,9 +66,11 @@ def memory(run: Run) -> dict[str, int] | None:
 def measure(run: Run, small: bool) -> dict[str, Any]:
     """All parts, the most important ones first."""
     run.part("speeds", lambda: speeds(run, small))
-    run.part("steps", lambda: steps(run, run.contexts))
+    run.part("steps", lambda: steps(run.model, run.contexts))
     if run.device.type == "cuda":
-        run.part("steps with the kernel", lambda: steps(run, run.contexts, kernel=attend))
+        run.part("steps with the kernel", lambda: steps(run.model, run.contexts, kernel=attend))
+        theirs = {"kernel": attend, "multiplies": False}
+        run.part("steps with PyTorch's products", lambda: steps(run.model, run.contexts, **theirs))
         torch.cuda.reset_peak_memory_stats(run.device)  # steps of a long context have larger slots
     run.part("rates", lambda: rates(run, 1, "rates"))
     run.part("memory", lambda: memory(run))
@@ -141,15 +78,8 @@ def measure(run: Run, small: bool) -> dict[str, Any]:
     run.part(batch, lambda: rates(run, run.batch, batch))
     run.part("synchronisations", lambda: synchronisations(run))
     if not small:  # takes a compiler and minutes
-        run.part("fused steps", lambda: steps(run, run.contexts[:1], fused=True))
+        run.part("fused steps", lambda: steps(run.model, run.contexts[:1], fused=True))
     return run.found
-
-
-def _contexts(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    try:
-        return [int(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"must be integers, separated by commas, got {value!r}") from None
 
 
 @click.command()
@@ -160,7 +90,7 @@ def _contexts(ctx: click.Context, param: click.Parameter, value: str) -> list[in
 @click.option("--prompts", default=3, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option("--prompt-tokens", default=512, show_default=True, type=click.IntRange(min=1))
 @click.option("--new-tokens", default=128, show_default=True, type=click.IntRange(min=1))
-@click.option("--contexts", default="512,8192", show_default=True, callback=_contexts, help="Of the steps.")
+@click.option("--contexts", default="512,8192", show_default=True, callback=numbers, help="Of the steps.")
 @click.option("--batch", default=8, show_default=True, type=click.IntRange(min=2))
 @click.option("--seconds", default=480, show_default=True, help="After which no further part begins.")
 @click.option("--small", is_flag=True, help="Measure the device on small buffers, for a dry run.")

@@ -4,17 +4,19 @@
     python benchmarks/kernel.py builds --output builds.jsonl
 
 `errors` runs Triton's interpreter and compares with PyTorch's attention with dense masks, both against float64.
-`builds` compiles every program that the table of block sizes can choose, and reads registers, stack and shared memory.
-Both add lines to their file and go on behind the last one, so they may be interrupted. Exit status 1 if a bound is
-not held.
+`builds` compiles every program of attention and products that the tables of sizes can choose, and reads registers,
+stack and shared memory. Both add lines to their file and go on behind the last one, so they may be interrupted. Exit
+status 1 if a bound is not held.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -89,13 +91,11 @@ def _summary(dtype: str, lines: list[dict[str, Any]]) -> bool:
 def builds(output: Path, only: str) -> None:
     """Compile all programs for sm_90a."""
     os.environ.pop("TRITON_INTERPRET", None)
-    import kernel_builds
-
     lines = _lines(output)
     known = {line["name"]: line for line in lines}
-    for name, build in _each(only):
-        if name not in known:
-            known[name] = {"name": name, **kernel_builds.as_dict(kernel_builds.built(*build))}
+    for name, build in _each():
+        if only in name and name not in known:
+            known[name] = {"name": name, **build()}
             _add(output, known[name])
     broken = [line for line in known.values() if not line["holds"]]
     for line in known.values():
@@ -105,15 +105,22 @@ def builds(output: Path, only: str) -> None:
     raise SystemExit(1 if broken else 0)
 
 
-def _each(only: str) -> Iterator[tuple[str, Any]]:
+def _each() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     import kernel_builds
+    import product_builds
 
     for build in kernel_builds.every():
         dtype, size, block, rules, partial = build
         name = f"{kernel_builds.TYPES[dtype]} {size} {block} {rules} {'parts' if partial else 'whole'}"
-        name = name.replace("Blocks(", "").replace(")", "").replace(",", "")
-        if only in name:
-            yield name, build
+        yield _plain(name), functools.partial(kernel_builds.told, *build)
+    for product in product_builds.every():
+        dtype, tokens, sizes, pair, even = product
+        name = f"{kernel_builds.TYPES[dtype]} products of {tokens} {sizes}{' pairs' * pair}{' even' * even}"
+        yield _plain(name), functools.partial(product_builds.built, *product)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[A-Z][a-z]+\(|[),]", "", name)
 
 
 if __name__ == "__main__":

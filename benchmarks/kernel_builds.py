@@ -68,7 +68,7 @@ def compiled(
     dtype: torch.dtype, size: int, block: Blocks, rules: str = "full", partial: bool = True, target: GPUTarget = HOPPER
 ) -> Any:
     """The kernel for heads of one type and size."""
-    fixed = constants(size, size, block, RULES[rules], parts=1 + partial)
+    fixed = constants(size, size, block, RULES[rules], parts=1 + partial) | {"CHAINED": target is HOPPER}
     signature = {name: _type(name, dtype, partial) for name in kernel.attend.arg_names}
     signature |= dict.fromkeys(fixed, "constexpr")
     places = {name: place for place, name in enumerate(kernel.attend.arg_names)}
@@ -117,5 +117,7 @@ def every() -> Iterator[tuple[torch.dtype, int, Blocks, str, bool]]:
             yield dtype, size, programs[-1], "full", False
 
 
-def as_dict(build: Build) -> dict[str, Any]:
+def told(dtype: torch.dtype, size: int, block: Blocks, rules: str, partial: bool) -> dict[str, Any]:
+    """What a program takes, by name."""
+    build = built(dtype, size, block, rules, partial)
     return {**asdict(build), "holds": build.holds}

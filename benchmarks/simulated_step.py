@@ -18,12 +18,12 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-import accelerator
 import click
 import torch
+from static_steps import numbers, random_model, tree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, LlamaForCausalLM
 
 from lade.applications.widen import SHAPES
 from lade.memory.predictions import TOP
@@ -150,13 +150,6 @@ def _tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     return found
 
 
-def model_on_meta(shape: dict[str, int], positions: int) -> LlamaForCausalLM:
-    sizes = {name: value for name, value in shape.items() if name != "num_layers"}
-    config = LlamaConfig(**sizes, num_hidden_layers=shape["num_layers"], max_position_embeddings=positions)
-    with META:
-        return LlamaForCausalLM._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16).eval()
-
-
 @torch.no_grad()
 def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) -> dict[str, Any]:
     """Milliseconds of one step with a tree of so many nodes, and what they are made of."""
@@ -165,7 +158,7 @@ def simulated(model: LlamaForCausalLM, context: int, nodes: int, fused: bool) ->
     slots = StaticSlots(cache.layers, 1, context + nodes, META)
     slots.reach.capacity = context + nodes  # a kernel reads what is there; masks hide the rest of a slot
     step = WalkingStep(model, slots, Greedy())
-    size = size_of([StepRow(0, accelerator.tree(nodes))])
+    size = size_of([StepRow(0, tree(nodes))])
     inputs = StepInputs(torch.zeros(size.numbers, dtype=torch.long, device=META), size)
     with ExitStack() as scopes:
         for place in ("torch.nn.functional", "lade.target.grouped"):
@@ -207,7 +200,7 @@ def device_drafting(nodes: int, vocabulary: int, fused: bool) -> dict[str, Any]:
 
 def host_seconds(nodes: int, output: tuple[int, ...]) -> float:
     """Processor time of packing a step's inputs and reading its output, on this machine."""
-    draft, back = accelerator.tree(nodes), torch.zeros(output, dtype=torch.int32)
+    draft, back = tree(nodes), torch.zeros(output, dtype=torch.int32)
     size = size_of([StepRow(0, draft)])
     packings, found = {size: Packing(size, 1, 4096)}, []  # made once per size
     for _ in range(ROUNDS):
@@ -221,11 +214,11 @@ def host_seconds(nodes: int, output: tuple[int, ...]) -> float:
 
 @click.command()
 @click.option("--shape", default="7B", show_default=True, type=click.Choice(list(SHAPES)))
-@click.option("--contexts", default="512,8192", show_default=True, callback=accelerator._contexts)
-@click.option("--nodes", default="1,64", show_default=True, callback=accelerator._contexts)
+@click.option("--contexts", default="512,8192", show_default=True, callback=numbers)
+@click.option("--nodes", default="1,64", show_default=True, callback=numbers)
 def main(shape: str, contexts: list[int], nodes: list[int]) -> None:
     """Print the simulated times of steps as one JSON object."""
-    model = model_on_meta(SHAPES[shape], max(contexts) + 512)
+    model = random_model(SHAPES[shape], max(contexts) + 512, META, torch.bfloat16)
     cases = itertools.product((False, True), contexts, nodes)
     found = [simulated(model, context, count, fused) for fused, context, count in cases]
     trees = itertools.product((False, True), [count for count in nodes if count > 1])

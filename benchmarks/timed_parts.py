@@ -57,9 +57,14 @@ class Run:
 
     def wait(self) -> float:
         """The time, once the device has done its work."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        return waited(self.device)
+
+
+def waited(device: torch.device) -> float:
+    """The time, once a device has done its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def told(error: Exception, most: int) -> str:

@@ -8,6 +8,7 @@ import decoding_ways
 import pytest
 import ratios
 import simulated_step
+import static_steps
 import varied_prompts
 from click.testing import CliRunner
 
@@ -23,7 +24,7 @@ def test_a_dry_run_of_all_parts() -> None:
     parts = ("speeds", "steps", "synchronisations", "rates", "rates of 2 rows", "memory")
     assert set(parts) <= set(found["seconds"])
     assert not [part for part in parts if isinstance(found[part], dict) and "error" in found[part]]
-    assert [step["nodes"] for step in found["steps"]] == list(accelerator.NODES)
+    assert [step["nodes"] for step in found["steps"]] == list(static_steps.NODES)
     assert all(step["whole_ms"] >= step["host_ms"] > 0 for step in found["steps"])
     for rows, part in ((1, "rates"), (2, "rates of 2 rows")):
         ways = {name: way for name, way in found[part].items() if name not in ("repetition", "over")}

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lade.base.powers import power_of_two
+from lade.kernels.chain import chained
 
 HALVES = (torch.bfloat16, torch.float16)
 LARGEST_LINE = 1 << 15  # numbers of a line that one program normalises
@@ -22,13 +23,27 @@ EXACT = {"enable_fp_fusion": False}  # products are rounded before they are adde
 
 def rms_norm(states: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     """[..., M] over the root of the mean square of each line, times [M] weights (arXiv 1910.07467)."""
+    return _normalised(states, None, weight, epsilon)[1]
+
+
+def added_norm(
+    states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """[..., M] sums with a residual, and these after `rms_norm`."""
+    return _normalised(states, residual, weight, epsilon)
+
+
+def _normalised(
+    states: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     size = weight.numel()
-    out = torch.empty_like(states)
-    power = power_of_two(size)
+    out, power = torch.empty_like(states), power_of_two(size)
+    sums = states if residual is None else torch.empty_like(states)
     _kernels().rms_norm[states.numel() // size,](
-        states, weight, out, epsilon, size, power, num_warps=min(16, max(1, power // 512)), **EXACT
-    )
-    return out
+        states, states if residual is None else residual, sums, weight, out, epsilon, size, power,
+        RESIDUAL=residual is not None, num_warps=min(16, max(1, power // 512)), **EXACT, **chained(states.device),
+    )  # fmt: skip
+    return sums, out
 
 
 def norm_fits(states: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -48,6 +63,7 @@ def rotate(
         query, key, *turned, cos, sin, heads, shared,
         *(stride for states in (query, key, *turned) for stride in states.stride()[1:3]),
         power_of_two(heads), power_of_two(shared), size, power_of_two(size // 2), num_warps=4, **EXACT,
+        **chained(query.device),
     )  # fmt: skip
     return turned
 
@@ -68,7 +84,7 @@ def store(both: torch.Tensor, places: torch.Tensor, key: torch.Tensor, value: to
     _, heads, tokens, size = key.shape
     _kernels().store[tokens, 2](
         key, value, places, both, heads, *key.stride()[1:3], *value.stride()[1:3], *both.stride()[:3],
-        power_of_two(heads), size, power_of_two(size), num_warps=4,
+        power_of_two(heads), size, power_of_two(size), num_warps=4, **chained(key.device),
     )  # fmt: skip
 
 
@@ -103,7 +119,8 @@ def move(states: torch.Tensor, sources: torch.Tensor, goals: torch.Tensor, refus
 def gated(gates: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """SiLU(gates) * values (arXiv 2002.05202)."""
     out = torch.empty_like(gates)
-    _kernels().gate[-(-gates.numel() // BLOCK),](gates, values, out, gates.numel(), BLOCK, num_warps=4, **EXACT)
+    count = gates.numel()
+    _kernels().gate[-(-count // BLOCK),](gates, values, out, count, BLOCK, num_warps=4, **EXACT, **chained(out.device))
     return out
 
 

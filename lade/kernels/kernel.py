@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 
 from lade.kernels import rows
+from lade.kernels.pointwise import follow
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 NOTHING = tl.constexpr(float("-inf"))
@@ -165,9 +166,10 @@ def attend(
     inner, factor, limit,
     D: tl.constexpr, E: tl.constexpr, DP: tl.constexpr, EP: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
     LIMIT: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, PARTIAL: tl.constexpr, WIDEN: tl.constexpr,
-    PACKED: tl.constexpr, STAGES: tl.constexpr,
+    PACKED: tl.constexpr, STAGES: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Grid: [n * blocks, H * ceil(G / PACKED), splits]. Scores are tanh(product * inner) where CAPPED."""
+    follow(CHAINED)
     row = _row(table + tl.program_id(0) // blocks * FIELDS)
     first, nodes, slab, held, origin, _, _, _ = row
     packed = tl.minimum(group, PACKED)  # query heads of a program
@@ -219,9 +221,11 @@ def attend(
 
 @triton.jit(do_not_specialize=["lines", "splits"])
 def merge(
-    parts, weights, out, lines, splits, E: tl.constexpr, EP: tl.constexpr, SPLITS: tl.constexpr, LINES: tl.constexpr
+    parts, weights, out, lines, splits,
+    E: tl.constexpr, EP: tl.constexpr, SPLITS: tl.constexpr, LINES: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Join parts [S, T * heads, E] by largest scores and totals [S, T * heads, 2]. Grid: [ceil(T * heads / LINES)]."""
+    follow(CHAINED)
     line = tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)
     split, e = tl.arange(0, SPLITS), tl.arange(0, EP)
     there = (split < splits)[:, None] & (line < lines)[None, :]

@@ -10,6 +10,8 @@ import torch
 
 from lade.base.powers import power_of_two
 from lade.kernels.blocks import MERGED_ALONE, PACKED, Blocks, blocks, is_short, merged_lines, padded, smallest, splits
+from lade.kernels.chain import chained
+from lade.kernels.machine import processors
 from lade.kernels.rows import Rows, Rules
 
 FULL, WINDOW, CHUNK = 0, 1, 2  # what a kernel's LIMIT says
@@ -40,7 +42,7 @@ def attend(
     block = sizes or _blocks(query, max(size, value_size), shared, rows)
     grid, per_row = _grid(rows, shared, group, block)
     if parts is None:
-        parts = splits(grid[0] * grid[1], rows.most_keys, block, _processors(query.device))
+        parts = splits(grid[0] * grid[1], rows.most_keys, block, processors(query.device))
     kernels = _kernels()
     out = query.new_empty(tokens, heads, value_size)
     into = out if parts == 1 else query.new_empty(parts, *out.shape, dtype=torch.float32)
@@ -53,13 +55,14 @@ def attend(
         *(inner, factor, rules.window or rules.chunk or 0),
         **constants(size, value_size, block, rules, parts, kernels.interpreted),
         num_warps=block.warps,
+        **chained(query.device),
     )
     if parts > 1:
         lines, power, wide = tokens * heads, power_of_two(parts), padded(value_size)
-        together = merged_lines(lines, power * wide, _processors(query.device))
+        together = merged_lines(lines, power * wide, processors(query.device))
         warps = 1 if power * wide <= MERGED_ALONE else 4
         kernels.merge[-(-lines // together),](
-            into, weights, out, lines, parts, value_size, wide, power, together, num_warps=warps
+            into, weights, out, lines, parts, value_size, wide, power, together, num_warps=warps, **chained(out.device)
         )
     return out
 
@@ -69,7 +72,7 @@ def _blocks(query: torch.Tensor, size: int, shared: int, rows: Rows) -> Blocks:
     group = query.shape[0] // shared
     least = smallest(query.dtype, size)
     (along, across), _ = _grid(rows, shared, group, least)
-    if is_short(along * across, rows.most_keys, least, _processors(query.device)):
+    if is_short(along * across, rows.most_keys, least, processors(query.device)):
         return least
     return blocks(query.dtype, size, group, rows.most_nodes)
 
@@ -113,11 +116,6 @@ def factors(rules: Rules) -> tuple[float, float]:
 def _dense(states: torch.Tensor) -> torch.Tensor:
     """With the elements of a head side by side."""
     return states if states.stride(-1) == 1 else states.contiguous()
-
-
-@functools.lru_cache(maxsize=8)
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,23 +8,41 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
-def _rounded(x, like):
+def rounded(x, like):
     """In float32, as it is after it was stored in the type of a pointer."""
     return x.to(like.dtype.element_ty).to(tl.float32)
 
 
 @triton.jit
-def rms_norm(x, weight, out, epsilon, M: tl.constexpr, MP: tl.constexpr):
-    """Grid: [lines]. Each line [M] over the root of its mean square, times weights."""
+def follow(CHAINED: tl.constexpr):
+    """Wait for the kernel before this one (`lade.kernels.chain`)."""
+    if CHAINED:
+        gdc_launch_dependents()
+        gdc_wait()
+
+
+@triton.jit
+def rms_norm(
+    x, residual, sums, weight, out, epsilon,
+    M: tl.constexpr, MP: tl.constexpr, RESIDUAL: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """Grid: [lines]. Each line [M] over the root of its mean square, times weights; before that its sum with a residual
+    is stored where RESIDUAL."""
     line = tl.program_id(0).to(tl.int64) * M
     m = tl.arange(0, MP)
     there = m < M
+    factors = tl.load(weight + m, mask=there, other=0.0).to(tl.float32)
+    follow(CHAINED)
     values = tl.load(x + line + m, mask=there, other=0.0).to(tl.float32)
+    if RESIDUAL:
+        values = rounded(values + tl.load(residual + line + m, mask=there, other=0.0).to(tl.float32), sums)
+        tl.store(sums + line + m, values.to(sums.dtype.element_ty), mask=there)
     scale = 1 / tl.sqrt_rn(tl.sum(values * values, 0) / M + epsilon)
-    found = _rounded(values * scale, out) * tl.load(weight + m, mask=there, other=0.0).to(tl.float32)
+    found = rounded(values * scale, out) * factors
     tl.store(out + line + m, found.to(out.dtype.element_ty), mask=there)
 
 
@@ -47,8 +65,8 @@ def _turned(
     sin_low = tl.load(sin + angle, mask=half, other=0.0).to(tl.float32)[None, :]
     sin_high = tl.load(sin + angle + D // 2, mask=half, other=0.0).to(tl.float32)[None, :]
     goal = out + token * out_token + head[:, None] * out_head + d[None, :]
-    first = _rounded(low * cos_low, out) - _rounded(high * sin_low, out)
-    second = _rounded(high * cos_high, out) + _rounded(low * sin_high, out)
+    first = rounded(low * cos_low, out) - rounded(high * sin_low, out)
+    second = rounded(high * cos_high, out) + rounded(low * sin_high, out)
     tl.store(goal, first.to(out.dtype.element_ty), mask=there)
     tl.store(goal + D // 2, second.to(out.dtype.element_ty), mask=there)
 
@@ -58,9 +76,10 @@ def rotate(
     query, key, turned_query, turned_key, cos, sin,
     heads, shared, query_head, query_token, key_head, key_token,
     out_head, out_token, out_key_head, out_key_token,
-    HP: tl.constexpr, SP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    HP: tl.constexpr, SP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Rotary positions of queries and keys [H, N, D] by cos and sin [N, D]. Grid: [N, 2]."""
+    follow(CHAINED)
     if tl.program_id(1) == 0:
         _turned(query, turned_query, query_head, query_token, out_head, out_token, heads, cos, sin, HP, D, DP)
     else:
@@ -70,9 +89,10 @@ def rotate(
 @triton.jit
 def store(
     key, value, places, out, heads, key_head, key_token, value_head, value_token, out_which, out_head, out_token,
-    HP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    HP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Keys and values [H, N, D] to their places in [2, H, total, D]. Grid: [N, 2]."""
+    follow(CHAINED)
     token, head, d = tl.program_id(0).to(tl.int64), tl.arange(0, HP), tl.arange(0, DP)
     there = (head < heads)[:, None] & (d < D)[None, :]
     if tl.program_id(1) == 0:
@@ -106,11 +126,12 @@ def move(states, sources, goals, count, refused, member, head, D: tl.constexpr, 
 
 
 @triton.jit
-def gate(gates, values, out, count, BLOCK: tl.constexpr):
+def gate(gates, values, out, count, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
     """SiLU of gates times values. Grid: [count / BLOCK]."""
+    follow(CHAINED)
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = place < count
     x = tl.load(gates + place, mask=there, other=0.0).to(tl.float32)
-    open_by = _rounded(tl.div_rn(x, 1 + tl.exp(-x)), out)
+    open_by = rounded(tl.div_rn(x, 1 + tl.exp(-x)), out)
     found = open_by * tl.load(values + place, mask=there, other=0.0).to(tl.float32)
     tl.store(out + place, found.to(out.dtype.element_ty), mask=there)

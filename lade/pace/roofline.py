@@ -8,13 +8,13 @@ about 1.08 steps, where 1.04 were measured (docs/accelerator.md), and is correct
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
+from lade.base.seconds import least_seconds
 from lade.facts.precision import is_quantised
 from lade.facts.products import slow_on_cpu
 from lade.pace.prior import PRIOR, SERIAL, CurvePrior
@@ -22,7 +22,6 @@ from lade.pace.prior import PRIOR, SERIAL, CurvePrior
 EXPOSED = 0.25  # share of the shorter of reading and computing that the longer one does not hide
 COPIED = 1 << 27  # bytes of the buffer whose copy shows the bandwidth: beyond any cache
 SIDE = 4096  # of the matrices whose product shows the speed of computing
-REPEATS = 8
 MEASURED = "cuda"  # the type of devices that are measured
 
 
@@ -114,24 +113,6 @@ def measured(device: torch.device, dtype: torch.dtype, copied: int = COPIED, sid
     source = torch.empty(copied, dtype=torch.uint8, device=device)
     goal, square = torch.empty_like(source), torch.ones(side, side, dtype=dtype, device=device)
     product = torch.empty_like(square)
-    copying = _seconds(lambda: goal.copy_(source), device)
-    computing = _seconds(lambda: torch.mm(square, square, out=product), device)
+    copying = least_seconds(lambda: goal.copy_(source), device)
+    computing = least_seconds(lambda: torch.mm(square, square, out=product), device)
     return Device(bandwidth=2 * copied / copying, operations=2 * side**3 / computing)
-
-
-def _seconds(work: Any, device: torch.device) -> float:
-    """Of one run, the least of some: by events where the device has them, since launches return at once."""
-    found = []
-    for _ in range(REPEATS):
-        if device.type == MEASURED:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            begin.record()
-            work()
-            end.record()
-            end.synchronize()
-            found.append(begin.elapsed_time(end) / 1e3)
-        else:
-            start = time.perf_counter()
-            work()
-            found.append(time.perf_counter() - start)
-    return min(found)

@@ -1,7 +1,8 @@
 """A model's twin for captured steps: the same parameters, with one kernel where transformers' code has several.
 
 Replaced are modules whose code is LLaMA's, instruction for instruction, whatever their family: RMS norms, rotary
-positions and SiLU gates. The model itself is not changed, so whatever else computes with it meanwhile does as before.
+positions, SiLU gates and decoder layers of these; and linear layers (`lade.static.multiplied`). The model itself is not
+changed, so whatever else computes with it meanwhile does as before.
 """
 
 from __future__ import annotations
@@ -15,24 +16,32 @@ from transformers.activations import SiLUActivation
 from transformers.models.llama import modeling_llama as llama
 
 from lade.kernels import between
-from lade.target.code import is_code_of
+from lade.static import multiplied
+from lade.target.code import is_code_of, is_stock
+from lade.target.fused.watch import global_hooks, is_unpatched
 
 ROTATION = "apply_rotary_pos_emb"  # the function that attention modules call, by its name in their files
 HALVES = "rotate_half"  # that this function calls
 SILUS = (SiLUActivation, torch.nn.SiLU)
 
 
-def condensed(model: Any) -> Any:
-    """The twin, made anew; the model itself where nothing is replaced."""
-    return _twin(model, {})
+def condensed(model: Any, multiplies: bool = True) -> Any:
+    """The twin, made anew; the model itself where nothing is replaced.
+
+    Args:
+        multiplies: linear layers are replaced, too.
+    """
+    return _twin(model, {}, multiplies and not any(global_hooks()))
 
 
-def _twin(module: Any, known: dict[int, Any]) -> Any:
+def _twin(module: Any, known: dict[int, Any], multiplies: bool) -> Any:
     """A copy of the modules above replaced ones; all others are those of the model."""
     if id(module) not in known:
         known[id(module)] = module  # where modules hold each other
-        children = {name: child if child is None else _twin(child, known) for name, child in module._modules.items()}
-        kind = _kind(module)
+        children = {
+            name: child if child is None else _twin(child, known, multiplies) for name, child in module._modules.items()
+        }
+        kind = _kind(module, children, multiplies)
         if kind is not type(module) or any(children[name] is not module._modules[name] for name in children):
             copy = known[id(module)] = object.__new__(kind)
             copy.__dict__.update(module.__dict__)
@@ -40,18 +49,32 @@ def _twin(module: Any, known: dict[int, Any]) -> Any:
     return known[id(module)]
 
 
-def _kind(module: Any) -> Any:
-    """The class that replaces a module's own, or this itself."""
+def _kind(module: Any, children: dict[str, Any], multiplies: bool) -> Any:
+    """The class that replaces a module's own, or this itself. May replace the twins of its children."""
     kind: Any = type(module)
     if "forward" in module.__dict__:  # of an instance: a patch
         return kind
+    if multiplies and multiplied.is_linear(module):
+        return multiplied.Linear
     if is_code_of(kind.forward, llama.LlamaRMSNorm.forward):
         return _derived(kind, _norm)
     if is_code_of(kind.forward, llama.LlamaMLP.forward) and isinstance(module.act_fn, SILUS):
-        return _derived(kind, _gated)
-    if ROTATION in getattr(getattr(kind.forward, "__code__", None), "co_names", ()):
+        return _derived(kind, multiplied.gated)
+    if multiplies and is_stock(kind.forward, llama.LlamaDecoderLayer.forward):
+        return _derived(kind, multiplied.layer) if _adds(module, children) else kind
+    names = getattr(getattr(kind.forward, "__code__", None), "co_names", ())
+    if multiplies and {*multiplied.SHARED} <= {*names}:
+        multiplied.share(children)
+    if ROTATION in names:
         return _turning(kind) if _turns_halves(kind.forward.__globals__.get(ROTATION)) else kind
     return kind
+
+
+def _adds(layer: Any, children: dict[str, Any]) -> bool:
+    """Whether a decoder layer's norm and MLP are replaced, and nothing else runs where they are called."""
+    forwards = [type(children[name]).forward for name in ("post_attention_layernorm", "mlp")]
+    unpatched = all(is_unpatched(layer._modules[name]) for name in ("post_attention_layernorm", "mlp"))
+    return unpatched and forwards == [_norm, multiplied.gated]
 
 
 def _turns_halves(rotation: Any) -> bool:
@@ -70,13 +93,6 @@ def _norm(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
     if between.norm_fits(hidden_states, self.weight):
         return between.rms_norm(hidden_states, self.weight, self.variance_epsilon)
     return llama.LlamaRMSNorm.forward(self, hidden_states)
-
-
-def _gated(self: Any, x: torch.Tensor) -> Any:
-    gates, values = self.gate_proj(x), self.up_proj(x)
-    if between.gates_fit(gates, values):
-        return self.down_proj(between.gated(gates, values))
-    return self.down_proj(self.act_fn(gates) * values)
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 
 from lade.base.locks import fork_safe_lock
+from lade.base.seconds import least_seconds
+from lade.kernels.sizes import MOST, padded
 from lade.static import fusing
 from lade.static.fusing import Core
 from lade.static.inputs import Size, StepInputs, StepRow, size_of
@@ -135,6 +137,27 @@ class Graphs:
     def _captured(self, sized: Sized) -> Callable[[], Output]:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""
         sized.send([])
+        step, nodes = self.step, len(sized.inputs.ids)
+        if not step.slots.reach.kernels or nodes > MOST or padded(nodes) in step.multiplies:
+            return self._capture(sized)
+        return self._faster(sized, padded(nodes))
+
+    def _faster(self, sized: Sized, tokens: int) -> Callable[[], Output]:
+        """The faster one of two captures, without lade's products and with them; it decides for all steps of programs
+        of so many tokens."""
+        decided, runs = self.step.multiplies, dict[bool, Callable[[], Output]]()
+        decided[tokens] = False
+        runs[False] = self._capture(sized)
+        decided[tokens] = True
+        try:
+            runs[True] = self._capture(sized)
+        except Exception as error:  # noqa: BLE001 - of a compiler, say, for a device that nobody has tried
+            told = " ".join(str(error).split())[:300]
+            _log.warning("lade: products of static steps are PyTorch's: %s: %s", type(error).__name__, told)
+        decided[tokens] = min(runs, key=lambda own: least_seconds(runs[own], self.device))
+        return runs[decided[tokens]]
+
+    def _capture(self, sized: Sized) -> Callable[[], Output]:
         run, self._pool = capture(sized.run, self.device, self._pool)
         return run
 

@@ -13,6 +13,7 @@ import torch
 
 from lade.core.topk import exactly_likeliest
 from lade.kernels import available
+from lade.kernels.sizes import padded
 from lade.memory.predictions import TOP
 from lade.static.attention import NAME
 from lade.static.condensed import condensed
@@ -37,6 +38,10 @@ class StaticStep:
     Args:
         vocabulary: top-k tokens are below this one.
         kernel: computes attention, for models of transformers' SDPA; `None`: SDPA with masks.
+
+    Attributes:
+        multiplies: by tokens of a program (`padded`), whether lade's products are faster there than PyTorch's; where it
+            says nothing, they are taken for it. Steps of the same slots share it.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class StaticStep:
     ) -> None:
         self.model, self.slots, self.vocabulary = model, slots, vocabulary
         self.kernel, slots.reach.whole = kernel, kernel is not None
+        self.multiplies: dict[int, bool] = {}
         slots.reach.kernels = kernel is not None and available.runs(slots.lengths.device)
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         copies = repeats(model) and can_pack(SPLITS)  # one row does without a dispatcher where it would not
@@ -86,7 +92,9 @@ class StaticStep:
         """The same with slots of so many tokens, which hold what these hold."""
         slots = StaticSlots(self.slots.cache.layers, self.slots.count, tokens, self.slots.lengths.device)
         slots.copy_from(self.slots)
-        return StaticStep(self.model, slots, self.vocabulary, self.kernel)
+        larger = StaticStep(self.model, slots, self.vocabulary, self.kernel)
+        larger.multiplies = self.multiplies
+        return larger
 
     def compute(self, inputs: StepInputs) -> torch.Tensor:
         """[N, V] logits; keys and values lie behind their slots' tokens."""
@@ -108,7 +116,8 @@ class StaticStep:
         scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         model: Any = self.model
         if self.kernel is not None:
-            model = condensed(model) if self.slots.reach.kernels else model
+            if self.slots.reach.kernels:
+                model = condensed(model, self.multiplies.get(padded(len(inputs.ids)), True))
             scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
             seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
         else:

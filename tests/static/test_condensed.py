@@ -11,22 +11,22 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
+from lade.kernels import between, products
+from lade.static import multiplied
 from lade.static.condensed import condensed
 
 REPLACED = {  # per family: which modules are replaced, by what their names contain
-    "llama": {"RMSNorm", "Attention", "MLP"},
-    "qwen3": {"RMSNorm", "Attention", "MLP"},
-    "mixtral": {"RMSNorm", "Attention"},
-    "gemma3": {"Attention"},  # norms with weights around zero, gates of another function
+    "llama": {"RMSNorm", "Attention", "MLP", "DecoderLayer", "Part"},
+    "qwen2": {"RMSNorm", "Attention", "MLP", "DecoderLayer", "Part"},  # with a bias
+    "qwen3": {"RMSNorm", "Attention", "MLP", "DecoderLayer", "Part"},
+    "mixtral": {"RMSNorm", "Attention", "Part"},
+    "gemma3": {"Attention", "Part"},  # norms with weights around zero, gates of another function
     "phi3": {"RMSNorm"},  # a part of each head is rotated
     "gpt2": set(),
 }
+KINDS = "RMSNorm", "Attention", "MLP", "DecoderLayer", "Part"
+PRODUCTS = {"DecoderLayer", "Part"}  # what is replaced for products alone
 HALVES = modeling_llama.rotate_half
-
-
-def replaced(model, twin):
-    pairs = zip(model.modules(), twin.modules(), strict=True)
-    return [type(own) for own, other in pairs if type(own) is not type(other)]
 
 
 @pytest.mark.usefixtures("interpreter")
@@ -34,11 +34,68 @@ def replaced(model, twin):
 @torch.no_grad()
 def test_the_twin_computes_the_same(name):
     model = tiny_model(BY_NAME[name], "sdpa", torch.bfloat16)
-    twin, ids = condensed(model), words(9)["input_ids"]
-    names = " ".join(kind.__name__ for kind in replaced(model, twin))
-    assert {kind for kind in ("RMSNorm", "Attention", "MLP") if kind in names} == REPLACED[name]
-    assert (twin is model) == (not REPLACED[name])
+    ids, expected = words(9)["input_ids"], model(words(9)["input_ids"]).logits
+    for multiplies in (False, True):
+        twin, wanted = condensed(model, multiplies), REPLACED[name] - (set() if multiplies else PRODUCTS)
+        names = " ".join(type(module).__name__ for module in replaced(model, twin))
+        assert {kind for kind in KINDS if kind in names} == wanted
+        assert (twin is model) == (not wanted and not multiplies)
+        assert multiplies == any(type(module) is multiplied.Linear for module in twin.modules())
+        torch.testing.assert_close(twin(ids).logits, expected, rtol=2**-6, atol=2**-8)
+
+
+@pytest.mark.usefixtures("interpreter")
+@torch.no_grad()
+def test_launches_of_a_layer(monkeypatch):
+    """Four of products, one of them for queries, keys and values; two of norms, one of which adds; and the head's."""
+    calls = []
+    for room, name in ((products, "linear"), (products, "gated"), (between, "rms_norm"), (between, "added_norm")):
+        own = getattr(room, name)
+        monkeypatch.setattr(room, name, lambda *args, own=own, name=name: calls.append(name) or own(*args))
+    model = llama().bfloat16()
+    condensed(model)(torch.arange(9)[None])
+    layer = ["rms_norm", "linear", "linear", "added_norm", "gated", "linear"]
+    assert calls == [*layer * 2, "rms_norm", "linear"]
+
+
+@pytest.mark.usefixtures("interpreter")
+@torch.no_grad()
+def test_layers_that_share_states_are_computed_together_only_with_the_same():
+    model, states = llama().bfloat16(), torch.randn(2, 1, 3, 32).bfloat16()
+    attention = condensed(model).model.layers[0].self_attn
+    for one, other in ((states[0], states[0]), (states[0], states[1]), (states[0].float(), states[0].float())):
+        model.to(one.dtype)
+        for layer, given in (("q_proj", one), ("k_proj", other), ("v_proj", one)):
+            expected = getattr(model.model.layers[0].self_attn, layer)(given)
+            torch.testing.assert_close(getattr(attention, layer)(given), expected, rtol=2**-6, atol=2**-8)
+
+
+@pytest.mark.usefixtures("interpreter")
+@torch.no_grad()
+def test_what_hangs_on_a_linear_layer_runs():
+    model, calls = llama().bfloat16(), []
+    first, second = model.model.layers
+    for layer in (first.self_attn.k_proj, first.mlp.up_proj, second.mlp.down_proj, second.post_attention_layernorm):
+        layer.register_forward_hook(lambda module, args, output: calls.append(module) or 2 * output)
+    ids = torch.arange(9)[None]
+    twin = condensed(model)
     torch.testing.assert_close(twin(ids).logits, model(ids).logits, rtol=2**-6, atol=2**-8)
+    assert len(calls) == 2 * 4
+    del calls[:]
+    handle = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, args, output: calls.append(type(module).__name__)
+    )
+    try:
+        condensed(model)(ids)
+    finally:
+        handle.remove()
+    assert calls.count("Linear") == 2 * 7 + 1, "a hook of all modules sees each"
+
+
+def replaced(model, twin):
+    """The twin's modules that are of another class."""
+    pairs = zip(model.modules(), twin.modules(), strict=True)
+    return [other for own, other in pairs if type(own) is not type(other)]
 
 
 def llama():
@@ -52,8 +109,9 @@ def test_the_model_is_not_changed():
     twin = condensed(model)
     assert replaced(model, twin)
     assert [(module, type(module), module.__dict__) for module in model.modules()] == before
-    assert all(one is other for one, other in zip(model.parameters(), twin.parameters(), strict=True))
-    assert twin.model.layers[0].mlp.gate_proj is model.model.layers[0].mlp.gate_proj
+    assert {id(one) for one in twin.parameters()} < {id(one) for one in model.parameters()}
+    assert twin.model.layers[0].mlp.gate_proj.weight is model.model.layers[0].mlp.gate_proj.weight
+    assert condensed(model, False).model.layers[0].mlp.gate_proj is model.model.layers[0].mlp.gate_proj
 
 
 def test_other_types_are_computed_by_transformers_operations():
@@ -71,7 +129,8 @@ def test_what_was_patched_stays():
     layer.mlp.register_forward_hook(lambda module, args, output: calls.append(module))
     twin = condensed(model)
     assert twin.model.norm is norm
-    assert twin.model.layers[0].mlp is mlp
+    assert type(twin.model.layers[0].mlp) is type(mlp)
+    assert condensed(model, False).model.layers[0].mlp is mlp
     twin(torch.arange(3)[None])
     assert len(calls) == 1
 
@@ -83,12 +142,12 @@ def test_rotations_of_neighbours_stay(monkeypatch):
     def interleaved(x):
         return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
 
-    assert attention in replaced(model, condensed(model))
+    assert attention not in map(type, condensed(model).modules())
     monkeypatch.setattr(modeling_llama, "rotate_half", interleaved)
     monkeypatch.setattr(
         "lade.static.condensed.llama", SimpleNamespace(**vars(modeling_llama) | {"rotate_half": HALVES})
     )
-    assert attention not in replaced(model, condensed(model))
+    assert attention in map(type, condensed(model).modules())
 
 
 def test_a_norm_of_another_code_stays():

@@ -7,10 +7,12 @@ import pytest
 import torch
 from families import BY_NAME
 from tiny import tiny_model, words
+from torch.nn.functional import silu
 from transformers.models.llama import modeling_llama as llama
 
 import lade
-from lade.kernels import between
+from lade.kernels import between, products
+from lade.kernels.sizes import padded
 from lade.models.widen import widen
 from lade.static import shelf
 
@@ -68,7 +70,52 @@ def test_kernels_between_products(dtype):
         assert (found != expected).float().mean() < 0.01
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "mixtral"])
+@pytest.mark.parametrize("tokens", [1, 16, 17, 64])
+@pytest.mark.parametrize("dtype", between.HALVES, ids=str)
+@torch.no_grad()
+def test_products(dtype, tokens):
+    """Their error to float64 is that of PyTorch's, at the sizes of a 7B shape and at others, alone and one after
+    another, so that each begins while the one before it ends."""
+    torch.manual_seed(0)
+    make = functools.partial(torch.randn, device="cuda", dtype=dtype)
+    for lines, size in (((4096, 1024, 1024), 4096), ((4096,), 11008), ((49152,), 4096), ((576, 192, 192), 576)):
+        weights = [make(count, size) / size**0.5 for count in lines]
+        states, residual = make(1, tokens, size), make(1, tokens, sum(lines))
+        biases = [make(count) for count in lines]
+        assert products.fit(states, *weights)
+        exact = torch.cat([states.double() @ weight.double().T for weight in weights], dim=-1)
+        theirs = torch.cat([torch.nn.functional.linear(states, weight) for weight in weights], dim=-1)
+        for _ in range(3):
+            found = products.linear(states, weights, [None] * len(weights))
+            assert error(found, exact) <= 1.1 * error(theirs, exact)
+        with_bias = products.linear(states, weights, biases)
+        assert error(with_bias, exact + torch.cat(biases)) <= 1.1 * error(theirs, exact)
+        assert torch.equal(products.linear(states, weights, [None] * len(weights), residual), residual + found)
+    gates, values = make(2, 11008, 4096) / 64
+    states = make(1, tokens, 4096)
+    theirs = silu(torch.nn.functional.linear(states, gates)) * torch.nn.functional.linear(states, values)
+    exact = silu(states.double() @ gates.double().T) * (states.double() @ values.double().T)
+    assert error(products.gated(states, gates, values), exact) <= 1.1 * error(theirs, exact)
+
+
+def error(found, exact):
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
+@torch.no_grad()
+def test_products_of_both_kinds_are_timed():
+    """The faster ones are captured, for few tokens and for more."""
+    model, _ = lade.models.load("stories260K", dtype="bfloat16", device="cuda")
+    model = widen(model, hidden_size=1024, intermediate_size=4096)
+    ids = torch.tensor([[1, 400, 300, 200]], device="cuda")
+    config = dataclasses.replace(CONFIG, budget=48)
+    lade.generate(model, ids, config=config, do_sample=False, max_new_tokens=NEW, eos_token_id=None)
+    graphs = shelf._kept[model].graphs
+    assert graphs.captures
+    assert set(graphs.step.multiplies) == {padded(size.nodes) for size in graphs.sizes}
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "mixtral"])
 @torch.no_grad()
 def test_steps_in_half_precision(name):
     """Logits of a step with all kernels are those of a plain forward, but for rounding."""

@@ -1,13 +1,23 @@
 """What is captured as a CUDA graph, in which order, with a stand-in for CUDA."""
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from families import BY_NAME
+from tiny import tiny_model
 
-from lade.static.graphs import WARM_UPS, capture
+from lade.core.tree import chain
+from lade.static import graphs as graphs_module
+from lade.static.graphs import WARM_UPS, Graphs, capture
+from lade.static.inputs import StepRow
+from lade.static.shelf import shapes_of
+from lade.static.slots import StaticSlots
+from lade.static.step import StaticStep
 
 DEVICE = torch.device("cpu")
 
@@ -58,3 +68,54 @@ def test_it_is_let_go_where_a_capture_fails(calls: list[str]) -> None:
     with pytest.raises(RuntimeError, match="no"):
         capture(compute, DEVICE, "pool")
     assert calls[-2:] == ["compute", "clear"]
+
+
+class Captures:
+    """A stand-in for captures of a device: what they were asked to compute, with lade's products or without."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: dict[bool, float], fails: bool = False) -> None:
+        model = tiny_model(BY_NAME["llama"], "sdpa", torch.float32)
+        slots = StaticSlots(shapes_of(model), 1, 100, DEVICE)
+        self.graphs, self.made, self.runs = Graphs(StaticStep(model, slots)), list[bool](), dict[Any, bool]()
+        self.graphs.captures, slots.reach.kernels, self.fails = True, True, fails
+        monkeypatch.setattr(graphs_module, "capture", self.capture)
+        monkeypatch.setattr(graphs_module, "least_seconds", lambda run, device: seconds[self.runs[run]])
+
+    def capture(self, compute: Callable[[], object], device: object, pool: object) -> tuple[object, object]:
+        multiplies = next(reversed(self.graphs.step.multiplies.values()), True)
+        if multiplies and self.fails:
+            raise ValueError("no such program")
+        self.made.append(multiplies)
+        run = functools.partial(object)
+        self.runs[run] = multiplies
+        return run, pool
+
+    def step(self, nodes: int) -> bool:
+        """Whether the step of so many nodes that is replayed was captured with lade's products."""
+        size = graphs_module.size_of([row := StepRow(0, chain([3] * nodes, asked=True), 5)])
+        self.graphs.replay(size, [row])
+        return self.runs[self.graphs.sizes[size].run]
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_the_faster_products_are_replayed(monkeypatch: pytest.MonkeyPatch, faster: bool) -> None:
+    """Both are captured once for few tokens and once for more; larger slots know which it was."""
+    captures = Captures(monkeypatch, {faster: 1.0, not faster: 1.1})
+    assert [captures.step(nodes) for nodes in (1, 4, 16)] == [faster] * 3
+    assert captures.made == [False, True, faster, faster]
+    assert [captures.step(nodes) for nodes in (24, 64)] == [faster] * 2
+    assert captures.made == [False, True, faster, faster, False, True, faster]
+    assert captures.graphs.step.multiplies == {16: faster, 64: faster}
+    assert captures.graphs.larger(400).step.multiplies is captures.graphs.step.multiplies
+    captures.step(96)
+    assert len(captures.made) == 8, "no kernel takes so many"
+
+
+def test_products_that_a_device_does_not_compile_are_those_of_pytorch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    captures = Captures(monkeypatch, {False: 1.0, True: 0.5}, fails=True)
+    assert not captures.step(1)
+    assert "products of static steps are PyTorch's: ValueError: no such program" in caplog.text
+    assert captures.graphs.captures, "steps are captured all the same"
+    assert captures.graphs.failure is None

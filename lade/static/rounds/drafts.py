@@ -190,6 +190,7 @@ class DeviceDrafts:
         own = RoundStep(
             step.model, step.slots, chooser, rows, growing, tables.ends, ROUNDS, step.vocabulary, step.kernel
         )
+        own.multiplies = step.multiplies
         if graphs.fused:
             own.fuse()
         return DeviceLoop(own)
