@@ -21,7 +21,7 @@ from lade.static.readback import Readback
 from lade.static.step import StaticStep
 
 Output = tuple[torch.Tensor, torch.Tensor]  # of a step
-WARM_UPS = 2  # runs before a capture, in which libraries load and choose their kernels
+WARM_UPS = 1  # runs before a capture, in which libraries load and choose their kernels
 Found = TypeVar("Found")
 _log = logging.getLogger(__name__)
 _capturing = fork_safe_lock()  # one capture at a time: a second stream's calls would end it
@@ -91,9 +91,8 @@ class Graphs:
 
     def belong(self, model: Any) -> None:
         """Compute with this model, which is that of before or `None`."""
-        self.step.model = model
-        for loop in self.loops.values():
-            loop.step.model = model
+        for step in (self.step, *(loop.step for loop in self.loops.values())):
+            step.belong(model)
 
     def larger(self, tokens: int) -> Graphs:
         """Of the same step with larger slots, which hold what these hold; no size is made yet."""

@@ -47,7 +47,10 @@ class Together:
                 return Linear.forward(self.layers[place], states)
             found = products.linear(states, weights, [layer.bias for layer in self.layers])
             self.states, self.found = states, torch.split(found, [len(weight) for weight in weights], dim=-1)
-        return self.found[place]
+        own = self.found[place]
+        if place == len(self.layers) - 1:  # nothing is kept from layer to layer
+            self.states, self.found = None, ()
+        return own
 
 
 class Part(nn.Module):

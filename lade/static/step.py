@@ -54,6 +54,7 @@ class StaticStep:
         self.model, self.slots, self.vocabulary = model, slots, vocabulary
         self.kernel, slots.reach.whole = kernel, kernel is not None
         self.multiplies: dict[int, bool] = {}
+        self._twins: dict[bool, Any] = {}  # by whether their products are lade's
         slots.reach.kernels = kernel is not None and available.runs(slots.lengths.device)
         self.kinds: dict[str, MaskKind] | MaskKind = layer_kinds(model.config.get_text_config(decoder=True))
         copies = repeats(model) and can_pack(SPLITS)  # one row does without a dispatcher where it would not
@@ -73,6 +74,11 @@ class StaticStep:
         """
         self.begin(inputs)
         return self.end(inputs, self.core(inputs))
+
+    def belong(self, model: Any) -> None:
+        """Compute with this model, which is that of before or `None`."""
+        self.model = model
+        self._twins.clear()
 
     def begin(self, inputs: StepInputs) -> None:
         """Keep what was accepted of the last step."""
@@ -117,7 +123,7 @@ class StaticStep:
         model: Any = self.model
         if self.kernel is not None:
             if self.slots.reach.kernels:
-                model = condensed(model, self.multiplies.get(padded(len(inputs.ids)), True))
+                model = self._twin(self.multiplies.get(padded(len(inputs.ids)), True))
             scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
             seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
         else:
@@ -134,6 +140,12 @@ class StaticStep:
             )
         logits: torch.Tensor = output.logits[0]
         return logits
+
+    def _twin(self, multiplies: bool) -> Any:
+        """The model with lade's kernels: to make it takes as long as a forward pass of its launches."""
+        if multiplies not in self._twins:
+            self._twins[multiplies] = condensed(self.model, multiplies)
+        return self._twins[multiplies]
 
     def attending(self, traced: bool = False) -> contextlib.AbstractContextManager[Any]:
         """The scope of a forward with masks. torch's compiler does not enter it: it is opened around what is traced."""

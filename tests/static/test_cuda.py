@@ -19,6 +19,7 @@ from lade.static import shelf
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),  # torch says that it is a prototype
+    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty"),  # torch.compile captures one to begin with
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)

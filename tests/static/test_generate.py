@@ -14,6 +14,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 import lade
 from lade.static import chosen, shelf, sight
+from lade.static.condensed import condensed
 
 STATIC = lade.LookaheadConfig(static=True, adapt=False, budget=12)
 NEW = 18
@@ -154,6 +155,23 @@ def test_graphs_outlive_a_call_and_not_the_model() -> None:
     del model
     gc.collect()
     assert left() is None
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")  # padding nodes hold anything
+@pytest.mark.usefixtures("interpreter")
+def test_the_kernels_decode_with_one_twin_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe has compared logits with the model's; two calls, of which the second has the graphs of the first."""
+    made = list[bool]()
+    monkeypatch.setattr("lade.static.step.condensed", lambda model, own: made.append(own) or condensed(model, own))
+    model = own_llama().bfloat16()
+    for calls in (1, 2):
+        lade.generate(model, **words(9), do_sample=False, max_new_tokens=4, config=STATIC)
+        assert (lade.last_stats().not_static, set(lade.last_stats().attention)) == (None, {"static"})
+        assert made == [True] * calls
+    left = weakref.ref(model)
+    del model
+    gc.collect()
+    assert left() is None, "a twin holds it"
 
 
 def test_a_step_that_computes_something_else(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
