@@ -38,6 +38,10 @@ def test_norms(dtype, lines, size, seed):
     states = (3 * torch.randn(1, lines, size)).to(dtype)
     assert between.norm_fits(states, norm.weight)
     close(between.rms_norm(states, norm.weight.detach(), 1e-5), norm(states).detach())
+    residual = torch.randn_like(states)
+    sums, found = between.added_norm(states, residual, norm.weight.detach(), 1e-5)
+    assert torch.equal(sums, states + residual)
+    close(found, norm(states + residual).detach())
 
 
 def turned(dtype, tokens, heads, size):
