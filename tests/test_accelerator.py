@@ -40,6 +40,15 @@ def test_a_dry_run_of_all_parts() -> None:
 
 
 @pytest.mark.real
+def test_static_steps_of_a_model_with_random_weights() -> None:
+    arguments = ["--shape", "130M", "--device", "cpu", "--dtype", "float32", "--contexts", "32", "--json"]
+    result = CliRunner().invoke(static_steps.main, arguments, catch_exceptions=False)
+    found = json.loads(result.stdout)
+    assert [(step["context"], step["nodes"]) for step in found["steps"]["SDPA with masks"]] == [(32, 1), (32, 64)]
+    assert found["machine"]["weights_ms"] > 0
+
+
+@pytest.mark.real
 def test_a_simulated_step() -> None:
     result = CliRunner().invoke(simulated_step.main, ["--shape", "130M", "--contexts", "64"], catch_exceptions=False)
     found = json.loads(result.stdout)

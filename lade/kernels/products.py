@@ -14,7 +14,7 @@ import torch
 from lade.kernels.between import HALVES
 from lade.kernels.chain import chained
 from lade.kernels.machine import processors, shared_memory
-from lade.kernels.sizes import AHEAD, MOST, WARPS, Sizes, padded, sizes_of
+from lade.kernels.sizes import AHEAD, MOST, WARPS, Sizes, program_tokens, sizes_of
 
 APART = 16  # numbers; weights of a launch lie a multiple of so many from each other
 WEIGHTS = 3  # of a launch, at most
@@ -91,7 +91,7 @@ def _multiplied(
         states, weights[0], out, states if bias is None else bias, states if residual is None else residual,
         scratch, counters,
         tokens, size, lines, *layout.lines, *layout.starts, *layout.apart, *_biases_apart(bias, others),
-        BT=padded(tokens), BN=sizes.lines, BK=sizes.numbers, SPLIT=sizes.split, EVEN=size % sizes.numbers == 0,
+        BT=program_tokens(tokens), BN=sizes.lines, BK=sizes.numbers, SPLIT=sizes.split, EVEN=size % sizes.numbers == 0,
         SWAP=sizes.swap, PAIR=pair, BIAS=bias is not None, RESIDUAL=residual is not None, STAGES=sizes.stages,
         AHEAD=AHEAD, WIDEN=kernels.interpreted, num_warps=WARPS, **chained(device),
     )  # fmt: skip

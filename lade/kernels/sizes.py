@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-FEW, MOST = 16, 64  # tokens that a program takes; fewer are padded
+FEW, MOST = 16, 64  # tokens that a program takes; fewer are program_tokens
 TILE = 64  # lines
 NUMBER = 2  # bytes
 TOGETHER = 2  # programs of few tokens on a multiprocessor, into which K is split
@@ -35,7 +35,7 @@ class Sizes:
 
     def shared(self, tokens: int, weights: int = 1) -> int:
         """The most bytes of blocks on their way, of so many weights at once."""
-        return NUMBER * self.stages * (padded(tokens) + weights * self.lines) * self.numbers
+        return NUMBER * self.stages * (program_tokens(tokens) + weights * self.lines) * self.numbers
 
 
 # The fastest of some 20 on an H100 at the sizes of a 7B shape; devices with less memory take later ones.
@@ -53,7 +53,7 @@ def sizes_of(tokens: int, lines: int, size: int, processors: int, shared: int, p
     """
     if pair:
         return _fitting(GATED, tokens, shared, 2)
-    if padded(tokens) == MOST:
+    if program_tokens(tokens) == MOST:
         return _fitting(OF_MANY if lines >= TILE * processors else NARROW, tokens, shared)
     parts = min(TOGETHER * processors // -(-lines // TILE), MOST_SPLITS, size // FEWEST_NUMBERS)
     if parts < 2:
@@ -61,7 +61,7 @@ def sizes_of(tokens: int, lines: int, size: int, processors: int, shared: int, p
     return replace(_fitting(OF_FEW[1:], tokens, shared), split=1 << (parts.bit_length() - 1))
 
 
-def padded(tokens: int) -> int:
+def program_tokens(tokens: int) -> int:
     """Tokens of a program that takes so many."""
     return FEW if tokens <= FEW else MOST
 

@@ -12,7 +12,7 @@ import torch
 
 from lade.base.locks import fork_safe_lock
 from lade.base.seconds import least_seconds
-from lade.kernels.sizes import MOST, padded
+from lade.kernels.sizes import MOST, program_tokens
 from lade.static import fusing
 from lade.static.fusing import Core
 from lade.static.inputs import Size, StepInputs, StepRow, size_of
@@ -137,9 +137,9 @@ class Graphs:
         """Capture the step on inputs that are all padding, so that the runs before it change no slot."""
         sized.send([])
         step, nodes = self.step, len(sized.inputs.ids)
-        if not step.slots.reach.kernels or nodes > MOST or padded(nodes) in step.multiplies:
+        if not step.chooses or nodes > MOST or program_tokens(nodes) in step.multiplies:
             return self._capture(sized)
-        return self._faster(sized, padded(nodes))
+        return self._faster(sized, program_tokens(nodes))
 
     def _faster(self, sized: Sized, tokens: int) -> Callable[[], Output]:
         """The faster one of two captures, without lade's products and with them; it decides for all steps of programs

@@ -53,12 +53,11 @@ class Together:
         return own
 
 
-class Part(nn.Module):
+class Part(Linear):
     """One of these layers."""
 
-    def __init__(self, together: Together, place: int) -> None:
-        super().__init__()
-        self.together, self.place = together, place
+    together: Together
+    place: int
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return self.together.product(self.place, input)
@@ -69,7 +68,9 @@ def share(children: dict[str, Any]) -> None:
     layers: list[Any] = [children.get(name) for name in SHARED]
     if all(type(layer) is Linear for layer in layers) and len({layer.bias is None for layer in layers}) == 1:
         together = Together(layers)
-        children |= {name: Part(together, place) for place, name in enumerate(SHARED)}
+        for place, (name, layer) in enumerate(zip(SHARED, layers, strict=True)):
+            children[name] = object.__new__(Part)
+            children[name].__dict__.update(layer.__dict__, together=together, place=place)
 
 
 def gated(self: Any, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
@@ -87,9 +88,26 @@ def gated(self: Any, x: torch.Tensor, residual: torch.Tensor | None = None) -> t
     return found if residual is None else residual + found
 
 
-def layer(self: Any, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def layer(
+    self: Any,
+    hidden_states: torch.Tensor,
+    attention_mask: Any = None,
+    position_ids: Any = None,
+    past_key_values: Any = None,
+    use_cache: bool | None = False,
+    position_embeddings: Any = None,
+    **kwargs: Any,
+) -> torch.Tensor:
     """LLaMA's decoder layer; residuals are added by the norm behind attention, and by the MLP's last product."""
-    attended, _ = self.self_attn(self.input_layernorm(hidden_states), *args, **kwargs)
+    attended, _ = self.self_attn(
+        hidden_states=self.input_layernorm(hidden_states),
+        attention_mask=attention_mask,
+        position_ids=position_ids,
+        past_key_values=past_key_values,
+        use_cache=use_cache,
+        position_embeddings=position_embeddings,
+        **kwargs,
+    )
     norm = self.post_attention_layernorm
     if between.norm_fits(attended, norm.weight) and attended.shape == hidden_states.shape:
         sums, states = between.added_norm(attended, hidden_states, norm.weight, norm.variance_epsilon)

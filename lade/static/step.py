@@ -13,7 +13,8 @@ import torch
 
 from lade.core.topk import exactly_likeliest
 from lade.kernels import available
-from lade.kernels.sizes import padded
+from lade.kernels.between import HALVES
+from lade.kernels.sizes import program_tokens
 from lade.memory.predictions import TOP
 from lade.static.attention import NAME
 from lade.static.condensed import condensed
@@ -40,8 +41,8 @@ class StaticStep:
         kernel: computes attention, for models of transformers' SDPA; `None`: SDPA with masks.
 
     Attributes:
-        multiplies: by tokens of a program (`padded`), whether lade's products are faster there than PyTorch's; where it
-            says nothing, they are taken for it. Steps of the same slots share it.
+        multiplies: by `program_tokens`, whether lade's products are faster there than PyTorch's; where it says nothing,
+            they are taken for it. Steps of the same slots share it.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class StaticStep:
         model: Any = self.model
         if self.kernel is not None:
             if self.slots.reach.kernels:
-                model = self._twin(self.multiplies.get(padded(len(inputs.ids)), True))
+                model = self._twin(self.multiplies.get(program_tokens(len(inputs.ids)), True))
             scope = packed(KernelForward(self.kernel, kinds, rows_of(inputs, self.slots)))  # type: ignore[arg-type]
             seen = marks(kinds, len(inputs.ids), torch.empty(0, dtype=self.model.dtype, device=inputs.ids.device))
         else:
@@ -140,6 +141,11 @@ class StaticStep:
             )
         logits: torch.Tensor = output.logits[0]
         return logits
+
+    @property
+    def chooses(self) -> bool:
+        """Whether there are two kinds of products to choose from."""
+        return self.slots.reach.kernels and self.model.dtype in HALVES
 
     def _twin(self, multiplies: bool) -> Any:
         """The model with lade's kernels: to make it takes as long as a forward pass of its launches."""

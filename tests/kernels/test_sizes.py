@@ -12,7 +12,7 @@ from lade.kernels.sizes import (
     TILE,
     TOGETHER,
     Sizes,
-    padded,
+    program_tokens,
     sizes_of,
 )
 
@@ -31,7 +31,7 @@ def test_programs_fit_and_run_at_once(tokens, lines, size, processors, shared, p
     if found.split > 1:
         assert -(-lines // TILE) * found.split <= TOGETHER * processors, "parts wait for none"
         assert found.split * 256 <= size
-        assert padded(tokens) == 16, "not pairs, and few tokens"
+        assert program_tokens(tokens) == 16, "not pairs, and few tokens"
 
 
 def test_the_fastest_ones_on_an_h100_at_a_7b_shape():

@@ -12,7 +12,7 @@ from transformers.models.llama import modeling_llama as llama
 
 import lade
 from lade.kernels import between, products
-from lade.kernels.sizes import padded
+from lade.kernels.sizes import program_tokens
 from lade.models.widen import widen
 from lade.static import shelf
 
@@ -113,7 +113,7 @@ def test_products_of_both_kinds_are_timed():
     lade.generate(model, ids, config=config, do_sample=False, max_new_tokens=NEW, eos_token_id=None)
     graphs = shelf._kept[model].graphs
     assert graphs.captures
-    assert set(graphs.step.multiplies) == {padded(size.nodes) for size in graphs.sizes}
+    assert set(graphs.step.multiplies) == {program_tokens(size.nodes) for size in graphs.sizes}
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "mixtral"])

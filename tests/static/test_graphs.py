@@ -73,8 +73,14 @@ def test_it_is_let_go_where_a_capture_fails(calls: list[str]) -> None:
 class Captures:
     """A stand-in for captures of a device: what they were asked to compute, with lade's products or without."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: dict[bool, float], fails: bool = False) -> None:
-        model = tiny_model(BY_NAME["llama"], "sdpa", torch.float32)
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        seconds: dict[bool, float],
+        fails: bool = False,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        model = tiny_model(BY_NAME["llama"], "sdpa", dtype)
         slots = StaticSlots(shapes_of(model), 1, 100, DEVICE)
         self.graphs, self.made, self.runs = Graphs(StaticStep(model, slots)), list[bool](), dict[Any, bool]()
         self.graphs.captures, slots.reach.kernels, self.fails = True, True, fails
@@ -120,3 +126,9 @@ def test_products_that_a_device_does_not_compile_are_those_of_pytorch(
     assert "products of static steps are PyTorch's: ValueError: no such program" in caplog.text
     assert captures.graphs.captures, "steps are captured all the same"
     assert captures.graphs.failure is None
+
+
+def test_steps_in_float32_are_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    captures = Captures(monkeypatch, {}, dtype=torch.float32)
+    captures.step(1)
+    assert len(captures.made) == 1
