@@ -13,10 +13,11 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from lade.kernels import sizes
 from lade.kernels.pointwise import rounded
 
 ASKED = tl.constexpr(128)  # bytes of one prefetch
-APART = tl.constexpr(16)  # numbers; weights lie a multiple of so many from each other
+APART = tl.constexpr(sizes.APART)
 
 
 @triton.jit

@@ -14,9 +14,8 @@ import torch
 from lade.kernels.between import HALVES
 from lade.kernels.chain import chained
 from lade.kernels.machine import processors, shared_memory
-from lade.kernels.sizes import AHEAD, MOST, WARPS, Sizes, program_tokens, sizes_of
+from lade.kernels.sizes import AHEAD, APART, MOST, WARPS, Sizes, program_tokens, sizes_of
 
-APART = 16  # numbers; weights of a launch lie a multiple of so many from each other
 WEIGHTS = 3  # of a launch, at most
 NEVER = 1 << 30  # as the first tile of a weight that is not there
 TILES = 1 << 12  # of a launch that splits K, at most

@@ -11,6 +11,7 @@ NUMBER = 2  # bytes
 TOGETHER = 2  # programs of few tokens on a multiprocessor, into which K is split
 MOST_SPLITS = 4
 FEWEST_NUMBERS = 256  # of a part of K
+APART = 16  # numbers; weights of a launch lie a multiple of so many from each other
 WARPS = 4
 AHEAD = 256  # numbers of a line that are asked for before the kernel before it has ended
 
