@@ -53,6 +53,11 @@ def norm_fits(states: torch.Tensor, weight: torch.Tensor) -> bool:
     return right and states.is_contiguous() and weight.is_contiguous() and states.numel() > 0
 
 
+def added_norm_fits(states: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether `added_norm` takes these."""
+    return states.shape == residual.shape and norm_fits(states, weight) and norm_fits(residual, weight)
+
+
 def rotate(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:

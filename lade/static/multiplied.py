@@ -82,7 +82,8 @@ def gated(self: Any, x: torch.Tensor, residual: torch.Tensor | None = None) -> t
         gates, values = self.gate_proj(x), self.up_proj(x)
         states = between.gated(gates, values) if between.gates_fit(gates, values) else self.act_fn(gates) * values
     down = self.down_proj
-    if residual is not None and type(down) is Linear and products.fit(states, down.weight):
+    fits = type(down) is Linear and products.fit(states, down.weight)
+    if fits and residual is not None and residual.is_contiguous() and residual.dtype is states.dtype:
         return products.linear(states, [down.weight], [down.bias], residual)
     found: torch.Tensor = down(states)
     return found if residual is None else residual + found
@@ -109,7 +110,7 @@ def layer(
         **kwargs,
     )
     norm = self.post_attention_layernorm
-    if between.norm_fits(attended, norm.weight) and attended.shape == hidden_states.shape:
+    if between.added_norm_fits(attended, hidden_states, norm.weight):
         sums, states = between.added_norm(attended, hidden_states, norm.weight, norm.variance_epsilon)
     else:
         sums = hidden_states + attended

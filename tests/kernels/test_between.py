@@ -111,6 +111,9 @@ def test_what_does_not_fit():
     assert not between.norm_fits(single, single[0, 0]), "float32 is judged by identity"
     assert not between.norm_fits(half, single[0, 0]), "the result would be float32"
     assert not between.norm_fits(half.mT, half[0, :, 0]), "lines are not side by side"
+    assert between.added_norm_fits(half, half, half[0, 0])
+    assert not between.added_norm_fits(half, half.mT.contiguous().mT, half[0, 0]), "the residual's are not"
+    assert not between.added_norm_fits(half, half[:, :1], half[0, 0]), "one residual for all lines"
     assert not between.gates_fit(half, single)
     assert not between.gates_fit(half, half[:, :1])
     query, angles = half[:, None], half

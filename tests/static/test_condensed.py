@@ -72,6 +72,15 @@ def test_layers_that_share_states_are_computed_together_only_with_the_same():
 
 @pytest.mark.usefixtures("interpreter")
 @torch.no_grad()
+def test_residuals_that_do_not_lie_side_by_side_are_added_by_pytorch():
+    mlp = llama().bfloat16().model.layers[0].mlp
+    twin = condensed(mlp)
+    states, residual = torch.randn(1, 3, 32).bfloat16(), torch.randn(1, 32, 3).bfloat16().mT
+    torch.testing.assert_close(twin(states, residual), residual + mlp(states), rtol=2**-6, atol=2**-8)
+
+
+@pytest.mark.usefixtures("interpreter")
+@torch.no_grad()
 def test_what_hangs_on_a_linear_layer_runs():
     model, calls = llama().bfloat16(), []
     first, second = model.model.layers
