@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,26 @@ def compiled(
 ) -> Any:
     """The kernel for heads of one type and size."""
     fixed = constants(size, size, block, RULES[rules], parts=1 + partial) | {"CHAINED": target is HOPPER}
-    signature = {name: _type(name, dtype, partial) for name in kernel.attend.arg_names}
-    signature |= dict.fromkeys(fixed, "constexpr")
-    places = {name: place for place, name in enumerate(kernel.attend.arg_names)}
-    aligned = {(places[name],): [["tt.divisibility", 16]] for name in ALIGNED}
-    source = ASTSource(fn=kernel.attend, signature=signature, constexprs=fixed, attrs=aligned)
-    return triton.compile(source, target=target, options={"num_warps": block.warps})
+    types = {name: _type(name, dtype, partial) for name in kernel.attend.arg_names}
+    return program(kernel.attend, types, fixed, ALIGNED, target, num_warps=block.warps)
+
+
+def program(
+    function: Any, types: Mapping[str, str], fixed: Mapping[str, Any], aligned: Sequence[str],
+    target: GPUTarget = HOPPER, **options: Any,
+) -> Any:  # fmt: skip
+    """A kernel, compiled.
+
+    Args:
+        types: of its arguments, by name.
+        fixed: what it is compiled for.
+        aligned: names of arguments that 16 divides.
+    """
+    signature = {**types, **dict.fromkeys(fixed, "constexpr")}
+    places = {name: place for place, name in enumerate(function.arg_names)}
+    attributes = {(places[name],): [["tt.divisibility", 16]] for name in aligned}
+    source = ASTSource(fn=function, signature=signature, constexprs=dict(fixed), attrs=attributes)
+    return triton.compile(source, target=target, options=options)
 
 
 def _type(name: str, dtype: torch.dtype, partial: bool) -> str:

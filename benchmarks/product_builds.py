@@ -7,9 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-import triton
-from kernel_builds import HOPPER, LARGEST_SHARED, TYPES, resources
-from triton.compiler import ASTSource
+from kernel_builds import LARGEST_SHARED, TYPES, program, resources
 
 from lade.kernels.between import HALVES
 from lade.kernels.multiply import multiply
@@ -38,12 +36,8 @@ def built(dtype: torch.dtype, tokens: int, sizes: Sizes, pair: bool, even: bool)
         "PAIR": pair, "BIAS": True, "RESIDUAL": True, "STAGES": sizes.stages, "AHEAD": AHEAD, "CHAINED": True,
         "WIDEN": False,
     }  # fmt: skip
-    names = multiply.arg_names
-    signature = dict.fromkeys(names, "i32") | dict.fromkeys(STATES, f"*{TYPES[dtype]}") | POINTERS
-    signature |= dict.fromkeys(fixed, "constexpr")
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in ALIGNED}
-    source = ASTSource(fn=multiply, signature=signature, constexprs=fixed, attrs=aligned)
-    found = triton.compile(source, target=HOPPER, options={"num_warps": WARPS, "launch_pdl": True})
+    types = dict.fromkeys(multiply.arg_names, "i32") | dict.fromkeys(STATES, f"*{TYPES[dtype]}") | POINTERS
+    found = program(multiply, types, fixed, ALIGNED, num_warps=WARPS, launch_pdl=True)
     usage, shared = resources(found.asm["cubin"]), found.metadata.shared
     holds = usage["STACK"] == 0 and shared <= min(LARGEST_SHARED, sizes.shared(tokens, 1 + pair))
     return {"registers": usage["REG"], "stack": usage["STACK"], "shared": shared, "holds": holds}

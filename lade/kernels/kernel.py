@@ -19,6 +19,7 @@ import triton.language as tl
 
 from lade.kernels import rows
 from lade.kernels.pointwise import follow
+from lade.kernels.pointwise import interpreted as interpreted
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 NOTHING = tl.constexpr(float("-inf"))
@@ -241,6 +242,3 @@ def merge(
     result = tl.sum(found * weight[:, :, None], 0) / tl.where(total > 0, total, 1.0)[:, None]
     mask = (line < lines)[:, None] & (e < E)[None, :]
     tl.store(out + line[:, None] * E + e[None, :], result.to(out.dtype.element_ty), mask=mask)
-
-
-interpreted = not isinstance(attend, triton.JITFunction)  # TRITON_INTERPRET was set

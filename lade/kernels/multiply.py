@@ -14,7 +14,8 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lade.kernels import sizes
-from lade.kernels.pointwise import rounded
+from lade.kernels.pointwise import interpreted as interpreted
+from lade.kernels.pointwise import rounded, silu
 
 ASKED = tl.constexpr(128)  # bytes of one prefetch
 APART = tl.constexpr(sizes.APART)
@@ -131,14 +132,10 @@ def multiply(
         last, found = _all_parts(found, scratch, counters + tile, part, place, there, tokens, N, SPLIT)
     if last:
         if PAIR:
-            gates = rounded(found, out)
-            found = rounded(tl.div_rn(gates, 1 + tl.exp(-gates)), out) * rounded(others, out)
+            found = silu(rounded(found, out), out) * rounded(others, out)
         if BIAS:
             behind = tl.where(in_third, bias_third, tl.where(in_second, bias_second, 0))
             found += tl.load(bias + behind + n, mask=n < count, other=0.0).to(tl.float32)
         if RESIDUAL:
             found = rounded(found, out) + tl.load(residual + place, mask=there, other=0.0).to(tl.float32)
         tl.store(out + place, found.to(out.dtype.element_ty), mask=there)
-
-
-interpreted = not isinstance(multiply, triton.JITFunction)  # TRITON_INTERPRET was set

@@ -18,6 +18,12 @@ def rounded(x, like):
 
 
 @triton.jit
+def silu(x, like):
+    """x / (1 + exp(-x)) (arXiv 1702.03118), rounded to the type of a pointer."""
+    return rounded(tl.div_rn(x, 1 + tl.exp(-x)), like)
+
+
+@triton.jit
 def follow(CHAINED: tl.constexpr):
     """Wait for the kernel before this one (`lade.kernels.chain`)."""
     if CHAINED:
@@ -132,6 +138,8 @@ def gate(gates, values, out, count, BLOCK: tl.constexpr, CHAINED: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     there = place < count
     x = tl.load(gates + place, mask=there, other=0.0).to(tl.float32)
-    open_by = rounded(tl.div_rn(x, 1 + tl.exp(-x)), out)
-    found = open_by * tl.load(values + place, mask=there, other=0.0).to(tl.float32)
+    found = silu(x, out) * tl.load(values + place, mask=there, other=0.0).to(tl.float32)
     tl.store(out + place, found.to(out.dtype.element_ty), mask=there)
+
+
+interpreted = not isinstance(gate, triton.JITFunction)  # TRITON_INTERPRET was set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-FEW, MOST = 16, 64  # tokens that a program takes; fewer are program_tokens
+FEW, MOST = 16, 64  # tokens that a program takes; fewer are padded
 TILE = 64  # lines
 NUMBER = 2  # bytes
 TOGETHER = 2  # programs of few tokens on a multiprocessor, into which K is split

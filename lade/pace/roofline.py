@@ -2,7 +2,8 @@
 
 A step reads all weights and the keys and values of its rows, and computes two operations per weight and token. What
 takes longer decides; of the other a share does not overlap. It prices 64 nodes of a 7B model in bfloat16 on an H100 at
-about 1.08 steps, where 1.04 were measured (docs/accelerator.md), and is corrected by measurement. Knows no drafting.
+about 1.08 steps, where 1.05 were measured with PyTorch's products and 1.13 with lade's (docs/accelerator.md), and is
+corrected by measurement. Knows no drafting.
 """
 
 from __future__ import annotations

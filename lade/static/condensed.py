@@ -72,9 +72,11 @@ def _kind(module: Any, children: dict[str, Any], multiplies: bool) -> Any:
 
 def _adds(layer: Any, children: dict[str, Any]) -> bool:
     """Whether a decoder layer's norm and MLP are replaced, and nothing else runs where they are called."""
-    forwards = [type(children[name]).forward for name in ("post_attention_layernorm", "mlp")]
-    unpatched = all(is_unpatched(layer._modules[name]) for name in ("post_attention_layernorm", "mlp"))
-    return unpatched and forwards == [_norm, multiplied.gated]
+    expected = {"post_attention_layernorm": _norm, "mlp": multiplied.gated}
+    return all(
+        type(children[name]).forward is forward and is_unpatched(layer._modules[name])
+        for name, forward in expected.items()
+    )
 
 
 def _turns_halves(rotation: Any) -> bool:

@@ -126,10 +126,8 @@ class Graphs:
         try:
             self._compute(sized.inputs, core)
         except RuntimeError as error:
-            self.fused, told = False, " ".join(str(error).split())[:300]
-            _log.warning(
-                "lade: static steps are not fused: torch's compiler failed: %s: %s", type(error).__name__, told
-            )
+            self.fused = False
+            _log.warning("lade: static steps are not fused: torch's compiler failed: %s", _told(error))
         else:
             sized.run = lambda: self._compute(sized.inputs, core)
 
@@ -151,14 +149,18 @@ class Graphs:
         try:
             runs[True] = self._capture(sized)
         except Exception as error:  # noqa: BLE001 - of a compiler, say, for a device that nobody has tried
-            told = " ".join(str(error).split())[:300]
-            _log.warning("lade: products of static steps are PyTorch's: %s: %s", type(error).__name__, told)
+            _log.warning("lade: products of static steps are PyTorch's: %s", _told(error))
         decided[tokens] = min(runs, key=lambda own: least_seconds(runs[own], self.device))
         return runs[decided[tokens]]
 
     def _capture(self, sized: Sized) -> Callable[[], Output]:
         run, self._pool = capture(sized.run, self.device, self._pool)
         return run
+
+
+def _told(error: Exception) -> str:
+    """In one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def capture(compute: Callable[[], Found], device: torch.device, pool: Any = None) -> tuple[Callable[[], Found], Any]:
