@@ -62,8 +62,7 @@ def multiplied(states: torch.Tensor, weight: np.ndarray, lines: int) -> torch.Te
     tokens = states.shape[1]
     found = torch.empty(1, tokens, lines, dtype=torch.float32, device="cpu")
     threads = min(threads_for(tokens * len(weight) // PER_OPERATION), -(-lines // UNIT))
-    scratch = np.empty(threads * tokens * UNIT, np.float32)
-    MULTIPLY(FORK, threads, counters(), states.numpy().reshape(-1), weight, scratch, found.numpy().reshape(-1))
+    MULTIPLY(FORK, threads, counters(), states.numpy().reshape(-1), tokens, weight, found.numpy().reshape(-1))
     return found
 
 
