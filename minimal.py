@@ -179,7 +179,7 @@ def main(
     seed: int,
     dtype: str | None,
     device: str,
-    pack: bool,
+    pack: bool | None,
     repeats: int,
     mode: str | None,
     level: int | None,

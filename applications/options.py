@@ -69,9 +69,8 @@ threads_option = click.option(
 quant_option = click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 pack_option = click.option(
     "--pack/--no-pack",
-    default=True,
-    show_default=True,
-    help="On a CPU, store weights in the layout that it multiplies fastest.",
+    default=None,
+    help="On a CPU, store weights in oneDNN's layout.  [default: those that decoding multiplies faster so]",
 )
 machine_options = together(dtype_option, device_option, threads_option)
 model_options = together(dtype_option, device_option, quant_option, threads_option)  # of all commands that load a model
@@ -110,7 +109,7 @@ def load_model(
     device: str,
     cache_dir: str | None = None,
     quant: str | None = None,
-    pack: bool = False,
+    pack: bool | None = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """`lade.models.load` for a command: an error is one line without a traceback."""
     try:

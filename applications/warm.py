@@ -54,7 +54,7 @@ def command(
     dtype: str | None,
     device: str,
     quant: str | None,
-    pack: bool,
+    pack: bool | None,
     threads: int,
 ) -> None:
     """Compute MODEL's most likely tokens after every vocabulary entry and in texts it generates; store them.
@@ -73,6 +73,7 @@ def command(
     asked = read(prompts, limit, hold_out)
     prepare()
     torch.set_num_threads(threads)
+    pack = True if pack is None else pack  # of many tokens, as here, packed weights are faster in all dtypes
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None, pack=pack)
     with usage("--top"):
         warm.check(loaded, top)

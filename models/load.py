@@ -41,7 +41,7 @@ def load(
     cache_dir: str | Path | None = None,
     warm: bool = False,
     quant: str | None = None,
-    pack: bool = False,
+    pack: bool | None = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model and its tokenizer.
 
@@ -56,7 +56,8 @@ def load(
         cache_dir: folder of hub downloads.
         warm: compute the model's warm table, or load it if it is saved (`lade.warm_up`).
         quant: quantise the weights: "nf4" or "int8" (bitsandbytes), "torchao-int8", or "int4" (torchao, on CUDA).
-        pack: pack weights on the CPU for fast products (`lade.pack_weights`).
+        pack: pack weights on the CPU for fast products (`lade.pack_weights`). `None`: unless decoding multiplies them
+            faster as they lie, by lade's loops for few tokens: those of fused layers in float32.
 
     Returns:
         The model in eval mode, and its tokenizer.
@@ -68,7 +69,8 @@ def load(
         ImportError: the package for `quant` is missing.
     """
     check_switch("warm", warm)
-    check_switch("pack", pack)
+    if pack is not None:
+        check_switch("pack", pack)
     source = model_source(path_or_name)
     weights = None if dtype is None else as_dtype(dtype)
     place = as_device("cpu" if device is None else device)
@@ -85,7 +87,7 @@ def load(
     model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
     model.eval()
-    if pack:
+    if pack or (pack is None and not _has_loops(model)):
         _pack(model)
     if warm:
         _warm_up(model, tokenizer)
@@ -126,6 +128,17 @@ def _warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None
         from lade.memory.warm.warming import warm_up
 
     warm_up(model, tokenizer=tokenizer)
+
+
+def _has_loops(model: PreTrainedModel) -> bool:
+    """Whether loops multiply few tokens with the model's plain weights, or will as soon as they are compiled."""
+    with IMPORTING:
+        from lade.drafters.compiling import possible
+        from lade.target.attention import can_pack
+        from lade.target.fused.plan import reads_plain
+        from lade.target.verdicts import implementation_of
+
+    return possible() and can_pack(implementation_of(model)) and reads_plain(model)
 
 
 def _pack(model: PreTrainedModel) -> None:

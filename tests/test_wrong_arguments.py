@@ -141,7 +141,7 @@ TABLE: dict[str, Allowed] = {
         "cache_dir": "none text",
         "warm": "",
         "quant": "none",
-        "pack": "",
+        "pack": "none",
     },
     "models.pull": {"name": "", "progress": "none class model"},
     "augment_all": {},

@@ -160,7 +160,7 @@ def load_chatbot(
     device: str,
     threads: int,
     quant: str | None,
-    pack: bool,
+    pack: bool | None,
     cache_dir: str,
     draft: str | None,
     mode: str | None,

@@ -47,7 +47,7 @@ def command(
     device: str,
     threads: int,
     quant: str | None,
-    pack: bool,
+    pack: bool | None,
 ) -> None:
     """Plain decoding and lade write the same text side by side, greedily.
 

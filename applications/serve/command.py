@@ -37,7 +37,7 @@ class Loading:
     device: str
     threads: int
     quant: str | None
-    pack: bool
+    pack: bool | None
     draft: str | None
     mode: str | None
     use_flash: bool

@@ -61,7 +61,7 @@ def begin() -> None:
     """Load the machine code in the background, compiled before where it is missing. A second call does nothing."""
     global _worker
     with _lock:
-        if _worker is None and all(entry.machine is None for entry in ENTRIES) and _possible():
+        if _worker is None and all(entry.machine is None for entry in ENTRIES) and possible():
             _worker = threading.Thread(target=_load_or_compile, name="lade-compiling", daemon=True)
             _worker.start()
 
@@ -141,7 +141,8 @@ def machine_folder() -> Path:
     return cache_folder() / FOLDER / digest.hexdigest()
 
 
-def _possible() -> bool:
+def possible() -> bool:
+    """Whether there may be machine code: numba is installed, and the environment does not forbid it."""
     if not lenient_switch(SWITCH, default=True):
         return False
     try:

@@ -1,18 +1,23 @@
-"""`--pack`: commands that decode pack weights unless told otherwise."""
+"""`--pack`: unless told otherwise, commands pack weights that are faster so."""
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
+from families import BY_NAME
+from tiny import tiny_model
 from transformers import PreTrainedModel
 
+import lade
 import minimal
 from lade.applications import options, warm
 from lade.applications.chat import command as chat
 from lade.applications.demo import command as demo
 from lade.applications.serve import command as serve
+from lade.drafters import compiling
 from lade.weights import packed
 from lade.weights.packing import has_packed_weights
 
@@ -25,16 +30,17 @@ COMMANDS = [(chat, chat.command, ["--no-color", "hi"]), (demo, demo.command, [])
 COMMANDS += [(serve, serve.command, ["stories260K"]), (warm, warm.command, ["stories260K"])]
 
 
-@pytest.mark.parametrize(("given", "pack"), [([], True), (["--pack"], True), (["--no-pack"], False)])
+@pytest.mark.parametrize(("given", "pack"), [([], None), (["--pack"], True), (["--no-pack"], False)])
 @pytest.mark.parametrize(("module", "command", "others"), COMMANDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_commands_say_whether_to_pack(
     module: ModuleType,
     command: click.Command,
     others: list[str],
     given: list[str],
-    pack: bool,
+    pack: bool | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`warm` computes many tokens at a time, and always packs."""
     loaded: list[Any] = []
 
     def load_model(*names: str, **how: Any) -> None:
@@ -44,7 +50,7 @@ def test_commands_say_whether_to_pack(
     monkeypatch.setattr(module, "load_model", load_model)
     result = CliRunner().invoke(command, [*others, *given], input="hi\n")
     assert isinstance(result.exception, StopError), result.output
-    assert loaded == [pack]
+    assert loaded == [True if module is warm and pack is None else pack]
 
 
 @pytest.mark.parametrize("pack", [True, False])
@@ -52,3 +58,33 @@ def test_commands_say_whether_to_pack(
 def test_models_are_packed_as_they_are_loaded(pack: bool) -> None:
     model: PreTrainedModel = options.load_model("stories260K", dtype="float32", device="cpu", pack=pack)[0]
     assert has_packed_weights(model) == (pack and packed.packs(model.dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attention", "machine", "packs"),
+    [
+        ("float32", "sdpa", True, False),
+        ("float32", "sdpa", False, True),
+        ("float32", "eager", True, True),
+        ("bfloat16", "sdpa", True, True),
+    ],
+)
+@pytest.mark.usefixtures("small_weights")
+def test_weights_that_decoding_multiplies_as_they_lie(
+    dtype: str, attention: str, machine: bool, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of fused layers in float32, where loops are compiled; forwards with eager attention have no such layers."""
+    monkeypatch.setattr(compiling, "possible", lambda: machine)
+    how = {"dtype": dtype, "attn_implementation": attention, "pack": None}
+    model: PreTrainedModel = lade.models.load("stories260K", **how)[0]
+    assert has_packed_weights(model) == (packs and packed.packs(model.dtype))
+
+
+@pytest.mark.usefixtures("small_weights")
+def test_layers_of_another_kind_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loop multiplies theirs."""
+    monkeypatch.setattr(compiling, "possible", lambda: True)
+    tiny_model(BY_NAME["gpt_neox"]).save_pretrained(tmp_path)
+    lade.models.load("stories260K")[1].save_pretrained(tmp_path)
+    model: PreTrainedModel = lade.models.load(tmp_path, dtype="float32", pack=None)[0]
+    assert has_packed_weights(model) == packed.packs(model.dtype)

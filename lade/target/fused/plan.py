@@ -132,6 +132,13 @@ def plan_of(model: Any) -> Plan | None:
     return known
 
 
+def reads_plain(model: Any) -> bool:
+    """Whether fused layers multiply few tokens with the model's weights as they lie (`FewTokens`), and there are such
+    layers."""
+    plan = plan_of(model)
+    return plan is not None and all(isinstance(layer.down, FewTokens) for layer in plan.layers)
+
+
 def _made(model: Any) -> Plan | None:
     if model.device.type != "cpu" or model.dtype not in DTYPES:
         return None
