@@ -62,7 +62,7 @@ def random_folder(tokenizer: Any, vocabulary: int, dtype: str, folder: Path) -> 
 def site_of(name: str, dtype: str, threads: int, suite: str, tokens: int, rounds: int, warm: bool) -> Iterator[Site]:
     with ExitStack() as open_, tempfile.TemporaryDirectory() as root:
         folder = endless(Path(model_source(name)), Path(root) / "endless")
-        model, tokenizer = load(folder, dtype=dtype, pack=True)  # as the server does
+        model, tokenizer = load(folder, dtype=dtype, pack=None)  # as the server does
         options = ["--dtype", dtype, "--threads", str(threads), "--max-batch", str(max(LEVELS))]
         running: dict[tuple[str, ...], Client] = {}
 

@@ -220,12 +220,13 @@ def find_largest(
         best[rank], largest[rank] = within, -inf
     for group in range(groups):
         if maxima[group] >= least:
-            for at in range(group, groups * depth, groups):
-                value = value_of(own[at], shift)
-                values[number] = value
-                number += 1
-                if value >= least:
-                    insert(best, largest, at, value)
+            found = values[number : number + depth]
+            for rank in range(depth):  # without a branch, so that the loads overlap
+                found[rank] = value_of(own[group + rank * groups], shift)
+            for rank in range(depth):
+                if found[rank] >= least:
+                    insert(best, largest, group + rank * groups, found[rank])
+            number += depth
             maxima[group] = -inf
     for at in range(groups * depth, within):
         value = value_of(own[at], shift)
