@@ -186,11 +186,14 @@ class BlendDrafter:
         state: _State = request.state
         if state.window is None:
             return draft
-        builder = TreeBuilder.of(draft)
         columns = self._columns(state.window, deepest, min(self.budget, request.max_nodes))
         if self.pace.adapts:  # in proportion to the tree
             share = self.policy.window_share - 1
-            columns = min(columns, len(builder.tokens) // share // (state.window.ngram - 1))
+            columns = min(columns, len(draft) // share // (state.window.ngram - 1))
+        if columns < 1:
+            state.window.outputs = []
+            return draft
+        builder = TreeBuilder.of(draft)
         state.window.add(builder, columns)
         return builder.build()
 

@@ -417,13 +417,13 @@ def test_the_probabilities_of_all_grown_nodes_decide() -> None:
 def test_the_window_is_in_proportion_to_the_tree_and_is_left_out_without_one() -> None:
     """A window that was not sent is not ended for having earned nothing."""
     config = LookaheadConfig(mode="auto", ngram=3, sources=("suffix", "window")).settled()
-    drafter = BlendDrafter(config, BUDGET, pace=Fixed([1, 9, 24]))
+    drafter = BlendDrafter(config, BUDGET, pace=Fixed([1, 9, 24, 1]))
     noise = random.Random(0)
     request = Request(0, [1, 2, 3] * 9, 26, 999)
     drafter.start(request)
     assert drafter.columns == 6
     windows = []
-    for _ in range(3):
+    for _ in range(4):
         text, draft = list(request.tokens), drafter.draft([request], [DEEP])[0]
         windows.append(len(request.state.window.outputs))
         request.tokens.append(noise.choice(LIKELY))
@@ -431,4 +431,4 @@ def test_the_window_is_in_proportion_to_the_tree_and_is_left_out_without_one() -
         if len(windows) == 1:
             assert request.state.window.width == 6
         request.tokens += [1, 2, 3] * 11
-    assert windows == [0, 1, 4]  # columns of 2 nodes: a third of the tree
+    assert windows == [0, 1, 4, 0]  # columns of 2 nodes: a third of the tree
