@@ -13,7 +13,7 @@ import click
 
 from lade.applications.bench.prompts import Prompt, read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import MODEL, limit_option, load_model, model_options, pack_option
+from lade.applications.options import MODEL, limit_option, load_model, model_options
 from lade.files.cachefolder import cache_folder
 
 if TYPE_CHECKING:
@@ -43,7 +43,12 @@ KEPT = "the part computed so far is kept; the same command continues"
     help="Keep every fifth prompt out; print tokens per step on those, with and without the contexts of the others.",
 )
 @model_options
-@pack_option
+@click.option(
+    "--pack/--no-pack",
+    default=True,
+    show_default=True,
+    help="On a CPU, store weights in oneDNN's layout, in which it multiplies many tokens fastest.",
+)
 def command(
     model: str,
     top: int,
@@ -54,7 +59,7 @@ def command(
     dtype: str | None,
     device: str,
     quant: str | None,
-    pack: bool | None,
+    pack: bool,
     threads: int,
 ) -> None:
     """Compute MODEL's most likely tokens after every vocabulary entry and in texts it generates; store them.
@@ -73,7 +78,6 @@ def command(
     asked = read(prompts, limit, hold_out)
     prepare()
     torch.set_num_threads(threads)
-    pack = True if pack is None else pack  # of many tokens, as here, packed weights are faster in all dtypes
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None, pack=pack)
     with usage("--top"):
         warm.check(loaded, top)

@@ -40,7 +40,7 @@ def test_commands_say_whether_to_pack(
     pack: bool | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`warm` computes many tokens at a time, and always packs."""
+    """`warm` computes many tokens at a time, and packs in every dtype."""
     loaded: list[Any] = []
 
     def load_model(*names: str, **how: Any) -> None:
