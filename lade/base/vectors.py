@@ -80,8 +80,8 @@ def _sums(
     """
     kind, whole = ir.VectorType(FLOAT, width), builder.and_(size, INDEX(-width))
     none = [[kind([0.0] * width)] * len(lines)] * len(states)
-    vectors = _added(builder, states, lines, awaited, (INDEX(0), whole, INDEX(width)), none)
-    totals = [[_total(builder, vector) for vector in row] for row in vectors]
+    sums = _added(builder, states, lines, awaited, (INDEX(0), whole, INDEX(width)), none)
+    totals = [[_total(builder, vector) for vector in row] for row in sums]
     return _added(builder, states, lines, (), (whole, size, INDEX(1)), totals)
 
 
