@@ -21,10 +21,11 @@ _locks = ModelLocks()
 
 
 def pack_weights(model: Any) -> int:
-    """Store the weights of a model's linear layers in the layout that this CPU multiplies fastest, in place.
+    """Store the weights of a model's linear layers in the layout that oneDNN multiplies fastest on this CPU, in place.
 
-    Plain and lookahead decoding both take less time, and steps of several tokens save the most. Products are the same
-    up to rounding; in bfloat16 with AVX-512 they were the same bits. No second copy of a weight is kept, but for one
+    In half precision plain and lookahead decoding take less time, and in float32 many tokens at once do; few tokens in
+    float32 may be faster with plain weights (`lade.models.load` with `pack=None`). Products are the same up to
+    rounding; in bfloat16 with AVX-512 they were the same bits. No second copy of a weight is kept, but for one
     that an embedding shares. The model's checkpoint stays as it is. Until `unpack_weights` the model cannot be trained,
     and while either works it must not decode.
 
