@@ -39,12 +39,14 @@ from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.loops import exercise as exercise_loops
 from lade.target.fused.products import MULTIPLY
 from lade.target.fused.products import exercise as exercise_products
+from lade.target.fused.stack import COMPUTE
+from lade.target.fused.stacked import exercise as exercise_stack
 from lade.target.rowloops import ATTEND
 from lade.target.rowloops import exercise as exercise_attention
 
 ENTRIES = (
     *(READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET),
-    *(READ_ROWS, NORMALISE, ROTATE, MULTIPLY, ATTEND),
+    *(READ_ROWS, NORMALISE, ROTATE, MULTIPLY, ATTEND, COMPUTE),
 )
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
 SWITCH = "LADE_COMPILED"
@@ -209,3 +211,4 @@ def _exercise() -> None:
     exercise_loops()
     exercise_products()
     exercise_attention()
+    exercise_stack()

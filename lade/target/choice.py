@@ -1,7 +1,7 @@
-"""Which way of attention is the fastest for a shape, by the time that layers take in the forwards themselves.
+"""Which way is the fastest for a shape, of attention or of all layers, by the time that it takes in the forwards.
 
-Where several ways fit, the layers of the first forwards take them in turn; after that the fastest one computes all.
-Knows the ways' names and times, not what they do.
+Where several ways fit, the first calls take them in turn; after that the fastest one computes all. Knows the names and
+times of ways, not what they do.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from lade.target.ways import Call, Way
 
-SAMPLES = 12  # timed calls of each way
+SAMPLES = 12  # timed calls of each way of attention
 GAIN = 0.03  # share of the rule's time that another way must save
 REMEMBERED = 4096  # shapes
 FINEST = 1e-6  # seconds
@@ -36,7 +36,18 @@ class Event(Protocol):
         """Milliseconds until another one."""
 
 
-_choices: dict[Shape, Choice] = {}
+class Named(Protocol):
+    """What is chosen among."""
+
+    @property
+    def name(self) -> str:
+        """No other way for this shape has it."""
+
+
+Each = TypeVar("Each", bound=Named)
+Found = TypeVar("Found")
+
+_choices: dict[Shape, Choice[Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,46 +63,47 @@ class Ways:
     timed: bool = True
 
 
-class Choice:
+class Choice(Generic[Each]):
     """Of one way among those that fit a shape.
 
     Args:
         ways: the first is the rule, which another way must beat.
+        samples: timed calls of each; `None` for `SAMPLES`.
 
     Attributes:
         best: `None` until each way was timed.
     """
 
-    def __init__(self, ways: Sequence[Way]) -> None:
-        self.ways = ways
+    def __init__(self, ways: Sequence[Each], samples: int | None = None) -> None:
+        self.ways, self._needed = ways, samples or SAMPLES
         self.best = ways[0] if len(ways) == 1 else None
         self._seconds: dict[str, list[float]] = {way.name: [] for way in ways}
         self._tried = dict.fromkeys(self._seconds, 0)
-        self._expected: list[tuple[Way, Event, Event]] = []
+        self._expected: list[tuple[Each, Event, Event]] = []
 
-    def next(self) -> Way:
+    def next(self) -> Each:
         """The way that was tried least often, which counts as tried then."""
         way = min(self.ways, key=lambda way: self._tried[way.name])
         self._tried[way.name] += 1
         return way
 
-    def expect(self, way: Way, begin: Event, end: Event) -> None:
+    def expect(self, way: Each, begin: Event, end: Event) -> None:
         """Note the time between two events once both have passed."""
         self._expected.append((way, begin, end))
         while self._expected and self._expected[0][2].query():
             done, first, last = self._expected.pop(0)
             self.note(done, first.elapsed_time(last) / 1000)
 
-    def note(self, way: Way, seconds: float) -> None:
+    def note(self, way: Each, seconds: float) -> None:
         """The time of one call. The last one that was needed decides."""
         self._seconds[way.name].append(seconds)
-        if min(map(len, self._seconds.values())) >= SAMPLES:
+        if min(map(len, self._seconds.values())) >= self._needed:
             usual = {each.name: median(self._seconds[each.name]) for each in self.ways}
             rule, fastest = self.ways[0], min(self.ways, key=lambda each: usual[each.name])
             self.best = fastest if usual[fastest.name] < (1 - GAIN) * usual[rule.name] else rule
 
 
-def attend(choice: Choice, call: Call) -> tuple[torch.Tensor, str]:
+def attend(choice: Choice[Way], call: Call) -> tuple[torch.Tensor, str]:
     """[1, T, G * H, D], and the name of the way that computed it."""
     if choice.best is not None:
         return choice.best.attend(call), choice.best.name
@@ -101,7 +113,7 @@ def attend(choice: Choice, call: Call) -> tuple[torch.Tensor, str]:
     return timed(choice, way, lambda: way.attend(call)), way.name
 
 
-def timed(choice: Choice, way: Way, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
+def timed(choice: Choice[Each], way: Each, compute: Callable[[], Found]) -> Found:
     """What a way computes on the host. Its time is noted."""
     begin = CLOCK()
     found = compute()
@@ -109,7 +121,7 @@ def timed(choice: Choice, way: Way, compute: Callable[[], torch.Tensor]) -> torc
     return found
 
 
-def _timed_there(choice: Choice, way: Way, call: Call) -> torch.Tensor:
+def _timed_there(choice: Choice[Way], way: Way, call: Call) -> torch.Tensor:
     """Timed by events of the device, which are read once they have passed: nothing waits for them."""
     if torch.cuda.is_current_stream_capturing():
         return choice.ways[0].attend(call)
@@ -122,7 +134,7 @@ def _timed_there(choice: Choice, way: Way, call: Call) -> torch.Tensor:
     return found
 
 
-def choice_for(ways: Ways, call: Call) -> Choice:
+def choice_for(ways: Ways, call: Call) -> Choice[Way]:
     """The choice for a layer, shared by all layers of about this shape of all models.
 
     Raises:
@@ -140,6 +152,14 @@ def choice_for(ways: Ways, call: Call) -> Choice:
         (query.shape[1], key.shape[1], query.shape[3], len(kind.nodes)),
         (query.shape[2].bit_length(), sum(end - begin for begin, end in kind.spans).bit_length()),
     )
-    if len(_choices) >= REMEMBERED:
-        _choices.clear()
-    return _choices.setdefault(shape, Choice(fit))
+    return choice_among(shape, fit)
+
+
+def choice_among(shape: Shape, ways: Sequence[Each], samples: int | None = None) -> Choice[Each]:
+    """The choice for a shape, always the same one; arguments as of `Choice`."""
+    found: Choice[Each] | None = _choices.get(shape)
+    if found is None:
+        if len(_choices) >= REMEMBERED:
+            _choices.clear()
+        found = _choices.setdefault(shape, Choice(ways, samples))
+    return found

@@ -11,6 +11,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from lade.facts.vocabulary import readable
 from lade.target.attention import NAME, can_pack, registered_function
 from lade.target.cache import TreeCache
 from lade.target.fused.decoder import can_fuse
+from lade.target.fused.plan import reads_plain
 from lade.target.growth import prefill_texts
 from lade.target.masks import MaskKind
 from lade.target.model import HFTarget
@@ -115,12 +117,17 @@ def _asks_the_registry(model: Any) -> bool:
 def _probe(
     model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool, fused: bool = False
 ) -> str | None:
-    def made(rows: Sequence[Sequence[int]]) -> HFTarget:
+    """Why trees are not computed as texts, or `None`; of fused layers in each way that computes them."""
+
+    def made(one_call: bool, rows: Sequence[Sequence[int]]) -> HFTarget:
         target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed, fused=fused)
+        if target.fused is not None:
+            target.fused.one_call = one_call
         prefill_texts(target, rows, LONGEST)
         return target
 
-    return probed(model, made)
+    reason = probed(model, partial(made, False))
+    return probed(model, partial(made, True)) if fused and reason is None and reads_plain(model) else reason
 
 
 def probed(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], rows: int = len(PROMPTS)) -> str | None:

@@ -23,7 +23,7 @@ from lade.target.launches import Launch
 from lade.target.looped import RowTable
 from lade.target.masks import RowMask
 from lade.target.uniform import Uniform
-from lade.target.ways import Call
+from lade.target.ways import Call, Way
 
 LARGEST_HEAD = 256  # up to which the fast kernels know groups of query heads
 SLOW_ALONE = torch.bfloat16  # on a CPU torch takes up to ten times longer for a head's one query than for two
@@ -52,14 +52,14 @@ class PackedKind:
     launch: Launch | None = None
     _cuts: Cuts | None = field(default=None, init=False)
     _table: RowTable | None = field(default=None, init=False)
-    _chosen: tuple[tuple[object, ...], Choice] | None = field(default=None, init=False)
+    _chosen: tuple[tuple[object, ...], Choice[Way]] | None = field(default=None, init=False)
 
     @property
     def shortest_prefix(self) -> int:
         """Keys that every node of a row sees, in the row with the fewest."""
         return min(mask.prefix - mask.seen for mask in self.masks)
 
-    def choice(self, ways: Ways, call: Call) -> Choice:
+    def choice(self, ways: Ways, call: Call) -> Choice[Way]:
         """Of the ways for such a layer."""
         shapes = call.query.shape, call.key.shape, call.cap is None, call.sinks is None
         if self._chosen is None or self._chosen[0] != shapes:
@@ -168,7 +168,7 @@ class PackedForward:
         self.used.add(way)
         return found, None
 
-    def choice(self, index: int, call: Call) -> Choice:
+    def choice(self, index: int, call: Call) -> Choice[Way]:
         """Of the ways for layers of a kind."""
         return self.kinds[index].choice(self.ways, call)
 

@@ -189,10 +189,9 @@ class Event:
         return end.milliseconds - self.milliseconds
 
 
-def test_times_of_a_device_are_read_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_a_device_are_read_when_it_is_there() -> None:
     """Until then ways are taken in turn, and nothing waits."""
-    monkeypatch.setattr(choice, "SAMPLES", 2)
-    found, tried, ends = Choice(ways("rule", "fast")), list[str](), list[Event]()
+    found, tried, ends = Choice(ways("rule", "fast"), samples=2), list[str](), list[Event]()
     for _ in range(6):
         way = found.next()
         tried.append(way.name)

@@ -34,15 +34,35 @@ class KindRows:
         index: of the kind.
         places: [T] of the nodes in the buffers.
         cosines, sines: [T, D / 2] of the nodes' positions.
+
+    Attributes:
+        places, cosines, sines: as arrays, the latter of bits.
     """
 
     def __init__(
         self, forward: Forward, index: int, places: list[int], cosines: torch.Tensor, sines: torch.Tensor
     ) -> None:
         self.forward, self.index = forward, index
-        self._places, self._short = np.array(places, np.int64), cosines.dtype is torch.bfloat16
-        self._cosines, self._sines = bits_of(cosines), bits_of(sines)
+        self.places, self._short = np.array(places, np.int64), cosines.dtype is torch.bfloat16
+        self.cosines, self.sines = bits_of(cosines), bits_of(sines)
         self._rows: _Rows | None = None
+
+    @property
+    def ends(self) -> list[int]:
+        """Of each row's nodes."""
+        return [1] if isinstance(self.forward, RootForward) else [end for _, end in self.forward.spans]
+
+    @property
+    def spans(self) -> Sequence[tuple[int, int]]:
+        """Where each row's keys begin and end."""
+        kind = self.forward.kinds[self.index]
+        return kind.spans if isinstance(kind, PackedKind) else [kind]
+
+    @property
+    def table(self) -> RowTable:
+        """What the loop of attention reads of the rows."""
+        kind = self.forward.kinds[self.index]
+        return kind.table if isinstance(kind, PackedKind) else RowTable.whole(*kind)
 
     def attend(
         self, layer: Layer, own: TreeLayer, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
@@ -54,13 +74,13 @@ class KindRows:
             query: [1, T, S * G * D] products.
             key, value: [1, T, S * D] products.
         """
-        heads = (1, len(self._places), -1, layer.size)
+        heads = (1, len(self.places), -1, layer.size)
         keys, values = own.buffers(key.view(heads).transpose(1, 2), value.view(heads).transpose(1, 2))
         if self._rows is None:
             self._rows = self._made(query.view(heads).transpose(1, 2), keys, values, layer.scaling)
         rows = self._rows
         ROTATE(
-            *(bits_of(query), bits_of(key), bits_of(value), self._cosines, self._sines, self._places),
+            *(bits_of(query), bits_of(key), bits_of(value), self.cosines, self.sines, self.places),
             *(rows.ends, rows.heads, self._short, rows.bits, bits_of(keys), bits_of(values)),
         )
         return rows.attend(keys, values, layer.scaling)
@@ -68,10 +88,9 @@ class KindRows:
     def _made(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> _Rows:
         """What the layers share: their shapes are equal."""
         if isinstance(self.forward, RootForward):
-            begin, end = self.forward.kinds[self.index]
             if ATTEND.ready:
-                return _LoopedRows([1], RowTable.whole(begin, end), query, keys)
-            return _OtherRows(self.forward.attend, self.index, end, query, keys)
+                return _LoopedRows(self.ends, self.table, query, keys)
+            return _OtherRows(self.forward.attend, self.index, self.forward.kinds[self.index][1], query, keys)
         return self._chosen(self.forward, query, keys, values, scaling)
 
     def _chosen(
@@ -91,7 +110,7 @@ class KindRows:
         forward.used.add(way.name)
         rows: _Rows
         if way.name == Looped.name:
-            rows = _LoopedRows([end for _, end in forward.spans], kind.table, query, keys)
+            rows = _LoopedRows(self.ends, kind.table, query, keys)
         elif way.name == Masked.name:
             rows = _MaskedRows(forward.spans, kind, query, keys)
         else:
@@ -213,7 +232,7 @@ class _OtherRows:
 class _TriedRows:
     """Rows of a way that is tried: its time is noted in every layer."""
 
-    def __init__(self, rows: _Rows, choice: Choice, way: Way) -> None:
+    def __init__(self, rows: _Rows, choice: Choice[Way], way: Way) -> None:
         self._rows, self._choice, self._way = rows, choice, way
         self.ends, self.heads, self.bits = rows.ends, rows.heads, rows.bits
 

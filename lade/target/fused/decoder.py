@@ -6,7 +6,9 @@ T nodes of all rows, A asked ones, M hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -14,15 +16,28 @@ from torch.nn.functional import silu
 
 from lade.target.attention import packed
 from lade.target.cache import TreeCache
+from lade.target.choice import choice_among, timed
 from lade.target.fused.attention import Forward, KindRows
 from lade.target.fused.bits import bits_of
 from lade.target.fused.linear import FewTokens
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.plan import Norm, Plan, plan_of
+from lade.target.fused.stack import COMPUTE
+from lade.target.fused.stacked import Stack
 from lade.target.fused.watch import global_hooks, is_unpatched
 from lade.target.groups import PackedGroup
 from lade.target.layers import TreeLayer
 from lade.target.masks import MaskKind, TreeMasks
+
+
+class Way(NamedTuple):
+    """How layers are computed."""
+
+    name: str
+
+
+PRODUCTS, ONE_CALL = Way("products"), Way("one call")  # a call per product and per loop, or one for all layers
+SAMPLES = 5  # timed forwards of each
 
 
 class FusedDecoder:
@@ -31,11 +46,17 @@ class FusedDecoder:
     Args:
         plan: of the model.
         masks: of the target.
+
+    Attributes:
+        stack: computes all layers in one call; `None` where the model has layers for which there is none.
+        one_call: whether it does wherever it can; `None`: where that takes less time.
     """
 
     def __init__(self, model: Any, plan: Plan, cache: TreeCache, masks: TreeMasks) -> None:
         self.model, self.plan, self.cache, self.masks = model, plan, cache, masks
         self._kinds = kinds_of_layers(model, masks.kinds)
+        self.stack = Stack.of(plan, cache, len(masks.each_kind))
+        self.one_call: bool | None = None
 
     def fits(self) -> bool:
         """Whether the model is as it was, and no more than its forward is asked for."""
@@ -67,10 +88,35 @@ class FusedDecoder:
             return found
 
     def _logits(self, forward: Forward, ids: torch.Tensor, positions: torch.Tensor, asked: torch.Tensor | None) -> Any:
-        plan = self.plan
-        stream = _Stream(plan.embedding(ids))
+        stream = _Stream(self.plan.embedding(ids))
         rows = self._rows(forward, positions, stream.states.dtype)
-        for index, layer in enumerate(plan.layers):
+        self._compute(stream, rows)
+        if asked is not None:
+            stream.keep(asked)
+        return self._head()(stream.normalised(self.plan.norm))
+
+    def _compute(self, stream: _Stream, rows: Sequence[KindRows]) -> None:
+        """All layers, in the faster way, or in one that is tried."""
+        stack, wanted = self.stack, self.one_call
+        if stack is None or wanted is False or not (wanted or COMPUTE.ready) or not stack.fits(rows[0]):
+            self._by_products(stream, rows)
+            return
+        if wanted:
+            self._in_one_call(stack, stream, rows)
+            return
+        choice = choice_among((*stack.shape_of(rows[0]), torch.get_num_threads()), (PRODUCTS, ONE_CALL), SAMPLES)
+        way = choice.best or choice.next()
+        compute = partial(self._in_one_call, stack) if way is ONE_CALL else self._by_products
+        if choice.best:
+            compute(stream, rows)
+        else:
+            timed(choice, way, partial(compute, stream, rows))
+
+    def _in_one_call(self, stack: Stack, stream: _Stream, rows: Sequence[KindRows]) -> None:
+        stream.add(stack.compute(stream.states, rows[0]))
+
+    def _by_products(self, stream: _Stream, rows: Sequence[KindRows]) -> None:
+        for index, layer in enumerate(self.plan.layers):
             normal = stream.normalised(layer.before)
             query, key, value = layer.query(normal), layer.key(normal), layer.value(normal)
             if layer.query_norm is not None and layer.key_norm is not None:
@@ -80,9 +126,6 @@ class FusedDecoder:
             stream.add(layer.output(rows[self._kinds[index]].attend(layer, own, query, key, value)))
             normal = stream.normalised(layer.after)
             stream.add(layer.down(silu(layer.gate(normal), inplace=True).mul_(layer.up(normal))))
-        if asked is not None:
-            stream.keep(asked)
-        return self._head()(stream.normalised(plan.norm))
 
     def _head(self) -> Any:
         """The model's, or what computes the same while nothing else hangs on it."""

@@ -14,12 +14,11 @@ from torch import nn
 from torch.nn.functional import linear
 
 from lade.base.threads import FORK, counters, threads_for
-from lade.target.fused.products import MULTIPLY, UNIT
+from lade.target.fused.products import MULTIPLY, PER_OPERATION, UNIT
 
 TOKENS = 1, 2, 4, 8, 16, 32, 64  # whose times are compared, each for all numbers up to it; for more the loops are none
 ELEMENTS = 1 << 19  # of the largest weight whose times are compared; of a larger one the first lines stand for all
 ROUNDS = 3
-PER_OPERATION = 2  # products of two numbers in the time of an operation of `threads_for`
 GAIN = 0.95  # of PyTorch's time, that the loops must keep below
 
 
@@ -31,10 +30,10 @@ class FewTokens:
         bias: [N], or `None`.
     """
 
-    __slots__ = ("_bias", "_numbers", "_weight", "_where")
+    __slots__ = ("_numbers", "_where", "bias", "weight")
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        self._weight, self._bias = weight, bias
+        self.weight, self.bias = weight, bias
         self._where, self._numbers = 0, np.empty(0, np.float32)
 
     @classmethod
@@ -48,13 +47,13 @@ class FewTokens:
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """[1, T, N] of [1, T, K]."""
-        tokens, weight = states.shape[1], self._weight
+        tokens, weight = states.shape[1], self.weight
         if not (tokens and MULTIPLY.ready and are_faster(tokens, *weight.shape)):
-            return linear(states, weight, self._bias)
+            return linear(states, weight, self.bias)
         if self._where != weight.data_ptr():
             self._numbers, self._where = weight.detach().numpy().reshape(-1), weight.data_ptr()
         found = multiplied(states, self._numbers, len(weight))
-        return found if self._bias is None else found.add_(self._bias)
+        return found if self.bias is None else found.add_(self.bias)
 
 
 def multiplied(states: torch.Tensor, weight: np.ndarray, lines: int) -> torch.Tensor:

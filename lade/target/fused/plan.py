@@ -56,17 +56,17 @@ class UnlikeError(Exception):
 class Norm:
     """An RMS norm: factors [M], and what is added to the mean square."""
 
-    __slots__ = ("_weight", "_where", "bits", "epsilon")
+    __slots__ = ("_where", "bits", "epsilon", "weight")
 
     def __init__(self, module: Any) -> None:
-        self._weight = module.weight
-        self._where = self._weight.data_ptr()
-        self.bits = bits_of(self._weight.detach())
+        self.weight = module.weight
+        self._where = self.weight.data_ptr()
+        self.bits = bits_of(self.weight.detach())
         self.epsilon = np.float32(module.variance_epsilon)
 
     def holds(self) -> bool:
         """Whether the factors lie where they lay."""
-        return self._weight.data_ptr() == self._where
+        return self.weight.data_ptr() == self._where
 
 
 @dataclass(frozen=True, slots=True)

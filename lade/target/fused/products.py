@@ -19,6 +19,7 @@ Array = Any  # of numbers: a numpy array, or its memoryview
 
 UNIT = 64  # lines of the weight that a thread takes at once
 LINES, TOKENS = 4, 4  # of a tile
+PER_OPERATION = 2  # products of two numbers in the time of an operation of `threads_for`
 AHEAD = 2  # lines that a tile fetches into the caches
 
 
@@ -55,18 +56,35 @@ def multiply(fork: int, threads: int, counters: Array, states: Array, tokens: in
 @compiled
 def multiply_units(counters: Array, states: Array, tokens: int, weight: Array, out: Array) -> None:
     """The share of one thread: some lines of the weight at a time."""
-    size, lines = len(states) // tokens, len(out) // tokens
-    begin = take(counters, UNITS) * UNIT
-    while begin < lines:
-        end = min(begin + UNIT, lines)
-        whole = end - (end - begin) % LINES
-        for line in range(begin, whole, LINES):
-            multiply_lines(states, tokens, weight[line * size :], size, out[line:], lines)
-        for line in range(whole, end):
-            for token in range(tokens):
-                own, goal = states[token * size :], out[token * lines + line :]
-                multiply_tile(own, weight[line * size :], weight, size, goal, lines, 1, 1, 0)
-        begin = take(counters, UNITS) * UNIT
+    units, unit = units_of(len(out) // tokens), take(counters, UNITS)
+    while unit < units:
+        multiply_unit(states, tokens, weight, weight[:0], out, unit)
+        unit = take(counters, UNITS)
+
+
+@compiled
+def units_of(lines: int) -> int:
+    """How many units so many lines are."""
+    return (lines + UNIT - 1) // UNIT
+
+
+@compiled
+def multiply_unit(states: Array, tokens: int, weight: Array, bias: Array, out: Array, unit: int) -> None:
+    """`UNIT` lines of the weight, or fewer at its end; a bias is added, if it is not empty."""
+    size, lines, begin = len(states) // tokens, len(out) // tokens, unit * UNIT
+    end = min(begin + UNIT, lines)
+    whole = end - (end - begin) % LINES
+    for line in range(begin, whole, LINES):
+        multiply_lines(states, tokens, weight[line * size :], size, out[line:], lines)
+    for line in range(whole, end):
+        for token in range(tokens):
+            own, goal = states[token * size :], out[token * lines + line :]
+            multiply_tile(own, weight[line * size :], weight, size, goal, lines, 1, 1, 0)
+    if len(bias):
+        for token in range(tokens):
+            goal = out[token * lines :]
+            for line in range(begin, end):
+                goal[line] += bias[line]
 
 
 @compiled

@@ -8,6 +8,7 @@ import torch
 from families import BY_NAME, WINDOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machinecode import unloaded
 from tiny import own_llama, tiny_model, words
 from treetargets import Reading, alone, empty_target, random_draft, target_of
 
@@ -15,18 +16,23 @@ import lade
 from lade.core.tree import Draft, TreeBuilder, chain
 from lade.pace.costfile import FUSED
 from lade.pace.shared import shared_cost
+from lade.target import choice, probe
 from lade.target import layers as layers_module
 from lade.target import model as target_model
-from lade.target import probe
 from lade.target import store as store_module
 from lade.target.choice import Ways
-from lade.target.fused.decoder import FusedDecoder
+from lade.target.fused.decoder import SAMPLES, FusedDecoder
 from lade.target.fused.linear import FewTokens
+from lade.target.fused.stack import COMPUTE
+from lade.target.fused.stacked import Stack
+from lade.target.looped import MOST_NODES
+from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
 from lade.weights.packing import pack_weights
 
 FAMILIES = ("llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3")
+WAYS = pytest.mark.parametrize("one_call", [False, True], ids=["products", "one-call"])
 TOLERANCE = 2e-5  # float32; a wrong mask or position gives 0.1 and more
 
 
@@ -34,30 +40,43 @@ def refuse(*args: object, **kwargs: object) -> None:
     raise AssertionError("transformers' code computes this forward")
 
 
+def in_one_call(target: HFTarget, one_call: bool) -> HFTarget:
+    """A target whose fused layers are computed in one call wherever they can be, or nowhere."""
+    assert target.fused is not None
+    target.fused.one_call = one_call
+    return target
+
+
 @pytest.mark.compat
+@WAYS
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=5)
 @given(data=st.data())
 @torch.no_grad()
-def test_logits_are_those_of_the_text_alone(name: str, data: st.DataObject) -> None:
+def test_logits_are_those_of_the_text_alone(name: str, one_call: bool, data: st.DataObject) -> None:
     """Prompts are read in chunks beside drafts and roots alone; memory is tight, and used again."""
     model = tiny_model(BY_NAME[name], "sdpa")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layers_module, "SLACK", 2)
         patch.setattr(store_module, "SPARE", 3)
         reading = Reading(model, True, TOLERANCE, fused=True)
+        in_one_call(reading.target, one_call)
         patch.setattr(reading.target, "logits", refuse)
         reading.run(data)
 
 
+@WAYS
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=4)
 @given(lengths=st.lists(st.integers(1, 2 * WINDOW), min_size=1, max_size=3), data=st.data())
 @torch.no_grad()
-def test_keys_and_values_are_those_of_the_layers(name: str, lengths: list[int], data: st.DataObject) -> None:
+def test_keys_and_values_are_those_of_the_layers(
+    name: str, one_call: bool, lengths: list[int], data: st.DataObject
+) -> None:
     """Of padded prompts, and of one forward of trees behind them."""
     model = tiny_model(BY_NAME[name], "sdpa")
     targets = [target_of(model, tuple(lengths), fused=fused) for fused in (True, False)]
+    in_one_call(targets[0], one_call)
     drafts = [random_draft(data, root=3 + row) for row in range(len(lengths))]
     fused, theirs = (target.forward(range(len(lengths)), drafts) for target in targets)
     torch.testing.assert_close(fused.logits, theirs.logits, atol=TOLERANCE, rtol=0)
@@ -125,14 +144,21 @@ def written(model: Any) -> None:
     model.model.layers[0].input_layernorm.weight.mul_(2)
 
 
-CHANGES = (hooked, replaced, moved, written)
+def turned(model: Any) -> None:
+    """Other memory, of another order."""
+    product = model.model.layers[1].mlp.down_proj
+    product.weight.data = product.weight.data.flip(0).T.contiguous().T
 
 
+CHANGES = (hooked, replaced, moved, written, turned)
+
+
+@WAYS
 @pytest.mark.parametrize("change", CHANGES)
 @torch.no_grad()
-def test_changes_between_steps_are_seen(change: Any) -> None:
+def test_changes_between_steps_are_seen(change: Any, one_call: bool) -> None:
     model = own_llama()
-    target = empty_target(model, packed=True, fused=True)
+    target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
     target.open(0, 4)
     target.forward([0], [chain([5, 6, 7], asked=True)])
     change(model)
@@ -240,6 +266,92 @@ def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.Monk
         assert not engine._may_fuse
         assert engine._pace._controller.cost is engine._pace._shared is shared_cost(model, steps=FUSED)
     assert [request.tokens for request in requests] == 2 * plain.tolist()
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ways in which layers are computed, of each forward."""
+    found = list[str]()
+    products, stack = FusedDecoder._by_products, Stack.compute
+
+    def compute(*given: Any) -> torch.Tensor:
+        found.append("one call")
+        with unloaded():
+            return stack(*given)
+
+    monkeypatch.setattr(COMPUTE, "machine", refuse)
+    monkeypatch.setattr(FusedDecoder, "_by_products", lambda *given: found.append("products") or products(*given))
+    monkeypatch.setattr(Stack, "compute", compute)
+    monkeypatch.setattr(choice, "_choices", {})
+    return found
+
+
+@pytest.mark.parametrize("seconds", [{"products": 2.0, "one call": 1.0}, {"products": 1.0, "one call": 2.0}])
+@torch.no_grad()
+def test_the_faster_way_computes(seconds: dict[str, float], tries: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are tried in turn for a shape."""
+
+    def timed(found: Any, way: Any, compute: Any) -> Any:
+        found.note(way, seconds[way.name])
+        return compute()
+
+    monkeypatch.setattr("lade.target.fused.decoder.timed", timed)
+    target = target_of(own_llama(), (20,), fused=True)
+    for _ in range(2 * SAMPLES + 3):
+        target.forward([0], [tree()])
+    best = min(seconds, key=seconds.__getitem__)
+    assert tries == ["products", "one call"] * SAMPLES + [best] * 3
+    target.forward([0], [Draft.alone(5)])
+    assert tries[-1] == "products"
+
+
+@torch.no_grad()
+def test_many_tokens_are_computed_by_products(tries: list[str]) -> None:
+    target = in_one_call(empty_target(own_llama(), packed=True, fused=True), True)
+    target.open(0, 2 * MOST_NODES)
+    for nodes in (MOST_NODES, MOST_NODES + 1):
+        target.forward([0], [chain([5] * nodes, asked=True)])
+    assert tries == ["one call", "products"]
+
+
+def with_bias(name: str) -> Any:
+    def change(model: Any) -> None:
+        size = model.model.layers[1].get_submodule(name).out_features
+        model.model.layers[1].get_submodule(name).bias = torch.nn.Parameter(torch.ones(size))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "one_call"),
+    [
+        (lambda model: None, True),
+        (with_bias("self_attn.k_proj"), True),
+        (with_bias("self_attn.o_proj"), False),
+        (with_bias("mlp.up_proj"), False),
+        (pack_weights, False),
+    ],
+    ids=["plain", "key", "output", "up", "packed"],
+)
+@pytest.mark.usefixtures("small_weights")
+@torch.no_grad()
+def test_which_layers_are_computed_in_one_call(change: Any, one_call: bool, tries: list[str]) -> None:
+    model = own_llama()
+    change(model)
+    target = in_one_call(target_of(model, (9,), fused=True), True)
+    expected = alone(model, [*words(9)["input_ids"][0].tolist(), 5])
+    torch.testing.assert_close(target.forward([0], [Draft.alone(5)]).at(0, 0)[0], expected, atol=TOLERANCE, rtol=0)
+    assert tries == ["one call" if one_call else "products"]
+
+
+def test_layers_in_one_call_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+    own = Stack.compute
+    for factor, fused in ((1.0, True), (1.5, False)):
+        monkeypatch.setattr(Stack, "compute", lambda *given, factor=factor: own(*given) * factor)
+        model, inputs = own_llama(), words(9) | {"max_new_tokens": 12, "do_sample": False}
+        assert lade.generate(model, **inputs).tolist() == model.generate(**inputs).tolist()
+        assert fuses(model) == fused
 
 
 def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:

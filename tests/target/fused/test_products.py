@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from machinecode import unloaded
 
 from lade.base.threads import FORK, counters
-from lade.target.fused.products import MULTIPLY, UNIT
+from lade.target.fused.products import MULTIPLY, UNIT, multiply_unit, units_of
 
 LINES = st.sampled_from([1, 3, 4, 5, UNIT - 1, UNIT, UNIT + 6, 3 * UNIT])
 
@@ -51,3 +51,13 @@ def test_numbers_that_are_not_finite(special: float) -> None:
     found = products(states, weight, 1)
     assert torch.equal(found[[0, 2]], torch.full((2, UNIT + 1), 9.0))
     assert torch.equal(found[1].nan_to_num(7), torch.full((UNIT + 1,), special).nan_to_num(7))
+
+
+def test_bias() -> None:
+    """As Python; whole layers show it as machine code."""
+    states, weight, bias = (torch.randn(shape) for shape in ((2, 5), (UNIT + 6, 5), (UNIT + 6,)))
+    found = torch.full((2, UNIT + 6), torch.nan)
+    numbers = [memoryview(each.numpy().reshape(-1)) for each in (states, weight, bias, found)]  # type: ignore[arg-type]
+    for unit in range(units_of(len(weight))):
+        multiply_unit(numbers[0], 2, *numbers[1:], unit)
+    torch.testing.assert_close(found, torch.nn.functional.linear(states, weight, bias))
