@@ -6,8 +6,8 @@ T tokens of a forward; S heads of keys and values, each for G query heads; D hea
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ PRODUCTS = "query", "key", "value", "output", "gate", "up", "down"
 WITH_BIAS = "query", "key", "value"
 NORMS = "before", "after", "query_norm", "key_norm"
 EPSILONS, SLOTS = 4, 2  # arrays of a layer before its epsilons, and those of its keys and values at the end
+VECTOR = 16  # float32 of a vector; one that crosses lines of the cache takes longer to load
 MANY = 1 << 40  # operations, which are worth all threads
 NONE = torch.empty(0, dtype=torch.float32, device="cpu")
 
@@ -104,7 +105,7 @@ class Stack:
             *(self._stored, self._stored, self._inner, self._inner),
         )
         sizes = [*(tokens * width for width in widths), max(self._hidden, self._size), scratch]
-        return _rooms(self._memory.of(sum(sizes)), sizes)
+        return _rooms(self._memory.of(_numbers_for(sizes)), sizes)
 
 
 class _Table:
@@ -191,14 +192,24 @@ def _epsilons(layer: Layer) -> np.ndarray:
 
 
 def _memory(numbers: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many float32, and the same memory as bits."""
-    floats = np.empty(numbers, np.float32)
+    """So many float32, which begin where a vector of the processor may, and the same memory as bits."""
+    floats = torch.empty(numbers, dtype=torch.float32, device="cpu").numpy()
     return floats, floats.view(np.uint32)
+
+
+def _begins(sizes: Sequence[int]) -> Iterator[int]:
+    """Where arrays of these sizes begin, each where a vector may, and where they end."""
+    return accumulate((-(-size // VECTOR) * VECTOR for size in sizes), initial=0)
+
+
+def _numbers_for(sizes: Sequence[int]) -> int:
+    *_, end = _begins(sizes)
+    return end
 
 
 def _rooms(memory: tuple[np.ndarray, np.ndarray], sizes: Sequence[int]) -> tuple[Room, Room]:
     """Arrays of these sizes, as numbers and as bits."""
-    spans = [slice(*each) for each in pairwise(accumulate(sizes, initial=0))]
+    spans = [slice(begin, begin + size) for begin, size in zip(_begins(sizes), sizes, strict=False)]
     floats, bits = (Room(*[part[span] for span in spans]) for part in memory)
     return floats, bits
 
@@ -211,4 +222,6 @@ def exercise() -> None:
     bits, place, row = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.array([0, 1, 0, 1, 0, 1, 0])
     nodes = Nodes(bits, bits, place, place + 1, row, np.zeros(0, np.uint8))
     sizes = [2] * 10 + [len(scratch_for(1, 2, 1))]
-    _compute(1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, norm.clone(), _rooms(_memory(sum(sizes)), sizes))
+    _compute(
+        1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, norm.clone(), _rooms(_memory(_numbers_for(sizes)), sizes)
+    )
