@@ -1,8 +1,10 @@
-"""Steps whose linear layers are loops (`lade.target.fused.products`) over steps with PyTorch's, on this machine's CPU.
+"""Steps of few tokens in float32 over the same steps in another way, on this machine's CPU.
 
-One target of a model computes the same random trees both ways in rounds, in turn; the order alternates. The figure is
-the median of the ratios of their times; the logits are compared, too. Where PyTorch is faster for a shape, it computes
-both ways. `--over packed` compares with a second model, whose weights are packed (`lade.pack_weights`).
+A target of a model computes the same random trees both ways in rounds, in turn; the order alternates. The figure is the
+median of the ratios of their times; the logits are compared, too. `--over` says what is compared:
+`PyTorch`: products of layers by PyTorch with those by loops (`lade.target.fused.products`), where loops are faster;
+`products`: a call for each product with one call for all layers (`lade.target.fused.stack`);
+`packed`: a second model, whose weights are packed (`lade.pack_weights`), with the fastest way for this one.
 `python benchmarks/few_tokens.py smollm2-135m`
 """
 
@@ -16,8 +18,8 @@ from typing import Any
 
 import click
 import torch
-from fused_layers import NODES, logits_of, target_of
-from inturn import in_turn
+from fused_layers import NODES, logits_of, settle, target_of
+from inturn import Compute, in_turn
 from packed import tree
 
 import lade
@@ -27,21 +29,35 @@ from lade.drafters import compiling
 from lade.target.fused.products import MULTIPLY
 from lade.target.model import HFTarget
 
+SECOND = {"PyTorch": "loops", "products": "one call", "packed": "plain"}  # the way that is measured, by the other one
 
-def logits(target: HFTarget, draft: Draft, machine: Any) -> torch.Tensor:
-    """With this machine code of the products; `None`: with PyTorch's."""
+
+def logits(target: HFTarget, draft: Draft, machine: Any, one_call: bool | None = None) -> torch.Tensor:
+    """With this machine code of the products, or `None` for PyTorch's; `one_call` as of `FusedDecoder`."""
+    assert target.fused is not None
     known, MULTIPLY.machine = MULTIPLY.machine, machine
+    target.fused.one_call = one_call
     try:
         return logits_of(target, draft)
     finally:
         MULTIPLY.machine = known
 
 
+def pair_of(over: str, target: HFTarget, packed: HFTarget | None, draft: Draft) -> tuple[Compute, Compute]:
+    """The two ways."""
+    loops = MULTIPLY.machine
+    if packed is not None:
+        settle(target, draft)
+        return partial(logits, packed, draft, loops), partial(logits, target, draft, loops)
+    by_products = partial(logits, target, draft, loops, one_call=False)
+    if over == "products":
+        return by_products, partial(logits, target, draft, loops, one_call=True)
+    return partial(logits, target, draft, None, one_call=False), by_products
+
+
 @click.command(context_settings={"show_default": True})
 @click.argument("model", default="lade-code-8M")
-@click.option(
-    "--over", type=click.Choice(["PyTorch", "packed"]), default="PyTorch", help="What loops are compared with."
-)
+@click.option("--over", type=click.Choice([*SECOND]), default="PyTorch", help="The other way.")
 @click.option("--context", type=click.IntRange(1), default=256, help="Tokens of the prompt.")
 @click.option("--rounds", type=click.IntRange(2), default=15)
 @click.option("--threads", type=click.IntRange(1), default=available_cores())
@@ -55,18 +71,16 @@ def main(model: str, over: str, context: int, rounds: int, threads: int, as_json
     machine = describe(torch.device("cpu")) | {"loops": "machine code" if MULTIPLY.ready else "none"}
     if not as_json:
         click.echo(json.dumps(machine))
-    target, *packed = (
-        target_of(lade.models.load(model, dtype="float32", pack=pack)[0], context, fused=True)
-        for pack in ([False, True] if over == "packed" else [False])
-    )
+    target = target_of(lade.models.load(model, dtype="float32", pack=False)[0], context, fused=True)
+    packed = None
+    if over == "packed":
+        packed = target_of(lade.models.load(model, dtype="float32", pack=True)[0], context, fused=True)
     for nodes in NODES:
         draft = tree(nodes, Random(nodes), target.vocabulary)
-        other = partial(logits_of, packed[0], draft) if packed else partial(logits, target, draft, None)
-        ways = [other, partial(logits, target, draft, MULTIPLY.machine)]
-        ratio = in_turn(*ways, rounds)
+        ratio = in_turn(*pair_of(over, target, packed, draft), rounds)
         timings.append({"nodes": nodes, **asdict(ratio)})
         if not as_json:
-            click.echo(f"{nodes:4} nodes  {ratio.told(over, 'loops')}")
+            click.echo(f"{nodes:4} nodes  {ratio.told(over, SECOND[over])}")
     if as_json:
         click.echo(json.dumps({"machine": machine, "over": over, "rounds": rounds, "timings": timings}))
 

@@ -53,8 +53,9 @@ def test_fused_layers() -> None:
     assert all(timing["ratio"] > 0 for timing in found["timings"])
 
 
-def test_few_tokens() -> None:
-    arguments = ["stories260K", "--rounds", "2", "--threads", "1", "--context", "9", "--json"]
+@pytest.mark.parametrize("over", few_tokens.SECOND)
+def test_few_tokens(over: str) -> None:
+    arguments = ["stories260K", "--rounds", "2", "--threads", "1", "--context", "9", "--over", over, "--json"]
     machine = MULTIPLY.machine
     result = CliRunner().invoke(few_tokens.main, arguments, catch_exceptions=False)
     found = json.loads(result.stdout)
