@@ -27,7 +27,9 @@ from lade.target.fused.stacked import Stack
 from lade.target.fused.watch import global_hooks, is_unpatched
 from lade.target.groups import PackedGroup
 from lade.target.layers import TreeLayer
+from lade.target.looped import Looped
 from lade.target.masks import MaskKind, TreeMasks
+from lade.target.rowattention import PackedForward
 
 
 class Way(NamedTuple):
@@ -113,6 +115,9 @@ class FusedDecoder:
             timed(choice, way, partial(compute, stream, rows))
 
     def _in_one_call(self, stack: Stack, stream: _Stream, rows: Sequence[KindRows]) -> None:
+        forward = rows[0].forward
+        if isinstance(forward, PackedForward):
+            forward.used.add(Looped.name)
         stream.add(stack.compute(stream.states, rows[0]))
 
     def _by_products(self, stream: _Stream, rows: Sequence[KindRows]) -> None:

@@ -312,6 +312,7 @@ def test_many_tokens_are_computed_by_products(tries: list[str]) -> None:
     for nodes in (MOST_NODES, MOST_NODES + 1):
         target.forward([0], [chain([5] * nodes, asked=True)])
     assert tries == ["one call", "products"]
+    assert target.clock.attention["loop"] == 1
 
 
 def with_bias(name: str) -> Any:
