@@ -10,20 +10,21 @@ import pytest
 from transformers import PreTrainedModel
 
 from lade.target import probe
+from lade.target.verdicts import Verdict
 
 
 @contextmanager
 def counted_probes() -> Iterator[list[Any]]:
     """The models that are probed inside."""
     probed: list[Any] = []
-    measure: Callable[..., tuple[float, float]] = probe._measure
+    verdict: Callable[..., Verdict] = probe._verdict
 
-    def counts(model: Any, *args: Any) -> tuple[float, float]:
+    def counts(model: Any, *args: Any) -> Verdict:
         probed.append(model)
-        return measure(model, *args)
+        return verdict(model, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "_measure", counts)
+        patch.setattr(probe, "_verdict", counts)
         yield probed
 
 

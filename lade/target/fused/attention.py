@@ -53,6 +53,14 @@ class KindRows:
         return [1] if isinstance(self.forward, RootForward) else [end for _, end in self.forward.spans]
 
     @property
+    def may_loop(self) -> bool:
+        """Whether the loop of attention is among the ways, and times decide."""
+        if isinstance(self.forward, RootForward):
+            return True
+        ways = self.forward.ways
+        return ways.timed and any(way.name == Looped.name for way in ways.each)
+
+    @property
     def spans(self) -> Sequence[tuple[int, int]]:
         """Where each row's keys begin and end."""
         kind = self.forward.kinds[self.index]

@@ -65,8 +65,8 @@ class Stack:
         return cls(plan, cache) if whole else None
 
     def fits(self, rows: KindRows) -> bool:
-        """Whether a forward is small enough, and nobody has put other memory in place of a weight's."""
-        if len(rows.places) > MOST_NODES or not self._table.holds:
+        """Whether a forward is small enough, its attention may be the loop's, and weights lie where they lay."""
+        if len(rows.places) > MOST_NODES or not rows.may_loop or not self._table.holds:
             return False
         return max(end - begin for begin, end in rows.spans) <= LONGEST
 

@@ -47,6 +47,15 @@ def test_parts_of_a_message_are_one_text(served: Served) -> None:
     assert chat(served, messages=messages)["choices"] == chat(served)["choices"]
 
 
+def nearly(value: Any) -> Any:
+    """The same with all numbers about as they are: forwards are computed in the way that takes less time."""
+    if isinstance(value, dict):
+        return {name: nearly(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [nearly(each) for each in value]
+    return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+
+
 def test_a_stream_tells_the_same(served: Served) -> None:
     fields = {"n": 2, "seed": 3, "temperature": 1, "logprobs": True, "top_logprobs": 2}
     whole = chat(served, **fields)
@@ -62,7 +71,7 @@ def test_a_stream_tells_the_same(served: Served) -> None:
         assert own[0]["delta"]["role"] == "assistant"
         assert "".join(part["delta"].get("content", "") for part in own) == choice["message"]["content"]
         noted = [each for part in own if part["logprobs"] for each in part["logprobs"]["content"]]
-        assert noted == choice["logprobs"]["content"]
+        assert noted == nearly(choice["logprobs"]["content"])
         assert [part["finish_reason"] for part in own if part["finish_reason"]] == [choice["finish_reason"]]
 
 
@@ -78,7 +87,7 @@ def test_a_stream_of_a_completion_tells_the_same(served: Served) -> None:
         assert "".join(part["text"] for part in own) == choice["text"]
         noted = [part["logprobs"] for part in own if part["logprobs"]]
         joined = {name: [each for part in noted for each in part[name]] for name in choice["logprobs"]}
-        assert joined == choice["logprobs"]
+        assert joined == nearly(choice["logprobs"])
 
 
 def test_choices_of_a_prompt_have_seeds_in_turn(served: Served) -> None:

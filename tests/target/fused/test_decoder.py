@@ -306,6 +306,16 @@ def test_the_faster_way_computes(seconds: dict[str, float], tries: list[str], mo
 
 
 @torch.no_grad()
+def test_attention_in_another_way_is_computed_by_products(tries: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a user may ask for flash attention; a root alone has one way."""
+    monkeypatch.setattr(target_model, "ways_of", lambda *args: Ways((Masked(),)))
+    target = in_one_call(target_of(own_llama(), (9,), fused=True), True)
+    for draft in (tree(), Draft.alone(5)):
+        target.forward([0], [draft])
+    assert tries == ["products", "one call"]
+
+
+@torch.no_grad()
 def test_many_tokens_are_computed_by_products(tries: list[str]) -> None:
     target = in_one_call(empty_target(own_llama(), packed=True, fused=True), True)
     target.open(0, 2 * MOST_NODES)
