@@ -10,21 +10,20 @@ import pytest
 from transformers import PreTrainedModel
 
 from lade.target import probe
-from lade.target.verdicts import Verdict
 
 
 @contextmanager
 def counted_probes() -> Iterator[list[Any]]:
     """The models that are probed inside."""
     probed: list[Any] = []
-    verdict: Callable[..., Verdict] = probe._verdict
+    measure: Callable[..., tuple[float, float]] = probe._measure
 
-    def counts(model: Any, *args: Any) -> Verdict:
+    def counts(model: Any, *args: Any) -> tuple[float, float]:
         probed.append(model)
-        return verdict(model, *args)
+        return measure(model, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "_verdict", counts)
+        patch.setattr(probe, "_measure", counts)
         yield probed
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from math import sqrt
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,7 +27,6 @@ from lade.facts.vocabulary import readable
 from lade.target.attention import NAME, can_pack, registered_function
 from lade.target.cache import TreeCache
 from lade.target.fused.decoder import can_fuse
-from lade.target.fused.plan import reads_plain
 from lade.target.growth import prefill_texts
 from lade.target.masks import MaskKind
 from lade.target.model import HFTarget
@@ -117,17 +115,12 @@ def _asks_the_registry(model: Any) -> bool:
 def _probe(
     model: Any, kinds: dict[str, MaskKind] | MaskKind, position_limit: int | None, packed: bool, fused: bool = False
 ) -> str | None:
-    """Why trees are not computed as texts, or `None`; of fused layers in each way that computes them."""
-
-    def made(one_call: bool, rows: Sequence[Sequence[int]]) -> HFTarget:
+    def made(rows: Sequence[Sequence[int]]) -> HFTarget:
         target = HFTarget(model, empty_cache(model), kinds, position_limit, Clock(), packed=packed, fused=fused)
-        if target.fused is not None:
-            target.fused.one_call = one_call
         prefill_texts(target, rows, LONGEST)
         return target
 
-    reason = probed(model, partial(made, False))
-    return probed(model, partial(made, True)) if fused and reason is None and reads_plain(model) else reason
+    return probed(model, made)
 
 
 def probed(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], rows: int = len(PROMPTS)) -> str | None:
@@ -159,13 +152,14 @@ def _measure(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], most: i
     slots, error, worst = range(len(rows)), -1.0, rows[0]
     for _ in range(2):  # the second time after keeping a path that is not contiguous
         drafts = [_draft(tokens, row[-1]) for row in rows]
-        outputs = target.forward(slots, drafts)
         branches = [(slot, _path(draft, leaf)) for slot, draft in enumerate(drafts) for leaf in _leaves(draft)]
         texts = [rows[slot][:-1] + [drafts[slot].tokens[node] for node in path] for slot, path in branches]
-        for (slot, path), text, logits in zip(branches, texts, _stock_logits(model, texts), strict=True):
-            own = distance(_path_logits(outputs, slot, path), logits[-len(path) :].float())
-            if own > error:
-                error, worst = own, text
+        expected = _stock_logits(model, texts)
+        for outputs in _forwards(target, slots, drafts):
+            for (slot, path), text, logits in zip(branches, texts, expected, strict=True):
+                own = distance(_path_logits(outputs, slot, path), logits[-len(path) :].float())
+                if own > error:
+                    error, worst = own, text
         paths = [_path(draft, draft.children[draft.children[0, tokens[8]], tokens[11]]) for draft in drafts]
         target.keep(slots, paths)
         rows = [
@@ -173,8 +167,20 @@ def _measure(model: Any, made: Callable[[Sequence[Sequence[int]]], Any], most: i
             for row, draft, path in zip(rows, drafts, paths, strict=True)
         ]
     (logits,) = _stock_logits(model, rows[:1])
-    own = distance(target.forward([0], [Draft.alone(rows[0][-1])]).at(0, 0).float(), logits[-1:].float())
+    roots = _forwards(target, [0], [Draft.alone(rows[0][-1])])
+    own = max(distance(outputs.at(0, 0).float(), logits[-1:].float()) for outputs in roots)
     return _judged(model, *((rows[0], own) if own > error else (worst, error)))
+
+
+def _forwards(target: Any, slots: Sequence[int], drafts: Sequence[Draft]) -> Iterator[Outputs]:
+    """One, or one in each way in which fused layers may be computed."""
+    fused = getattr(target, "fused", None)
+    if fused is None or fused.stack is None:
+        yield target.forward(slots, drafts)
+        return
+    for one_call in (False, True):
+        fused.one_call = one_call
+        yield target.forward(slots, drafts)
 
 
 def empty_cache(model: Any) -> TreeCache:

@@ -7,6 +7,7 @@ import pytest
 from served import NAME, PROMPT, Served, events
 
 from lade.applications.chat.formats import PLAIN
+from lade.target.fused.stacked import Stack
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
 
@@ -47,15 +48,13 @@ def test_parts_of_a_message_are_one_text(served: Served) -> None:
     assert chat(served, messages=messages)["choices"] == chat(served)["choices"]
 
 
-def nearly(value: Any) -> Any:
-    """The same with all numbers about as they are: forwards are computed in the way that takes less time."""
-    if isinstance(value, dict):
-        return {name: nearly(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [nearly(each) for each in value]
-    return pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+@pytest.fixture
+def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are computed in one way, so that equal requests have the same logits to the last bit."""
+    monkeypatch.setattr(Stack, "fits", lambda self, rows: False)
 
 
+@pytest.mark.usefixtures("one_way")
 def test_a_stream_tells_the_same(served: Served) -> None:
     fields = {"n": 2, "seed": 3, "temperature": 1, "logprobs": True, "top_logprobs": 2}
     whole = chat(served, **fields)
@@ -71,10 +70,11 @@ def test_a_stream_tells_the_same(served: Served) -> None:
         assert own[0]["delta"]["role"] == "assistant"
         assert "".join(part["delta"].get("content", "") for part in own) == choice["message"]["content"]
         noted = [each for part in own if part["logprobs"] for each in part["logprobs"]["content"]]
-        assert noted == nearly(choice["logprobs"]["content"])
+        assert noted == choice["logprobs"]["content"]
         assert [part["finish_reason"] for part in own if part["finish_reason"]] == [choice["finish_reason"]]
 
 
+@pytest.mark.usefixtures("one_way")
 def test_a_stream_of_a_completion_tells_the_same(served: Served) -> None:
     fields = {"prompt": [PROMPT, "x ="], "n": 2, "seed": 5, "max_tokens": 9, "logprobs": 1, "echo": True}
     whole = served.client.post("/v1/completions", json=fields).json()
@@ -87,7 +87,7 @@ def test_a_stream_of_a_completion_tells_the_same(served: Served) -> None:
         assert "".join(part["text"] for part in own) == choice["text"]
         noted = [part["logprobs"] for part in own if part["logprobs"]]
         joined = {name: [each for part in noted for each in part[name]] for name in choice["logprobs"]}
-        assert joined == nearly(choice["logprobs"])
+        assert joined == choice["logprobs"]
 
 
 def test_choices_of_a_prompt_have_seeds_in_turn(served: Served) -> None:
