@@ -18,6 +18,9 @@ FLOAT, INDEX, LANE, POINTER = ir.FloatType(), ir.IntType(64), ir.IntType(32), ir
 READ, SOON, DATA = 0, 3, 1  # of LLVM's prefetch
 BYTES = 4  # of a number
 SPARE = 5  # registers that hold no sum
+SHORT = 16  # bits of a bfloat16
+CACHE_LINE = 64  # bytes
+UPPER = 0xFFFF0000  # the bits of the second bfloat16 of two, which are those of a float32
 
 
 @intrinsic(prefer_literal=True)
@@ -53,6 +56,80 @@ def multiply_tile(
         return context.get_dummy_value()
 
     return types.void(states, weight, later, types.int64, out, types.int64, tokens, lines, ahead), generate
+
+
+@intrinsic(prefer_literal=True)
+def multiply_block(
+    _: Any, states: Any, block: Any, later: Any, size: Any, out: Any, tokens: Any, lines: Any, ahead: Any
+) -> Any:
+    """Scalar products of states with the lines of a block, each of `size` numbers, an even number.
+
+    The order of a sum depends on its size alone. The last three numbers must be known when this is compiled.
+
+    Args:
+        block: bfloat16: of every line the first two numbers, then of every line the next two.
+        later: what is fetched into the caches; it may lie behind an array's end.
+        out: of each state all products.
+        tokens, lines: of states and of lines.
+        ahead: parts of the caches, of `CACHE_LINE` bytes, that are fetched for each two numbers.
+    """
+    number, height, fetched = (each.literal_value for each in (tokens, lines, ahead))
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        arrays = (make_array(signature.args[place])(context, builder, given[place]).data for place in (0, 1, 2, 4))
+        first, numbers, coming, goal = arrays
+        width, registers = vectors()
+        rows = _from(builder, first, given[3], range(number))
+        pairs, awaited = (builder.bitcast(each, LANE.as_pointer()) for each in (numbers, coming))
+        together = min(height // width, max((registers - SPARE) // number, 1))
+        for begin in range(0, height, width * together):
+            places = range(begin, min(begin + width * together, height), width)
+            soon = awaited, 0 if begin else fetched
+            sums = _block_sums(builder, rows, pairs, given[3], places, height, *soon)
+            for state, row in enumerate(sums):
+                for place, value in zip(places, row, strict=True):
+                    _store(builder, value, goal, INDEX(state * height + place))
+        return context.get_dummy_value()
+
+    return types.void(states, block, later, types.int64, out, tokens, lines, ahead), generate
+
+
+def _block_sums(
+    builder: Any,
+    states: Sequence[Any],
+    pairs: Any,
+    size: Any,
+    places: Sequence[int],
+    height: int,
+    awaited: Any,
+    fetched: int,
+) -> list[list[Any]]:
+    """Per state the scalar products with the lines at some places of a block, as many as a vector has numbers."""
+    kind, lanes = (ir.VectorType(each, vectors()[0]) for each in (FLOAT, LANE))
+    add, none = _multiply_add(builder, kind), kind([0.0] * kind.count)
+    held = [[cgutils.alloca_once_value(builder, none) for _ in places] for _ in states]
+    with cgutils.for_range_slice(builder, INDEX(0), size, INDEX(2), intp=INDEX) as (place, _):
+        pair, after = builder.lshr(place, INDEX(1)), builder.add(place, INDEX(1))
+        base, soon = (builder.mul(pair, INDEX(each)) for each in (height, fetched * CACHE_LINE // BYTES))
+        for which in range(fetched):
+            _fetch(builder, builder.gep(awaited, [builder.add(soon, INDEX(which * CACHE_LINE // BYTES))]))
+        own = [
+            [_splat(builder, builder.load(builder.gep(state, [at])), kind) for at in (place, after)] for state in states
+        ]
+        for which, begin in enumerate(places):
+            both = _load(builder, pairs, builder.add(base, INDEX(begin)), lanes)
+            first = builder.bitcast(builder.shl(both, lanes([SHORT] * lanes.count)), kind)
+            second = builder.bitcast(builder.and_(both, lanes([UPPER] * lanes.count)), kind)
+            for (left, right), row in zip(own, held, strict=True):
+                total = builder.call(add, [left, first, builder.load(row[which])])
+                builder.store(builder.call(add, [right, second, total]), row[which])
+    return [[builder.load(total) for total in row] for row in held]
+
+
+def _splat(builder: Any, value: Any, kind: Any) -> Any:
+    """A vector of one number."""
+    first = builder.insert_element(kind(ir.Undefined), value, LANE(0))
+    return builder.shuffle_vector(first, first, ir.VectorType(LANE, kind.count)([0] * kind.count))
 
 
 def vectors() -> tuple[int, int]:
@@ -100,8 +177,7 @@ def _added(
         sums: vectors or numbers; at each place, as many numbers are multiplied.
     """
     kind = sums[0][0].type
-    name = f"llvm.fmuladd.{f'v{kind.count}' if isinstance(kind, ir.VectorType) else ''}f32"
-    add = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+    add = _multiply_add(builder, kind)
     held = [[cgutils.alloca_once_value(builder, value) for value in row] for row in sums]  # LLVM makes them registers
     with cgutils.for_range_slice(builder, *bounds, intp=INDEX) as (place, _):
         across = [_load(builder, line, place, kind) for line in lines]
@@ -114,11 +190,22 @@ def _added(
     return [[builder.load(total) for total in row] for row in held]
 
 
+def _multiply_add(builder: Any, kind: Any) -> Any:
+    """A function: of numbers or vectors the product of two, and a third one added."""
+    name = f"llvm.fmuladd.{f'v{kind.count}' if isinstance(kind, ir.VectorType) else ''}f32"
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+
+
 def _load(builder: Any, base: Any, place: Any, kind: Any) -> Any:
     """The numbers that begin at a place; nothing says that vectors are aligned."""
     found = builder.load(builder.bitcast(builder.gep(base, [place]), kind.as_pointer()))
     found.align = BYTES
     return found
+
+
+def _store(builder: Any, vector: Any, base: Any, place: Any) -> None:
+    """The other way round."""
+    builder.store(vector, builder.bitcast(builder.gep(base, [place]), vector.type.as_pointer())).align = BYTES
 
 
 def _fetch(builder: Any, address: Any) -> None:

@@ -35,6 +35,8 @@ from lade.memory.pools import fresh_pool
 from lade.memory.regions import REINDEX
 from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
 from lade.memory.table import FORGET
+from lade.target.fused.blocks import MULTIPLY_BLOCKS
+from lade.target.fused.blocks import exercise as exercise_blocks
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.loops import exercise as exercise_loops
 from lade.target.fused.products import MULTIPLY
@@ -44,7 +46,7 @@ from lade.target.fused.stacked import exercise as exercise_stack
 from lade.target.rowloops import ATTEND
 from lade.target.rowloops import exercise as exercise_attention
 
-OF_FORWARDS = READ_ROWS, NORMALISE, ROTATE, MULTIPLY, ATTEND, COMPUTE
+OF_FORWARDS = READ_ROWS, NORMALISE, ROTATE, MULTIPLY, MULTIPLY_BLOCKS, ATTEND, COMPUTE
 OF_DRAFTS = READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET
 ENTRIES = *OF_DRAFTS, *OF_FORWARDS
 HALVES = OF_DRAFTS, OF_FORWARDS  # each takes half of the time
@@ -208,5 +210,6 @@ def _exercise() -> None:
         read_out(torch.zeros(1, 32, dtype=precision), 32, 8, np.ones(1, np.float32))
     exercise_loops()
     exercise_products()
+    exercise_blocks()
     exercise_attention()
     exercise_stack()

@@ -120,16 +120,31 @@ def _product(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     return found
 
 
-def product_of(layer: nn.Module) -> Callable[[torch.Tensor], torch.Tensor] | None:
+@dataclass(frozen=True, slots=True)
+class PackedProduct:
+    """What a packed layer computes."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        """[..., out] of [..., in]."""
+        return _product(input, self.weight, self.bias)
+
+
+def product_of(layer: nn.Module, now: bool = False) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """What a linear layer computes with its present weight and bias, without what modules do around it.
 
     `None` for layers of other classes, and where somebody may write to a packed one's plain weight.
+
+    Args:
+        now: whether that is asked at once, and nobody can write before; what was written until now counts.
     """
     weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
     if type(layer) is nn.Linear and weight is not None:
         return lambda input: linear(input, weight, bias)
-    if type(layer) is PackedLinear and weight is not None and weight.is_mkldnn and layer.__dict__[ORIGIN].tied is None:
-        return lambda input: _product(input, weight, bias)
+    if type(layer) is PackedLinear and weight is not None and layer._is_packed(weight):
+        return PackedProduct(weight, bias) if now or layer.__dict__[ORIGIN].tied is None else None
     return None
 
 
@@ -171,17 +186,23 @@ def pack(layer: nn.Module, tied: bool = False) -> bool:
     if not can_pack(layer):
         return False
     plain: Any = layer.weight
-    packed = _ops._reorder_linear_weight.default(plain.detach(), ROWS)
-    if not _agree(plain, packed):
+    weight = packed(plain.detach())
+    if not _agree(plain, weight):
         return False
     layer.__dict__[ORIGIN] = Origin.of(plain, tied)
-    layer._parameters["weight"] = _parameter(packed)
+    layer._parameters["weight"] = _parameter(weight)
     layer.__class__ = PackedLinear
     return True
 
 
-def _parameter(packed: torch.Tensor) -> nn.Parameter:
-    found = nn.Parameter(packed, requires_grad=False)
+def packed(weight: torch.Tensor) -> torch.Tensor:
+    """The same weight in oneDNN's layout."""
+    found: torch.Tensor = _ops._reorder_linear_weight.default(weight, ROWS)
+    return found
+
+
+def _parameter(weight: torch.Tensor) -> nn.Parameter:
+    found = nn.Parameter(weight, requires_grad=False)
     setattr(found, SERIAL, next(_serials))
     return found
 
@@ -196,9 +217,9 @@ def unpack(layer: nn.Module) -> bool:
     return True
 
 
-def _agree(plain: torch.Tensor, packed: torch.Tensor) -> bool:
+def _agree(plain: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two rows have the same products with both, up to rounding."""
     rows = torch.linspace(-1, 1, 2 * plain.shape[1]).view(2, -1).to(plain.dtype)
-    differences = (_product(rows, packed, None) - linear(rows, plain)).abs().float()
+    differences = (_product(rows, other, None) - linear(rows, plain)).abs().float()
     largest = rows.float().norm(dim=1)[:, None] * torch.linalg.vector_norm(plain, dim=1, dtype=torch.float32)
     return bool((differences <= ROUNDING * torch.finfo(plain.dtype).eps * largest).all())

@@ -19,7 +19,7 @@ from lade.target.cache import TreeCache
 from lade.target.choice import choice_among, timed
 from lade.target.fused.attention import Forward, KindRows
 from lade.target.fused.bits import bits_of
-from lade.target.fused.linear import FewTokens
+from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.plan import Norm, Plan, plan_of
 from lade.target.fused.stack import COMPUTE
@@ -30,6 +30,7 @@ from lade.target.layers import TreeLayer
 from lade.target.looped import Looped
 from lade.target.masks import MaskKind, TreeMasks
 from lade.target.rowattention import PackedForward
+from lade.weights.packed import PackedProduct, product_of
 
 
 class Way(NamedTuple):
@@ -59,6 +60,7 @@ class FusedDecoder:
         self._kinds = kinds_of_layers(model, masks.kinds)
         self.stack = Stack.of(plan, cache, len(masks.each_kind))
         self.one_call: bool | None = None
+        self._known_head: FewBlocks | None = None
 
     def fits(self) -> bool:
         """Whether the model is as it was, and no more than its forward is asked for."""
@@ -137,7 +139,16 @@ class FusedDecoder:
         head = self.model.lm_head
         if any(global_hooks()) or not is_unpatched(head):
             return head
-        return FewTokens.of(head) or head
+        return FewTokens.of(head) or self._head_in_blocks(product_of(head, now=True)) or head
+
+    def _head_in_blocks(self, product: Any) -> FewBlocks | None:
+        """Looked up anew only where the head has another weight or bias."""
+        if not isinstance(product, PackedProduct):
+            return None
+        known = self._known_head
+        if known is None or known.weight is not product.weight or known.bias is not product.bias:
+            known = self._known_head = FewBlocks.of(product)
+        return known
 
     def _rows(self, forward: Forward, positions: torch.Tensor, dtype: torch.dtype) -> list[KindRows]:
         angles = self._angles(positions, dtype)

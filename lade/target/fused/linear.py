@@ -1,4 +1,7 @@
-"""Linear layers of few tokens, by the loops of `lade.target.fused.products` where these are faster on this machine."""
+"""Linear layers of few tokens, by loops where these are faster on this machine.
+
+Plain float32 weights: `lade.target.fused.products`; packed bfloat16 ones: `lade.target.fused.blocks`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,19 @@ from torch import nn
 from torch.nn.functional import linear
 
 from lade.base.threads import FORK, counters, threads_for
+from lade.target.fused.bits import bits_of
+from lade.target.fused.blocks import MULTIPLY_BLOCKS
 from lade.target.fused.products import MULTIPLY, PER_OPERATION, UNIT
+from lade.weights.blocks import blocks_of
+from lade.weights.packed import PackedProduct, packed
 
 TOKENS = 1, 2, 4, 8, 16, 32, 64  # whose times are compared, each for all numbers up to it; for more the loops are none
 ELEMENTS = 1 << 19  # of the largest weight whose times are compared; of a larger one the first lines stand for all
 ROUNDS = 3
 GAIN = 0.95  # of PyTorch's time, that the loops must keep below
+
+Compute = Callable[[torch.Tensor], torch.Tensor]
+Pair = tuple[Compute, Compute, torch.Tensor]
 
 
 class FewTokens:
@@ -56,33 +66,103 @@ class FewTokens:
         return found if self.bias is None else found.add_(self.bias)
 
 
+class FewBlocks:
+    """What a linear layer computes whose packed weight lies in blocks.
+
+    Args:
+        blocks: the memory of the weight.
+
+    Attributes:
+        weight: [N, K] bfloat16, packed.
+        bias: [N], or `None`.
+    """
+
+    __slots__ = ("_kept", "_product", "bias", "blocks", "weight")
+
+    def __init__(self, product: PackedProduct, blocks: np.ndarray) -> None:
+        self._product, self.weight, self.bias, self.blocks = product, product.weight, product.bias, blocks
+        self._kept = product.weight.detach()  # the same memory, whatever becomes of the parameter
+
+    @classmethod
+    def of(cls, product: Any) -> FewBlocks | None:
+        """Of a packed layer's product; `None` where a loop cannot read its weight."""
+        blocks = blocks_of(product.weight) if isinstance(product, PackedProduct) else None
+        return None if blocks is None else cls(product, blocks)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """[1, T, N] of [1, T, K]."""
+        tokens, (lines, size) = states.shape[1], self.weight.shape
+        if not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
+            return self._product(states)
+        return multiplied_by_blocks(states, self.blocks, lines, self.bias)
+
+
+def multiplied_by_blocks(
+    states: torch.Tensor, blocks: np.ndarray, lines: int, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """[1, T, N] products of [1, T, K] states with the memory of a weight, in bfloat16."""
+    tokens = states.shape[1]
+    found = torch.empty(1, tokens, lines, dtype=torch.bfloat16, device="cpu")
+    bits, numbers = bits_of(found), states.float().numpy().reshape(-1)
+    threads = _threads(tokens * len(blocks), lines)
+    sums = np.empty(threads * tokens * UNIT, np.float32)
+    added = bits[:0] if bias is None else bits_of(bias.detach())
+    MULTIPLY_BLOCKS(FORK, threads, counters(), numbers, tokens, blocks, added, sums, bits)
+    return found
+
+
+def _threads(products: int, lines: int) -> int:
+    """How many are worth so many products of two numbers."""
+    return min(threads_for(products // PER_OPERATION), -(-lines // UNIT))
+
+
 def multiplied(states: torch.Tensor, weight: np.ndarray, lines: int) -> torch.Tensor:
     """[1, T, N] products of [1, T, K] states with a flat weight."""
     tokens = states.shape[1]
     found = torch.empty(1, tokens, lines, dtype=torch.float32, device="cpu")
-    threads = min(threads_for(tokens * len(weight) // PER_OPERATION), -(-lines // UNIT))
+    threads = _threads(tokens * len(weight), lines)
     MULTIPLY(FORK, threads, counters(), states.numpy().reshape(-1), tokens, weight, found.numpy().reshape(-1))
     return found
 
 
-def are_faster(tokens: int, lines: int, size: int) -> bool:
-    """Whether the loops are faster than PyTorch for so many tokens and a weight [lines, size]."""
+def are_faster(tokens: int, lines: int, size: int, in_blocks: bool = False) -> bool:
+    """Whether the loops are faster than PyTorch for so many tokens and a weight [lines, size].
+
+    Args:
+        in_blocks: and bfloat16; else plain and float32.
+    """
     if tokens > TOKENS[-1]:
         return False
-    return _comparison(lines, size, torch.get_num_threads())[bisect_left(TOKENS, tokens)]
+    return _comparison(lines, size, in_blocks, torch.get_num_threads())[bisect_left(TOKENS, tokens)]
 
 
 @lru_cache(maxsize=256)
-def _comparison(lines: int, size: int, threads: int) -> list[bool]:
+def _comparison(lines: int, size: int, in_blocks: bool, threads: int) -> list[bool]:
     """The same for each of `TOKENS`, by their times."""
     lines = min(lines, max(UNIT, ELEMENTS // size))
-    weight = torch.ones(lines, size, dtype=torch.float32, device="cpu")
-    numbers, found = weight.numpy().reshape(-1), []
+    own, other, like = (_packed_pair if in_blocks else _plain_pair)(lines, size)
+    found = []
     for tokens in TOKENS:
-        states = weight.new_ones(1, tokens, size)
-        own, other = _seconds(partial(multiplied, states, numbers, lines), partial(linear, states, weight))
-        found.append(own < GAIN * other)
+        states = like.new_ones(1, tokens, size)
+        first, second = _seconds(partial(own, states), partial(other, states))
+        found.append(first < GAIN * second)
     return found
+
+
+def _plain_pair(lines: int, size: int) -> Pair:
+    """The loops and PyTorch with one weight, and a tensor of its dtype."""
+    weight = torch.ones(lines, size, dtype=torch.float32, device="cpu")
+    numbers = weight.numpy().reshape(-1)
+    return lambda states: multiplied(states, numbers, lines), lambda states: linear(states, weight), weight
+
+
+def _packed_pair(lines: int, size: int) -> Pair:
+    weight = torch.ones(lines, size, dtype=torch.bfloat16, device="cpu")
+    product = PackedProduct(packed(weight), None)
+    blocks = blocks_of(product.weight)
+    if blocks is None:  # so few lines lie in another way
+        return product, product, weight
+    return lambda states: multiplied_by_blocks(states, blocks, lines), product, weight
 
 
 def _seconds(*functions: Callable[[], Any]) -> list[float]:

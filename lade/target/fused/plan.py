@@ -23,7 +23,7 @@ from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 from lade.target.code import is_stock
 from lade.target.fused.bits import DTYPES, bits_of
-from lade.target.fused.linear import FewTokens
+from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.watch import Watch, global_hooks, is_only_counted, is_unpatched
 from lade.weights.packed import product_of
 
@@ -102,6 +102,7 @@ class Plan:
     """What a fused decoder computes with.
 
     Attributes:
+        dtype: of parameters and states.
         forward: of the model's class.
         watch: the modules that it stands for; not the model itself, which would never be freed.
         norms: all of them.
@@ -109,6 +110,7 @@ class Plan:
         norm: before the head.
     """
 
+    dtype: torch.dtype
     forward: Callable[..., Any]
     watch: Watch
     norms: list[Norm]
@@ -173,7 +175,8 @@ class _Reader:
         norm = self._norm(inner.norm)
         self.modules.append(inner.layers)
         watch = Watch(self.modules)
-        return Plan(type(model).forward, watch, self.norms, inner.embed_tokens, rotary, layers, norm)
+        forward = type(model).forward
+        return Plan(self.dtype, forward, watch, self.norms, inner.embed_tokens, rotary, layers, norm)
 
     def _layer(self, layer: Any) -> Layer:
         self._take(layer, LAYER)
@@ -212,7 +215,8 @@ class _Reader:
         return self.norms[-1]
 
     def _product(self, module: Any) -> Product:
-        found = FewTokens.of(module) or product_of(module)
+        product = product_of(module)
+        found = FewTokens.of(module) or FewBlocks.of(product) or product
         if found is None:
             raise UnlikeError
         _demand(is_unpatched(module) and self._holds(module.weight))

@@ -2,7 +2,8 @@
 
 A call of PyTorch's takes microseconds, whatever it computes, and a layer makes twenty of them. Here one call computes
 all layers, and threads share the products of queries, keys and values, and those of the gated MLP with its activation.
-Float32; results differ from transformers' by the order of sums, and by the last digit of exponentials.
+Float32, or bfloat16 where weights are packed in blocks: states are rounded wherever transformers' operations round
+them. Results differ from transformers' by the order of sums, and by the last digit of exponentials.
 T tokens, M hidden size, I size of the MLP; S heads of keys and values, each for G query heads; D head size.
 """
 
@@ -14,10 +15,12 @@ import numpy as np
 
 from lade.base.compiled import Compiled, compiled, compiled_as
 from lade.base.threads import OPERATIONS, UNITS, WORKERS, spread, take
+from lade.target.fused.blocks import block_begin, lengthen, multiply_blocks
 from lade.target.fused.loops import Heads as StoredHeads
-from lade.target.fused.loops import normalise, rotate_and_store
-from lade.target.fused.products import PER_OPERATION, UNIT, multiply, multiply_unit, units_of
+from lade.target.fused.loops import normalise, number, rotate_and_store, rounded
+from lade.target.fused.products import PER_OPERATION, UNIT, multiply_unit, units_of
 from lade.target.rowloops import Heads, attend_rows, exponential
+from lade.weights.blocks import LINES
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 
@@ -26,12 +29,13 @@ class LayerArrays(NamedTuple):
     """A decoder layer.
 
     Attributes:
-        before, after: [M] uint32, bits of the norms' factors.
-        query_norm, key_norm: [D] uint32, those of single heads; empty where there are none.
-        epsilons: of these four norms.
-        query, key, value, output, gate, up, down: float32, weights of the products, line by line.
-        query_bias, key_bias, value_bias: float32; empty where there are none.
-        keys, values: [S, total, D] uint32, bits of all slots.
+        before, after: [M] bits of the norms' factors.
+        query_norm, key_norm: [D] those of single heads; empty where there are none.
+        epsilons: float32, of these four norms.
+        query, key, value, output, gate, up, down: weights of the products: float32, line by line, or bits of bfloat16,
+            in blocks (`lade.weights.blocks`).
+        query_bias, key_bias, value_bias: float32, or bits of bfloat16; empty where there are none.
+        keys, values: [S, total, D] bits of all slots.
     """
 
     before: Array
@@ -53,14 +57,18 @@ class LayerArrays(NamedTuple):
     values: Array
 
 
-ELEMENTS = *("u4",) * 4, *("f4",) * 11, *("u4",) * 2  # of its arrays, as dtypes
+# Of its arrays, by what bits are: uint32 of float32, uint16 of bfloat16.
+ELEMENTS = {
+    "u4": (*("u4",) * 4, *("f4",) * 11, *("u4",) * 2),
+    "u2": (*("u2",) * 4, "f4", *("u2",) * 12),
+}
 
 
 class Nodes(NamedTuple):
     """The tokens of a forward.
 
     Attributes:
-        cosines, sines: [T, D / 2] uint32, bits of their positions'.
+        cosines, sines: [T, D / 2] bits of their positions'.
         places: [T] int64, in the slots.
         ends: int64, of each row's tokens.
         rows: int64, as of `attend_rows`.
@@ -83,6 +91,7 @@ class Room(NamedTuple):
         queries, folded, mixed: [T, S * G * D]
         keys, values: [T, S * D]
         gate, up: [T, I]
+        sums: [threads, T, LINES]; empty unless bits are those of bfloat16.
         squares: [max(M, D)]
         scratch: as of `attend_rows`.
     """
@@ -96,19 +105,20 @@ class Room(NamedTuple):
     values: Array
     gate: Array
     up: Array
+    sums: Array
     squares: Array
     scratch: Array
 
 
 def _layer_at_addresses() -> Any:
-    from lade.base.addresses import tuple_at
+    from lade.base.addresses import tuple_by
 
-    return tuple_at(LayerArrays, ELEMENTS)
+    return tuple_by(LayerArrays, ELEMENTS)
 
 
 @compiled_as(_layer_at_addresses)
-def layer_at(layers: Any, place: int) -> LayerArrays:
-    """One of the layers."""
+def layer_at(layers: Any, place: int, bits: Array) -> LayerArrays:
+    """One of the layers; the array tells what bits are."""
     layer: LayerArrays = layers[place]
     return layer
 
@@ -122,6 +132,7 @@ def compute_layers(
     number: int,
     heads: Heads,
     scaling: Any,
+    short: bool,
     nodes: Nodes,
     states: Array,
     room: Room,
@@ -134,16 +145,17 @@ def compute_layers(
         layers: as `layer_at` takes them.
         number: how many.
         scaling: float32, of the scores of attention.
-        states: [T, M] uint32, bits of the residual stream; what the last layer adds to it is in the room's `added`.
-        bits: the same memory as the room, as uint32.
+        short: whether bits are those of bfloat16.
+        states: [T, M] bits of the residual stream; what the last layer adds to it is in `bits.added`.
+        bits: the room's numbers, rounded: of float32 the same memory.
     """
     for place in range(number):
-        layer = layer_at(layers, place)
+        layer = layer_at(layers, place, states)
         added = bits.added[: len(states) if place else 0]
-        normalise(states, added, layer.before, layer.epsilons[0], False, room.squares, bits.normal)
-        attend_layer(fork, threads, counters, layer, heads, scaling, nodes, room, bits)
-        normalise(states, bits.added, layer.after, layer.epsilons[1], False, room.squares, bits.normal)
-        transform(fork, threads, counters, layer, len(nodes.places), room)
+        normalise(states, added, layer.before, layer.epsilons[0], short, room.squares, bits.normal)
+        attend_layer(fork, threads, counters, layer, heads, scaling, short, nodes, room, bits)
+        normalise(states, bits.added, layer.after, layer.epsilons[1], short, room.squares, bits.normal)
+        transform(fork, threads, counters, layer, len(nodes.places), short, room, bits)
 
 
 @compiled
@@ -154,16 +166,17 @@ def attend_layer(
     layer: LayerArrays,
     heads: Heads,
     scaling: Any,
+    short: bool,
     nodes: Nodes,
     room: Room,
     bits: Room,
 ) -> None:
     """The attention of a layer, from `normal` to `added`."""
     tokens, none = len(nodes.places), bits.queries[:0]
-    project(fork, threads, counters, layer, tokens, room)
+    project(fork, threads, counters, layer, tokens, short, room, bits)
     if len(layer.query_norm):
-        normalise(bits.queries, none, layer.query_norm, layer.epsilons[2], False, room.squares, bits.queries)
-        normalise(bits.keys, none, layer.key_norm, layer.epsilons[3], False, room.squares, bits.keys)
+        normalise(bits.queries, none, layer.query_norm, layer.epsilons[2], short, room.squares, bits.queries)
+        normalise(bits.keys, none, layer.key_norm, layer.epsilons[3], short, room.squares, bits.keys)
     stored = StoredHeads(heads.stored, heads.stored, heads.size)
     rotate_and_store(
         bits.queries,
@@ -174,7 +187,7 @@ def attend_layer(
         nodes.places,
         nodes.ends,
         stored,
-        False,
+        short,
         bits.folded,
         layer.keys,
         layer.values,
@@ -191,69 +204,150 @@ def attend_layer(
         nodes.visible,
         heads,
         scaling,
-        False,
+        short,
         room.scratch,
         bits.mixed,
     )
-    begin(counters)
-    multiply(fork, worth(tokens * len(layer.output), threads), counters, room.mixed, tokens, layer.output, room.added)
+    if short:
+        lengthen(bits.mixed, room.mixed)
+    add(fork, threads, counters, room.mixed, tokens, layer.output, short, room, bits)
 
 
 @compiled
-def project(fork: int, threads: int, counters: Array, layer: LayerArrays, tokens: int, room: Room) -> None:
+def project(
+    fork: int, threads: int, counters: Array, layer: LayerArrays, tokens: int, short: bool, room: Room, bits: Room
+) -> None:
     """Queries, keys and values of `normal`."""
-    work = tokens * (len(layer.query) + len(layer.key) + len(layer.value))
+    together = worth(tokens * (len(layer.query) + len(layer.key) + len(layer.value)), threads)
+    if short:
+        lengthen(bits.normal, room.normal)
     begin(counters)
-    spread(fork, worth(work, threads), project_units, (counters, layer, tokens, room))
+    spread(fork, together, project_units, (counters, together, layer, tokens, short, room, bits))
 
 
 @compiled
-def project_units(counters: Array, layer: LayerArrays, tokens: int, room: Room) -> None:
+def project_units(
+    counters: Array, threads: int, layer: LayerArrays, tokens: int, short: bool, room: Room, bits: Room
+) -> None:
     """The share of one thread: some lines of a weight at a time."""
-    first, second = units_of(len(room.queries) // tokens), units_of(len(room.keys) // tokens)
+    states, first, second = room.normal, units_of(len(room.queries) // tokens), units_of(len(room.keys) // tokens)
+    sums = room.sums[take(counters, WORKERS) * tokens * LINES :]
     unit = take(counters, UNITS)
     while unit < first + 2 * second:
-        if unit < first:
-            multiply_unit(room.normal, tokens, layer.query, layer.query_bias, room.queries, unit)
-        elif unit < first + second:
-            multiply_unit(room.normal, tokens, layer.key, layer.key_bias, room.keys, unit - first)
+        after = unit + threads
+        if after < first:
+            later = layer.query[block_begin(layer.query, first, after) :]
+        elif after < first + second:
+            later = layer.key[block_begin(layer.key, second, after - first) :]
         else:
-            multiply_unit(room.normal, tokens, layer.value, layer.value_bias, room.values, unit - first - second)
+            later = layer.value[block_begin(layer.value, second, after - first - second) :]
+        if unit < first:
+            own, bias, place = layer.query, layer.query_bias, unit
+            multiply_rounded(states, tokens, own, bias, later, short, sums, room.queries, bits.queries, place)
+        elif unit < first + second:
+            own, bias, place = layer.key, layer.key_bias, unit - first
+            multiply_rounded(states, tokens, own, bias, later, short, sums, room.keys, bits.keys, place)
+        else:
+            own, bias, place = layer.value, layer.value_bias, unit - first - second
+            multiply_rounded(states, tokens, own, bias, later, short, sums, room.values, bits.values, place)
         unit = take(counters, UNITS)
 
 
 @compiled
-def transform(fork: int, threads: int, counters: Array, layer: LayerArrays, tokens: int, room: Room) -> None:
+def transform(
+    fork: int, threads: int, counters: Array, layer: LayerArrays, tokens: int, short: bool, room: Room, bits: Room
+) -> None:
     """The gated MLP of a layer, from `normal` to `added` (arXiv 2002.05202)."""
+    if short:
+        lengthen(bits.normal, room.normal)
     begin(counters)
-    spread(fork, worth(2 * tokens * len(layer.gate), threads), gate_units, (counters, layer, tokens, room))
-    begin(counters)
-    multiply(fork, worth(tokens * len(layer.down), threads), counters, room.gate, tokens, layer.down, room.added)
+    together = worth(2 * tokens * len(layer.gate), threads)
+    spread(fork, together, gate_units, (counters, together, layer, tokens, short, room, bits))
+    add(fork, threads, counters, room.gate, tokens, layer.down, short, room, bits)
 
 
 @compiled
-def gate_units(counters: Array, layer: LayerArrays, tokens: int, room: Room) -> None:
+def gate_units(
+    counters: Array, threads: int, layer: LayerArrays, tokens: int, short: bool, room: Room, bits: Room
+) -> None:
     """The share of one thread: some lines of both weights at a time, and the activation of their products."""
-    lines, none = len(room.gate) // tokens, layer.gate[:0]
-    unit = take(counters, UNITS)
-    while unit < units_of(lines):
-        multiply_unit(room.normal, tokens, layer.gate, none, room.gate, unit)
-        multiply_unit(room.normal, tokens, layer.up, none, room.up, unit)
+    states, lines, none = room.normal, len(room.gate) // tokens, layer.gate[:0]
+    sums = room.sums[take(counters, WORKERS) * tokens * LINES :]
+    units, unit = units_of(lines), take(counters, UNITS)
+    while unit < units:
+        after = layer.up[block_begin(layer.up, units, unit) :]
+        later = layer.gate[block_begin(layer.gate, units, unit + threads) :]
+        multiply_rounded(states, tokens, layer.gate, none, after, short, sums, room.gate, bits.gate, unit)
+        multiply_rounded(states, tokens, layer.up, none, later, short, sums, room.up, bits.up, unit)
         for token in range(tokens):
             first, end = token * lines + unit * UNIT, token * lines + min(unit * UNIT + UNIT, lines)
-            activate(room.gate[first:end], room.up[first:end])
+            activate(bits.gate[first:end], bits.up[first:end], short)
+            if short:
+                lengthen(bits.gate[first:end], room.gate[first:end])
         unit = take(counters, UNITS)
 
 
 @compiled
-def activate(gate: Array, up: Array) -> None:
-    """SiLU of some numbers times others, in place of the former."""
+def add(
+    fork: int,
+    threads: int,
+    counters: Array,
+    states: Array,
+    tokens: int,
+    weight: Array,
+    short: bool,
+    room: Room,
+    bits: Room,
+) -> None:
+    """The product that goes to `added`."""
+    begin(counters)
+    together = worth(tokens * len(weight), threads)
+    spread(fork, together, add_units, (counters, together, states, tokens, weight, short, room, bits))
+
+
+@compiled
+def add_units(
+    counters: Array, threads: int, states: Array, tokens: int, weight: Array, short: bool, room: Room, bits: Room
+) -> None:
+    """The share of one thread: some lines of the weight at a time."""
+    sums = room.sums[take(counters, WORKERS) * tokens * LINES :]
+    units, unit = units_of(len(room.added) // tokens), take(counters, UNITS)
+    while unit < units:
+        later = weight[block_begin(weight, units, unit + threads) :]
+        multiply_rounded(states, tokens, weight, weight[:0], later, short, sums, room.added, bits.added, unit)
+        unit = take(counters, UNITS)
+
+
+@compiled
+def multiply_rounded(
+    states: Array,
+    tokens: int,
+    weight: Array,
+    bias: Array,
+    later: Array,
+    short: bool,
+    sums: Array,
+    out: Array,
+    bits: Array,
+    unit: int,
+) -> None:
+    """Some lines of a product: float32, or bits of bfloat16."""
+    if short:
+        multiply_blocks(states, tokens, weight, bias, later, sums, bits, unit)
+    else:
+        multiply_unit(states, tokens, weight, bias, out, unit)
+
+
+@compiled
+def activate(gate: Array, up: Array, short: bool) -> None:
+    """SiLU of some numbers times others, in place of the former; all are bits."""
     one = np.float32(1.0)
     for place in range(len(gate)):
-        value = np.float32(gate[place])
+        value = number(gate[place], short)
         weight = exponential(-value if value > 0 else value)
         share = np.float32((one if value > 0 else weight) / np.float32(one + weight))
-        gate[place] = np.float32(np.float32(value * share) * up[place])
+        active = number(rounded(np.float32(value * share), short), short)
+        gate[place] = rounded(np.float32(active * number(up[place], short)), short)
 
 
 @compiled

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
@@ -18,13 +19,14 @@ from lade.base.compiled import viewed
 from lade.base.threads import FORK, counters, threads_for
 from lade.target.cache import TreeCache
 from lade.target.fused.attention import KindRows
-from lade.target.fused.bits import bits_of
-from lade.target.fused.linear import TOKENS, FewTokens
+from lade.target.fused.bits import bits_of, tensor_of
+from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens
 from lade.target.fused.plan import Layer, Norm, Plan
 from lade.target.fused.stack import COMPUTE, ELEMENTS, LayerArrays, Nodes, Room
 from lade.target.layers import TreeLayer
 from lade.target.looped import LONGEST, MOST_NODES
 from lade.target.rowloops import Heads, scratch_for
+from lade.weights.blocks import LINES
 
 PRODUCTS = "query", "key", "value", "output", "gate", "up", "down"
 WITH_BIAS = "query", "key", "value"
@@ -32,24 +34,25 @@ NORMS = "before", "after", "query_norm", "key_norm"
 EPSILONS, SLOTS = 4, 2  # arrays of a layer before its epsilons, and those of its keys and values at the end
 VECTOR = 16  # float32 of a vector; one that crosses lines of the cache takes longer to load
 MANY = 1 << 40  # operations, which are worth all threads
-NONE = torch.empty(0, dtype=torch.float32, device="cpu")
+
+Part = torch.Tensor | FewBlocks
 
 
 class Stack:
     """The layers of a plan, for forwards of few tokens.
 
     Args:
-        plan: whose products are all `FewTokens`, and have no bias but those of queries, keys and values.
+        plan: whose weights are all read as they lie, and have no bias but those of queries, keys and values.
     """
 
     def __init__(self, plan: Plan, cache: TreeCache) -> None:
-        self._cache, self._scaling = cache, np.float32(plan.layers[0].scaling)
-        self._table = _Table([_tensors(layer) for layer in plan.layers], [_epsilons(layer) for layer in plan.layers])
+        self._cache, self._scaling, self._dtype = cache, np.float32(plan.layers[0].scaling), plan.dtype
+        self._table = _Table([_parts(layer) for layer in plan.layers], [_epsilons(layer) for layer in plan.layers])
         first: Any = plan.layers[0]
         self._hidden, self._inner = first.query.weight.shape[1], len(first.gate.weight)
         self._across, self._stored, self._size = len(first.query.weight), len(first.key.weight), first.size
-        self._shape = len(plan.layers), self._hidden, self._inner, self._across, self._stored, self._size
-        self._memory = GrowingBuffers(_memory, 1)
+        self._shape = plan.dtype, len(plan.layers), self._hidden, self._inner, self._across, self._stored, self._size
+        self._memory = GrowingBuffers(partial(_memory, plan.dtype is torch.bfloat16), 1)
 
     @classmethod
     def of(cls, plan: Plan, cache: TreeCache, kinds: int) -> Stack | None:
@@ -58,11 +61,10 @@ class Stack:
         Args:
             kinds: of masks.
         """
-        products = [(name, getattr(layer, name)) for layer in plan.layers for name in PRODUCTS]
-        if kinds != 1 or not products:
+        products: list[tuple[str, Any]] = [(name, getattr(each, name)) for each in plan.layers for name in PRODUCTS]
+        if kinds != 1 or not products or not all(isinstance(each, FewTokens | FewBlocks) for _, each in products):
             return None
-        whole = all(isinstance(each, FewTokens) and (each.bias is None or name in WITH_BIAS) for name, each in products)
-        return cls(plan, cache) if whole else None
+        return cls(plan, cache) if all(each.bias is None or name in WITH_BIAS for name, each in products) else None
 
     def fits(self, rows: KindRows) -> bool:
         """Whether a forward is small enough, its attention may be the loop's, and weights lie where they lay."""
@@ -85,26 +87,27 @@ class Stack:
         heads = self._heads(tokens)
         threads = threads_for(MANY)
         scratch = scratch_for(table.most, self._size, threads)
-        floats, bits = self._room(tokens, len(scratch))
+        floats, bits = self._room(tokens, threads, len(scratch))
         nodes = Nodes(rows.cosines, rows.sines, rows.places, np.array(rows.ends), table.rows, table.visible)
         _compute(threads, self._table, heads, self._scaling, nodes, states, (floats, bits))
-        return torch.from_numpy(floats.added).view(states.shape)
+        return tensor_of(bits.added).view(states.shape)
 
     def _heads(self, tokens: int) -> Heads:
         """Of attention; the table knows the slots' keys and values afterwards."""
-        like = NONE.new_empty(1, self._stored // self._size, tokens, self._size)
+        like = torch.empty(1, self._stored // self._size, tokens, self._size, dtype=self._dtype, device="cpu")
         layers: list[TreeLayer] = self._cache.layers
         buffers = [layer.buffers(like, like) for layer in layers[: self._table.number]]
         self._table.point([*chain.from_iterable(buffers)])
         _, stored, total, size = buffers[0][0].shape
         return Heads(stored, self._across // self._stored, size, total * size)
 
-    def _room(self, tokens: int, scratch: int) -> tuple[Room, Room]:
+    def _room(self, tokens: int, threads: int, scratch: int) -> tuple[Room, Room]:
         widths = (
             *(self._hidden, self._hidden, self._across, self._across, self._across),
             *(self._stored, self._stored, self._inner, self._inner),
         )
-        sizes = [*(tokens * width for width in widths), max(self._hidden, self._size), scratch]
+        sums = threads * tokens * LINES if self._dtype is torch.bfloat16 else 0
+        sizes = [*(tokens * width for width in widths), sums, max(self._hidden, self._size), scratch]
         return _rooms(self._memory.of(_numbers_for(sizes)), sizes)
 
 
@@ -112,30 +115,31 @@ class _Table:
     """The arrays of all layers, as `layer_at` takes them.
 
     Args:
-        tensors: of each layer all but its epsilons, keys and values, in the order of `LayerArrays`.
+        parts: of each layer all but its epsilons, keys and values, in the order of `LayerArrays`.
         epsilons: [4] of each layer.
     """
 
-    def __init__(self, tensors: Sequence[Sequence[torch.Tensor]], epsilons: Sequence[np.ndarray]) -> None:
-        self.number, self._tensors, self._where = len(tensors), [*chain.from_iterable(tensors)], list[int]()
-        self._fixed = [[_numbers(tensor) for tensor in own] for own in tensors]
+    def __init__(self, parts: Sequence[Sequence[Part]], epsilons: Sequence[np.ndarray]) -> None:
+        self.number, self._where, self._parts = len(parts), list[int](), parts
+        self._tensors = [part for part in chain.from_iterable(parts) if isinstance(part, torch.Tensor)]
+        self._fixed = [[*map(_bits, own)] for own in parts]
         for own, numbers in zip(self._fixed, epsilons, strict=True):
             own.insert(EPSILONS, numbers)
         self._slots: list[np.ndarray] = []
-        self._typed = np.zeros((self.number, len(ELEMENTS), 2), np.int64)
+        self._typed = np.zeros((self.number, len(LayerArrays._fields), 2), np.int64)
         self._typed[:, :-SLOTS] = [[*map(_place, own)] for own in self._fixed]
         self._known = _addresses(self._tensors)
 
     @property
     def holds(self) -> bool:
-        """Whether everything that the table was made of lies where it lay."""
+        """Whether everything that the table was made of lies where it lay; packed weights do as long as they live."""
         return _addresses(self._tensors) == self._known
 
     def point(self, slots: Sequence[torch.Tensor]) -> None:
         """Keys and values of each layer, as they are stored now."""
         where = _addresses(slots)
         if where != self._where:
-            self._slots = [*map(_numbers, slots)]
+            self._slots = [*map(bits_of, slots)]
             self._typed[:, -SLOTS:] = np.array([*map(_place, self._slots)]).reshape(self.number, SLOTS, 2)
             self._where = where
 
@@ -148,7 +152,8 @@ class _Table:
         found = []
         for layer, own in enumerate(self._fixed):
             arrays = [*own, *self._slots[layer * SLOTS : (layer + 1) * SLOTS]]
-            found.append(viewed(LayerArrays(*[array.view(kind) for array, kind in zip(arrays, ELEMENTS, strict=True)])))
+            kinds = ELEMENTS[self._slots[0].dtype.str[1:]]
+            found.append(viewed(LayerArrays(*[array.view(kind) for array, kind in zip(arrays, kinds, strict=True)])))
         return found
 
 
@@ -161,15 +166,17 @@ def _compute(
     states: torch.Tensor,
     room: tuple[Room, Room],
 ) -> None:
-    COMPUTE(FORK, threads, counters(), table, table.number, heads, scaling, nodes, bits_of(states), *room)
+    short = states.dtype is torch.bfloat16
+    COMPUTE(FORK, threads, counters(), table, table.number, heads, scaling, short, nodes, bits_of(states), *room)
 
 
 def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
 
 
-def _numbers(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().numpy().reshape(-1)
+def _bits(part: Part) -> np.ndarray:
+    found: np.ndarray = part.blocks if isinstance(part, FewBlocks) else bits_of(part.detach())
+    return found
 
 
 def _place(array: np.ndarray) -> tuple[int, int]:
@@ -177,13 +184,15 @@ def _place(array: np.ndarray) -> tuple[int, int]:
     return array.ctypes.data, array.size
 
 
-def _tensors(layer: Layer) -> list[torch.Tensor]:
-    """All arrays of a layer but its epsilons, keys and values."""
+def _parts(layer: Layer) -> list[Part]:
+    """All of a layer but its epsilons, keys and values."""
     norms: list[Norm | None] = [getattr(layer, name) for name in NORMS]
     products: list[Any] = [getattr(layer, name) for name in PRODUCTS]
     biases: list[torch.Tensor | None] = [getattr(layer, name).bias for name in WITH_BIAS]
-    factors = [NONE if norm is None else norm.weight for norm in norms]
-    return [*factors, *(each.weight for each in products), *(NONE if bias is None else bias for bias in biases)]
+    none = layer.before.weight.new_empty(0)
+    factors = [none if norm is None else norm.weight for norm in norms]
+    weights = [each if isinstance(each, FewBlocks) else each.weight for each in products]
+    return [*factors, *weights, *(none if bias is None else bias for bias in biases)]
 
 
 def _epsilons(layer: Layer) -> np.ndarray:
@@ -191,10 +200,11 @@ def _epsilons(layer: Layer) -> np.ndarray:
     return np.array([0 if norm is None else norm.epsilon for norm in norms], np.float32)
 
 
-def _memory(numbers: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many float32, which begin where a vector of the processor may, and the same memory as bits."""
+def _memory(short: bool, numbers: int) -> tuple[np.ndarray, np.ndarray]:
+    """So many float32, which begin where a vector of the processor may, and as many bits: the same memory, if not
+    short."""
     floats = torch.empty(numbers, dtype=torch.float32, device="cpu").numpy()
-    return floats, floats.view(np.uint32)
+    return floats, np.empty(numbers, np.uint16) if short else floats.view(np.uint32)
 
 
 def _begins(sizes: Sequence[int]) -> Iterator[int]:
@@ -216,12 +226,13 @@ def _rooms(memory: tuple[np.ndarray, np.ndarray], sizes: Sequence[int]) -> tuple
 
 def exercise() -> None:
     """Make the call with the arguments that decoding gives it: one layer, one token."""
-    weight, norm, slots = torch.zeros(4), torch.zeros(2), torch.zeros(2)
-    table = _Table([[norm, norm, NONE, NONE, *[weight] * 7, NONE, NONE, NONE]], [np.ones(4, np.float32)])
-    table.point([slots, slots.clone()])
-    bits, place, row = np.zeros(1, np.uint32), np.zeros(1, np.int64), np.array([0, 1, 0, 1, 0, 1, 0])
-    nodes = Nodes(bits, bits, place, place + 1, row, np.zeros(0, np.uint8))
-    sizes = [2] * 10 + [len(scratch_for(1, 2, 1))]
-    _compute(
-        1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, norm.clone(), _rooms(_memory(_numbers_for(sizes)), sizes)
-    )
+    place, row = np.zeros(1, np.int64), np.array([0, 1, 0, 1, 0, 1, 0])
+    for dtype, numbers in ((torch.float32, 4), (torch.bfloat16, 2 * LINES)):
+        weight, norm, none = (torch.zeros(size, dtype=dtype, device="cpu") for size in (numbers, 2, 0))
+        table = _Table([[norm, norm, none, none, *[weight] * 7, none, none, none]], [np.ones(4, np.float32)])
+        table.point([norm.clone(), norm.clone()])
+        angle = bits_of(norm[:1])
+        nodes = Nodes(angle, angle, place, place + 1, row, np.zeros(0, np.uint8))
+        sizes = [2] * 9 + [LINES, 2, len(scratch_for(1, 2, 1))]
+        room = _rooms(_memory(dtype is torch.bfloat16, _numbers_for(sizes)), sizes)
+        _compute(1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, norm.clone(), room)

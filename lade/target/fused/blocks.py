@@ -1,0 +1,184 @@
+"""Products of the states of few tokens with a packed bfloat16 weight, as loops that run as machine code.
+
+The weight is read as it lies (`lade.weights.blocks`), once for `TOKENS` tokens. Sums are float32, in an order that
+depends on K alone. T tokens, K numbers of a state, N lines of a weight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lade.base.compiled import Compiled, compiled, compiled_as
+from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take
+from lade.target.fused.loops import number, rounded
+from lade.weights.blocks import LINES
+
+Array = Any  # of numbers: a numpy array, or its memoryview
+
+TOKENS = 4  # of a tile
+WHOLE, HALF = 4, 2  # what one tile alone fetches of the next block for each pair of numbers, and one of two tiles
+
+
+def _multiply_block() -> Any:
+    from lade.base.vectors import multiply_block
+
+    return multiply_block
+
+
+@compiled_as(_multiply_block)
+def multiply_block(
+    states: Array,
+    block: Array,
+    later: Array,
+    size: int,
+    out: Array,
+    tokens: int,
+    lines: int,
+    ahead: int,
+) -> None:
+    """Scalar products of states with the lines of a block (`lade.base.vectors.multiply_block`)."""
+    for token in range(tokens):
+        for line in range(lines):
+            total = 0.0
+            for place in range(size):
+                at = (place // 2 * lines + line) * 2 + place % 2
+                total += states[token * size + place] * float(number(block[at], True))
+            out[token * lines + line] = total
+
+
+@compiled
+def multiply(
+    fork: int,
+    threads: int,
+    counters: Array,
+    states: Array,
+    tokens: int,
+    weight: Array,
+    bias: Array,
+    sums: Array,
+    bits: Array,
+) -> None:
+    """Multiply states with a weight; arguments as of `multiply_blocks`.
+
+    Args:
+        fork, threads, counters: as of `lade.base.threads.spread`.
+        sums: [threads, T, LINES]
+    """
+    spread(fork, threads, multiply_units, (counters, threads, states, tokens, weight, bias, sums, bits))
+
+
+@compiled
+def multiply_units(
+    counters: Array,
+    threads: int,
+    states: Array,
+    tokens: int,
+    weight: Array,
+    bias: Array,
+    sums: Array,
+    bits: Array,
+) -> None:
+    """The share of one thread: a block at a time."""
+    own, units = sums[take(counters, WORKERS) * tokens * LINES :], blocks_for(len(bits) // tokens)
+    unit = take(counters, UNITS)
+    while unit < units:
+        later = weight[block_begin(weight, units, unit + threads) :]
+        multiply_blocks(states, tokens, weight, bias, later, own, bits, unit)
+        unit = take(counters, UNITS)
+
+
+@compiled
+def blocks_for(lines: int) -> int:
+    """How many blocks so many lines lie in."""
+    return (lines + LINES - 1) // LINES
+
+
+@compiled
+def block_begin(weight: Array, blocks: int, place: int) -> int:
+    """Where one of the blocks of a weight begins."""
+    return len(weight) // blocks * place
+
+
+@compiled
+def multiply_blocks(
+    states: Array, tokens: int, weight: Array, bias: Array, later: Array, sums: Array, bits: Array, unit: int
+) -> None:
+    """One block of the weight.
+
+    Args:
+        states: [T, K] float32
+        weight: bfloat16
+        bias: [N] bfloat16; empty for none.
+        later: the block that will be read next.
+        sums: [T, LINES] float32 to work in.
+        bits: [T, N] the products, rounded to bfloat16.
+    """
+    lines, begin = len(bits) // tokens, unit * LINES
+    end = min(begin + LINES, lines)
+    block = weight[block_begin(weight, blocks_for(lines), unit) :]
+    multiply_tiles(states, tokens, block, later, len(states) // tokens, sums)
+    for token in range(tokens):
+        own, goal = sums[token * LINES : token * LINES + end - begin], bits[token * lines + begin : token * lines + end]
+        if len(bias):
+            for place in range(len(own)):
+                goal[place] = rounded(np.float32(own[place]) + number(bias[begin + place], True), True)
+        else:
+            for place in range(len(own)):
+                goal[place] = rounded(own[place], True)
+
+
+@compiled
+def multiply_tiles(states: Array, tokens: int, block: Array, later: Array, size: int, out: Array) -> None:
+    """All states with a block, to `out` [T, LINES]; tiles share in fetching a later block, so that none waits long."""
+    tiles, first, part = tokens // TOKENS, tokens % TOKENS, len(block[: LINES * size])
+    if first and tiles:
+        multiply_few(states, first, block, later, size, out)
+    elif first == 1:
+        multiply_block(states, block, later, size, out, 1, LINES, WHOLE)
+    elif first == 2:
+        multiply_block(states, block, later, size, out, 2, LINES, WHOLE)
+    elif first == 3:
+        multiply_block(states, block, later, size, out, 3, LINES, WHOLE)
+    for tile in range(tiles):
+        token = first + tile * TOKENS
+        own, goal = states[token * size :], out[token * LINES :]
+        if tiles == 1:
+            multiply_block(own, block, later, size, goal, TOKENS, LINES, WHOLE)
+        elif tiles < WHOLE and tile < HALF:
+            ahead = later[part // HALF * tile :]
+            multiply_block(own, block, ahead, size, goal, TOKENS, LINES, HALF)
+        elif tiles >= WHOLE > tile:
+            ahead = later[part // WHOLE * tile :]
+            multiply_block(own, block, ahead, size, goal, TOKENS, LINES, 1)
+        else:
+            multiply_block(own, block, later, size, goal, TOKENS, LINES, 0)
+
+
+@compiled
+def multiply_few(states: Array, tokens: int, block: Array, later: Array, size: int, out: Array) -> None:
+    """Fewer states than a tile has, before whole tiles."""
+    if tokens == 1:
+        multiply_block(states, block, later, size, out, 1, LINES, 0)
+    elif tokens == 2:
+        multiply_block(states, block, later, size, out, 2, LINES, 0)
+    else:
+        multiply_block(states, block, later, size, out, 3, LINES, 0)
+
+
+@compiled
+def lengthen(bits: Array, numbers: Array) -> None:
+    """The numbers of bfloat16."""
+    for place in range(len(bits)):
+        numbers[place] = number(bits[place], True)
+
+
+MULTIPLY_BLOCKS = Compiled(multiply)
+
+
+def exercise() -> None:
+    """Call it with the arguments that decoding gives it."""
+    states, sums = np.zeros(2, np.float32), np.zeros(LINES, np.float32)
+    weight, bits = np.zeros(2 * LINES, np.uint16), np.zeros(1, np.uint16)
+    MULTIPLY_BLOCKS(FORK, 1, counters(), states, 1, weight, bits[:0], sums, bits)

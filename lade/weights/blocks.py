@@ -1,0 +1,66 @@
+"""Packed bfloat16 weights that lie in blocks of lines, which loops can read as they lie.
+
+A block holds `LINES` lines of a weight: of every line the first two numbers, then of every line the next two. Lines
+that fill the last block, and numbers at the end of lines, are 0. oneDNN does not say which layout it chose; a weight
+of known numbers that is packed into the same one tells. Knows no model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from lade.weights.packed import packed
+
+LINES = 64  # of a block
+TOGETHER = 2  # numbers of a line
+BYTES = 2  # of a number
+NUMBERS = 0x7F00  # bits of bfloat16 below these are those of positive numbers, and none of NaN or infinity
+OPS = "data_ptr", "_nbytes", "_get_mkldnn_serialized_md"  # releases of torch differ in what they have
+
+_ops: Any = torch.ops.mkldnn
+
+
+def blocks_of(weight: torch.Tensor) -> np.ndarray | None:
+    """Flat uint16, the memory of a packed [N, K] weight; who reads it keeps the weight.
+
+    `None` where the weight is of another dtype, or lies in another layout, or K is odd.
+    """
+    if weight.dtype is not torch.bfloat16 or not weight.is_mkldnn or not all(hasattr(_ops, name) for name in OPS):
+        return None
+    return _memory(weight) if _lies_in_blocks(*weight.shape, _layout(weight)) else None
+
+
+def lines_of(blocks: np.ndarray, lines: int, size: int) -> np.ndarray:
+    """[N, K] of the memory of blocks."""
+    parts = blocks.reshape(-(-lines // LINES), -1, LINES, TOGETHER)
+    whole: np.ndarray = parts.transpose(0, 2, 1, 3).reshape(len(parts) * LINES, -1)
+    return whole[:lines, :size]
+
+
+@lru_cache(maxsize=256)
+def _lies_in_blocks(lines: int, size: int, layout: bytes) -> bool:
+    """Whether a [lines, size] weight in this layout does."""
+    if size % TOGETHER:
+        return False
+    numbers = np.random.default_rng(0).integers(0, NUMBERS, (lines, size), np.uint16)
+    weight = packed(torch.from_numpy(numbers.view(np.int16)).view(torch.bfloat16))
+    memory = _memory(weight)
+    if _layout(weight) != layout or memory.size % (-(-lines // LINES) * LINES * TOGETHER):
+        return False
+    found = lines_of(memory, lines, size)
+    return found.shape == numbers.shape and bool((found == numbers).all())
+
+
+def _layout(weight: torch.Tensor) -> bytes:
+    described: bytes = _ops._get_mkldnn_serialized_md.default(weight).numpy().tobytes()
+    return described
+
+
+def _memory(weight: torch.Tensor) -> np.ndarray:
+    kind = ctypes.c_uint16 * (_ops._nbytes.default(weight) // BYTES)
+    return np.ctypeslib.as_array(kind.from_address(_ops.data_ptr.default(weight)))
