@@ -158,11 +158,8 @@ def _plain_pair(lines: int, size: int) -> Pair:
 
 def _packed_pair(lines: int, size: int) -> Pair:
     weight = torch.ones(lines, size, dtype=torch.bfloat16, device="cpu")
-    product = PackedProduct(packed(weight), None)
-    blocks = blocks_of(product.weight)
-    if blocks is None:  # so few lines lie in another way
-        return product, product, weight
-    return lambda states: multiplied_by_blocks(states, blocks, lines), product, weight
+    blocks = np.ones(-(-lines // UNIT) * UNIT * size, np.uint16)
+    return lambda states: multiplied_by_blocks(states, blocks, lines), PackedProduct(packed(weight), None), weight
 
 
 def _seconds(*functions: Callable[[], Any]) -> list[float]:

@@ -12,8 +12,13 @@ from torch import nn
 from torch.nn.functional import linear as torch_linear
 
 from lade.target.fused import linear
-from lade.target.fused.linear import TOKENS, FewTokens, are_faster
+from lade.target.fused.bits import bits_of, tensor_of
+from lade.target.fused.blocks import MULTIPLY_BLOCKS
+from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens, are_faster
 from lade.target.fused.products import MULTIPLY, UNIT
+from lade.weights import packed
+from lade.weights.blocks import lines_of
+from lade.weights.packed import pack, packs, product_of
 
 SIZE, LINES = 8, 6
 
@@ -84,6 +89,69 @@ def test_without_machine_code_pytorch_computes(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(few_tokens(states(3)), layer()(states(3)))
 
 
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Weights of any size are packed; the loops of blocks are there, as numpy, and faster for two to four tokens."""
+    if not packs(torch.bfloat16):
+        pytest.skip("oneDNN packs no bfloat16 on this machine")
+    found: list[int] = []
+
+    def multiply(*given: Any) -> None:
+        _, _, _, states, tokens, weight, bias, _, bits = given
+        found.append(tokens)
+        lines = torch.from_numpy(lines_of(weight, LINES, SIZE).view(np.int16).copy()).view(torch.bfloat16).float()
+        own = torch.from_numpy(states).view(tokens, SIZE) @ lines.T
+        bits[:] = bits_of((own + (tensor_of(bias).float() if len(bias) else 0)).bfloat16())
+
+    monkeypatch.setattr(packed, "LEAST", dict.fromkeys(packed.LEAST, 1))
+    monkeypatch.setattr(linear, "are_faster", lambda tokens, lines, size, in_blocks: in_blocks and 2 <= tokens <= 4)
+    monkeypatch.setattr(MULTIPLY_BLOCKS, "machine", multiply)
+    return found
+
+
+def packed_layer(bias: bool = False) -> nn.Linear:
+    found = layer(bias).bfloat16()
+    assert pack(found)
+    return found
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_products_of_a_packed_layer(bias: bool, blocks: list[int]) -> None:
+    own = packed_layer(bias)
+    few_blocks = FewBlocks.of(product_of(own))
+    assert few_blocks is not None
+    for tokens in (0, 1, 2, 4, 5):
+        given = states(tokens).bfloat16()
+        torch.testing.assert_close(few_blocks(given), own(given), rtol=2**-7, atol=1e-3)
+        assert few_blocks(given).dtype is torch.bfloat16
+    assert blocks == [2, 2, 4, 4]
+
+
+@pytest.mark.usefixtures("blocks")
+def test_what_becomes_of_a_packed_parameter_frees_no_memory_that_is_read() -> None:
+    own = packed_layer()
+    few_blocks = FewBlocks.of(product_of(own))
+    assert few_blocks is not None
+    before = few_blocks.blocks.copy()
+    own.weight.data = packed.packed(torch.zeros(LINES, SIZE).bfloat16())
+    for _ in range(8):  # what would lie there now
+        packed.packed(torch.zeros(LINES, SIZE).bfloat16())
+    assert (few_blocks.blocks == before).all()
+
+
+@pytest.mark.usefixtures("blocks")
+def test_other_packed_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose weight lies in another way, or is float32; and products of plain layers."""
+    assert FewBlocks.of(product_of(layer())) is None
+    assert FewBlocks.of(None) is None
+    single = layer()
+    assert pack(single)
+    assert FewBlocks.of(product_of(single)) is None
+    monkeypatch.setattr(linear, "blocks_of", lambda weight: None)
+    assert FewBlocks.of(product_of(packed_layer())) is None
+
+
 class Own(nn.Linear):
     """A user's layer."""
 
@@ -141,6 +209,8 @@ def took(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
     monkeypatch.setattr(linear, "multiplied", own)
     monkeypatch.setattr(linear, "linear", other)
+    monkeypatch.setattr(linear, "multiplied_by_blocks", own)
+    monkeypatch.setattr(linear.PackedProduct, "__call__", lambda product, states: other(states, product.weight))
     monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
     linear._comparison.cache_clear()
     return seconds
@@ -164,6 +234,19 @@ def test_which_is_faster(took: dict[str, float]) -> None:
     assert faster(numbers) == []
 
 
+@pytest.mark.skipif(not packs(torch.bfloat16), reason="oneDNN packs no bfloat16 on this machine")
+def test_which_is_faster_with_a_packed_weight(took: dict[str, float]) -> None:
+    """It is measured apart from the plain one."""
+    took["loops"] = 0.5
+    assert faster([1, TOKENS[-1]]) == [1, TOKENS[-1]]
+    assert are_faster(1, LINES, SIZE, in_blocks=True)
+    took |= {"loops": 2.0}
+    assert are_faster(1, LINES, SIZE, in_blocks=True)
+    assert not are_faster(1, LINES, SIZE)
+    assert not are_faster(1, LINES + 1, SIZE, in_blocks=True)
+    linear._comparison.cache_clear()
+
+
 def test_it_is_measured_once_for_a_shape(took: dict[str, float]) -> None:
     took["loops"] = 0.5
     assert are_faster(3, LINES, SIZE)
@@ -184,7 +267,7 @@ def test_a_large_weight_is_not_measured_whole(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(linear, "TOKENS", (1,))
     monkeypatch.setattr(linear, "ROUNDS", 1)
     monkeypatch.setattr(linear, "linear", noted)
-    linear._comparison(1000, 8, 1)
-    linear._comparison(1000, 1 << 9, 1)
+    linear._comparison(1000, 8, False, 1)
+    linear._comparison(1000, 1 << 9, False, 1)
     linear._comparison.cache_clear()
     assert {*shapes} == {(128, 8), (UNIT, 1 << 9)}

@@ -1,0 +1,97 @@
+"""Products of few tokens with weights in blocks, as Python and as machine code, against those in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machinecode import unloaded
+
+from lade.base.threads import FORK, counters
+from lade.target.fused.bits import bits_of, tensor_of
+from lade.target.fused.blocks import MULTIPLY_BLOCKS
+from lade.weights.blocks import LINES
+
+NUMBERS = st.sampled_from([1, 3, LINES - 1, LINES, LINES + 6, 3 * LINES])
+HALF_A_STEP = 2.0**-8  # of bfloat16, for a number
+
+
+@pytest.fixture(params=[False, True], ids=["python", "machine"])
+def machine(request: pytest.FixtureRequest) -> object:
+    if request.param:
+        if not MULTIPLY_BLOCKS.ready:
+            pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
+        yield
+    else:
+        with unloaded():
+            yield
+
+
+def blocks_with(weight: torch.Tensor, padding: int) -> np.ndarray:
+    """The memory of a [N, K] weight, with numbers at the end of lines that no product may read."""
+    lines, size = weight.shape
+    whole = torch.full((-(-lines // LINES) * LINES, size + padding), torch.nan, dtype=torch.bfloat16)
+    whole[:lines, :size] = weight
+    found: np.ndarray = bits_of(whole.view(-1, LINES, (size + padding) // 2, 2).transpose(1, 2).contiguous())
+    return found
+
+
+def products(
+    states: torch.Tensor, weight: torch.Tensor, threads: int, bias: torch.Tensor | None = None, padding: int = 0
+) -> torch.Tensor:
+    """[T, N] of [T, K] and [N, K]."""
+    tokens, lines = len(states), len(weight)
+    bits, sums = np.full(tokens * lines, 0x7FC0, np.uint16), np.full(threads * tokens * LINES, np.nan, np.float32)
+    added = bits_of(weight.new_empty(0) if bias is None else bias)
+    numbers = states.float().numpy().reshape(-1)
+    MULTIPLY_BLOCKS(
+        *(FORK, threads, counters(), numbers, tokens, blocks_with(weight, padding), added, sums, bits),
+    )
+    return tensor_of(bits).view(tokens, lines)
+
+
+def noise(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+@pytest.mark.usefixtures("machine")
+@settings(max_examples=12)
+@given(
+    tokens=st.integers(1, 21),
+    lines=NUMBERS,
+    half=st.integers(1, 25),
+    threads=st.integers(1, 3),
+    padding=st.sampled_from([0, 2, 32]),
+    seed=st.integers(0, 99),
+)
+def test_products(tokens: int, lines: int, half: int, threads: int, padding: int, seed: int) -> None:
+    states, weight, bias = noise(seed, tokens, 2 * half), noise(seed + 1, lines, 2 * half), noise(seed + 2, lines)
+    expected = states.double() @ weight.double().T
+    for own in (None, bias):
+        found = products(states, weight, threads, own, padding).double()
+        wanted = expected if own is None else expected + own.double()
+        torch.testing.assert_close(found, wanted, rtol=HALF_A_STEP, atol=1e-5)
+
+
+@pytest.mark.usefixtures("machine")
+@settings(max_examples=8)
+@given(st.integers(2, 21), st.integers(0, 99))
+def test_a_product_does_not_depend_on_other_tokens(tokens: int, seed: int) -> None:
+    """Not by a bit, so that a tree and a single token get the same."""
+    states, weight = noise(seed, tokens, 50), noise(seed + 1, LINES, 50)
+    together = products(states, weight, 1)
+    alone = torch.cat([products(state[None], weight, 1) for state in states])
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("special", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite(special: float) -> None:
+    """They stay where they belong: in the products of their state."""
+    states, weight = torch.ones(3, 8).bfloat16(), torch.ones(LINES + 1, 8).bfloat16()
+    states[1, 4] = special
+    found = products(states, weight, 1)
+    assert torch.equal(found[[0, 2]], torch.full((2, LINES + 1), 8.0).bfloat16())
+    assert torch.equal(found[1].nan_to_num(7), torch.full((LINES + 1,), special).bfloat16().nan_to_num(7))

@@ -1,0 +1,84 @@
+"""Packed weights that lie in blocks: read as they lie, they are the weights that were packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lade.weights import blocks
+from lade.weights.blocks import LINES, blocks_of, lines_of
+from lade.weights.packed import packed, packs
+
+BFLOAT16 = torch.bfloat16
+
+needs_packing = pytest.mark.skipif(not packs(BFLOAT16), reason="oneDNN packs no bfloat16 on this machine")
+
+
+def weight_of(lines: int, size: int, dtype: torch.dtype = BFLOAT16) -> torch.Tensor:
+    return torch.randn(lines, size, generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def in_blocks(weight: torch.Tensor) -> bool:
+    return blocks_of(packed(weight)) is not None
+
+
+@pytest.fixture(autouse=True)
+def nothing_known() -> None:
+    blocks._lies_in_blocks.cache_clear()
+
+
+def test_lines_of_blocks() -> None:
+    """Of a memory that is written by hand: the first two numbers of all lines, then the next two."""
+    memory = np.zeros((2, 2, LINES, 2), np.uint16)  # of two blocks two pairs of numbers
+    memory[1, 0, 3] = 7, 8
+    memory[1, 1, 3] = 9, 0
+    assert lines_of(memory.reshape(-1), LINES + 4, 3)[LINES + 3].tolist() == [7, 8, 9]
+    assert lines_of(memory.reshape(-1), LINES + 4, 3).shape == (LINES + 4, 3)
+
+
+@needs_packing
+@settings(max_examples=20)
+@given(st.integers(1, 3 * LINES), st.integers(1, 70))
+def test_a_packed_weight_is_found_in_its_memory(lines: int, half: int) -> None:
+    weight = weight_of(lines, 2 * half)
+    kept = packed(weight)
+    memory = blocks_of(kept)
+    if memory is not None:  # oneDNN is free to choose
+        numbers = weight.view(torch.int16).numpy().view(np.uint16)
+        assert (lines_of(memory, lines, 2 * half) == numbers).all()
+
+
+@needs_packing
+def test_which_weights_lie_in_blocks() -> None:
+    if not in_blocks(weight_of(LINES, 8)):
+        pytest.skip("oneDNN chooses another layout on this machine")
+    assert in_blocks(weight_of(5, 8))
+    assert not in_blocks(weight_of(LINES, 9))
+    assert not in_blocks(weight_of(LINES, 8, torch.float32))
+    assert blocks_of(weight_of(LINES, 8)) is None
+
+
+@needs_packing
+@pytest.mark.parametrize("order", [lambda weight: weight.flip(0), lambda weight: weight.flip(1)])
+def test_another_order_is_noticed(order: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the numbers, whatever a layout is called."""
+    own = blocks.packed
+    monkeypatch.setattr(blocks, "packed", lambda weight: own(order(weight)))  # type: ignore[operator]
+    assert not in_blocks(weight_of(LINES, 8))
+
+
+@needs_packing
+def test_a_layout_of_another_name_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight of the same shape that is packed now may get another layout."""
+    names = iter([b"theirs", b"ours"])
+    monkeypatch.setattr(blocks, "_layout", lambda weight: next(names))
+    assert not in_blocks(weight_of(LINES, 8))
+
+
+@needs_packing
+def test_a_release_of_torch_that_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "OPS", (*blocks.OPS, "no_such_operation"))
+    assert not in_blocks(weight_of(LINES, 8))
