@@ -12,7 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from lade.weights import packed as module
-from lade.weights.packed import PackedLinear, can_pack, pack, packs, unpack
+from lade.weights.packed import PackedLinear, can_pack, pack, packs, product_of, unpack
 
 DTYPES = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if packs(dtype)]
 SHAPES = st.sampled_from([(), (0,), (1,), (7,), (1, 33), (2, 3, 5), (0, 4)])
@@ -167,6 +167,20 @@ def test_a_tied_weight_stays_tied() -> None:
     assert torch.equal(head.state_dict()["weight"], table.weight)
     unpack(head)
     assert head.weight is table.weight
+
+
+def test_the_product_of_a_tied_weight_is_that_of_one_moment() -> None:
+    """As somebody may write to the other module's weight."""
+    table, head = nn.Embedding(40, 24), layer()
+    head.weight = table.weight
+    assert pack(head, tied=True)
+    product = product_of(head, now=True)
+    assert product is not None
+    assert_close(product(torch.eye(24)), head(torch.eye(24)))
+    assert product_of(head) is None
+    with torch.no_grad():
+        table.weight.mul_(2)
+    assert product_of(head, now=True) is None
 
 
 def test_a_weight_that_somebody_sets_is_used() -> None:

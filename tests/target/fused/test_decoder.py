@@ -29,6 +29,7 @@ from lade.target.looped import MOST_NODES, Looped
 from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
+from lade.weights.packed import pack, unpack
 from lade.weights.packing import pack_weights
 
 FAMILIES = ("llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3")
@@ -124,23 +125,33 @@ def packed_model(name: str = "llama", tied: bool = False) -> Any:
     return model
 
 
-@pytest.mark.parametrize("one_call", [False, True])
+def packed_anew(layer: Any) -> None:
+    """As the embedding's weight, to which somebody has written, is now."""
+    unpack(layer)
+    pack(layer, tied=True)
+
+
+@WAYS
 @pytest.mark.usefixtures("small_weights")
 @torch.no_grad()
 def test_packed_weights_that_change_are_seen(one_call: bool) -> None:
-    """Another weight of a layer, one that the embedding writes to, and another bias of the head."""
+    """Those of the head, which the embedding shares, and of a layer; after the latter, transformers computes."""
     model = packed_model(tied=True)
     target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
     target.open(0, 4)
+    fused: Any = target.fused
     for change in (
         lambda: None,
-        lambda: setattr(model.model.layers[1].mlp, "down_proj", packed_model().model.layers[0].mlp.down_proj),
         lambda: model.model.embed_tokens.weight.mul_(1.5),
+        lambda: packed_anew(model.lm_head),
         lambda: setattr(model.lm_head, "bias", torch.nn.Parameter(torch.ones(len(model.lm_head.weight)).bfloat16())),
+        lambda: setattr(model.model.layers[1].mlp, "down_proj", packed_model().model.layers[0].mlp.down_proj),
     ):
+        assert fused.fits()
         change()
         outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
         torch.testing.assert_close(outputs.at(0, 2)[0], alone(model, [5, 6, 7]), atol=0.1, rtol=0.02)
+    assert not fused.fits()
 
 
 @pytest.mark.usefixtures("small_weights")
