@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from lade.target import choice
-from lade.target.fused.products import MULTIPLY
 
 
 def test_packed_forwards_and_padded_ones_compute_the_same() -> None:
@@ -53,15 +52,23 @@ def test_fused_layers() -> None:
     assert all(timing["ratio"] > 0 for timing in found["timings"])
 
 
-@pytest.mark.parametrize("over", few_tokens.SECOND)
-def test_few_tokens(over: str) -> None:
-    arguments = ["stories260K", "--rounds", "2", "--threads", "1", "--context", "9", "--over", over, "--json"]
-    machine = MULTIPLY.machine
-    result = CliRunner().invoke(few_tokens.main, arguments, catch_exceptions=False)
+@pytest.mark.parametrize(
+    ("over", "dtype"), [*((over, "float32") for over in few_tokens.SECOND), ("products", "bfloat16")]
+)
+def test_few_tokens(over: str, dtype: str) -> None:
+    arguments = ["stories260K", "--rounds", "2", "--threads", "1", "--context", "9", "--over", over, "--dtype", dtype]
+    machines = [entry.machine for entry in few_tokens.LOOPS]
+    result = CliRunner().invoke(few_tokens.main, [*arguments, "--json"], catch_exceptions=False)
     found = json.loads(result.stdout)
     assert [timing["nodes"] for timing in found["timings"]] == [*fused_layers.NODES]
     assert all(timing["ratio"] > 0 for timing in found["timings"])
-    assert MULTIPLY.machine is machine
+    assert [entry.machine for entry in few_tokens.LOOPS] == machines
+
+
+def test_few_tokens_are_not_compared_with_what_they_are() -> None:
+    result = CliRunner().invoke(few_tokens.main, ["stories260K", "--dtype", "bfloat16", "--over", "packed"])
+    assert result.exit_code
+    assert "got 'packed'" in result.output
 
 
 def test_peak_memory(monkeypatch: pytest.MonkeyPatch) -> None:

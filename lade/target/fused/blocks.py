@@ -57,16 +57,19 @@ def multiply(
     tokens: int,
     weight: Array,
     bias: Array,
-    sums: Array,
+    room: Array,
     bits: Array,
 ) -> None:
-    """Multiply states with a weight; arguments as of `multiply_blocks`.
+    """Multiply states with a weight; further arguments as of `multiply_blocks`.
 
     Args:
         fork, threads, counters: as of `lade.base.threads.spread`.
-        sums: [threads, T, LINES]
+        states: [T, K] bfloat16
+        room: `room_for` these, float32.
     """
-    spread(fork, threads, multiply_units, (counters, threads, states, tokens, weight, bias, sums, bits))
+    numbers, sums = room[: len(states)], room[len(states) :]
+    lengthen(states, numbers)
+    spread(fork, threads, multiply_units, (counters, threads, numbers, tokens, weight, bias, sums, bits))
 
 
 @compiled
@@ -177,8 +180,12 @@ def lengthen(bits: Array, numbers: Array) -> None:
 MULTIPLY_BLOCKS = Compiled(multiply)
 
 
+def room_for(numbers: int, tokens: int, threads: int) -> np.ndarray:
+    """Memory to multiply so many numbers of so many states."""
+    return np.empty(numbers + threads * tokens * LINES, np.float32)
+
+
 def exercise() -> None:
     """Call it with the arguments that decoding gives it."""
-    states, sums = np.zeros(2, np.float32), np.zeros(LINES, np.float32)
-    weight, bits = np.zeros(2 * LINES, np.uint16), np.zeros(1, np.uint16)
-    MULTIPLY_BLOCKS(FORK, 1, counters(), states, 1, weight, bits[:0], sums, bits)
+    states, weight, bits = (np.zeros(size, np.uint16) for size in (2, 2 * LINES, 1))
+    MULTIPLY_BLOCKS(FORK, 1, counters(), states, 1, weight, bits[:0], room_for(2, 1, 1), bits)

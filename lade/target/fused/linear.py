@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 
 from lade.base.threads import FORK, counters, threads_for
 from lade.target.fused.bits import bits_of
-from lade.target.fused.blocks import MULTIPLY_BLOCKS
+from lade.target.fused.blocks import MULTIPLY_BLOCKS, room_for
 from lade.target.fused.products import MULTIPLY, PER_OPERATION, UNIT
 from lade.weights.blocks import blocks_of
 from lade.weights.packed import PackedProduct, packed
@@ -103,11 +103,10 @@ def multiplied_by_blocks(
     """[1, T, N] products of [1, T, K] states with the memory of a weight, in bfloat16."""
     tokens = states.shape[1]
     found = torch.empty(1, tokens, lines, dtype=torch.bfloat16, device="cpu")
-    bits, numbers = bits_of(found), states.float().numpy().reshape(-1)
-    threads = _threads(tokens * len(blocks), lines)
-    sums = np.empty(threads * tokens * UNIT, np.float32)
+    bits, given, threads = bits_of(found), bits_of(states), _threads(tokens * len(blocks), lines)
     added = bits[:0] if bias is None else bits_of(bias.detach())
-    MULTIPLY_BLOCKS(FORK, threads, counters(), numbers, tokens, blocks, added, sums, bits)
+    room = room_for(len(given), tokens, threads)
+    MULTIPLY_BLOCKS(FORK, threads, counters(), given, tokens, blocks, added, room, bits)
     return found
 
 
@@ -157,9 +156,13 @@ def _plain_pair(lines: int, size: int) -> Pair:
 
 
 def _packed_pair(lines: int, size: int) -> Pair:
-    weight = torch.ones(lines, size, dtype=torch.bfloat16, device="cpu")
-    blocks = np.ones(-(-lines // UNIT) * UNIT * size, np.uint16)
-    return lambda states: multiplied_by_blocks(states, blocks, lines), PackedProduct(packed(weight), None), weight
+    weight = torch.ones(-(-lines // UNIT) * UNIT, size, dtype=torch.bfloat16, device="cpu")
+    blocks = bits_of(weight)  # in whatever order, they are ones
+    return (
+        lambda states: multiplied_by_blocks(states, blocks, lines),
+        PackedProduct(packed(weight[:lines]), None),
+        weight,
+    )
 
 
 def _seconds(*functions: Callable[[], Any]) -> list[float]:

@@ -11,7 +11,7 @@ from machinecode import unloaded
 
 from lade.base.threads import FORK, counters
 from lade.target.fused.bits import bits_of, tensor_of
-from lade.target.fused.blocks import MULTIPLY_BLOCKS
+from lade.target.fused.blocks import MULTIPLY_BLOCKS, room_for
 from lade.weights.blocks import LINES
 
 NUMBERS = st.sampled_from([1, 3, LINES - 1, LINES, LINES + 6, 3 * LINES])
@@ -43,12 +43,10 @@ def products(
 ) -> torch.Tensor:
     """[T, N] of [T, K] and [N, K]."""
     tokens, lines = len(states), len(weight)
-    bits, sums = np.full(tokens * lines, 0x7FC0, np.uint16), np.full(threads * tokens * LINES, np.nan, np.float32)
-    added = bits_of(weight.new_empty(0) if bias is None else bias)
-    numbers = states.float().numpy().reshape(-1)
-    MULTIPLY_BLOCKS(
-        *(FORK, threads, counters(), numbers, tokens, blocks_with(weight, padding), added, sums, bits),
-    )
+    bits, room = np.full(tokens * lines, 0x7FC0, np.uint16), room_for(states.numel(), tokens, threads)
+    room[:] = np.nan
+    added, blocks = bits_of(weight.new_empty(0) if bias is None else bias), blocks_with(weight, padding)
+    MULTIPLY_BLOCKS(FORK, threads, counters(), bits_of(states), tokens, blocks, added, room, bits)
     return tensor_of(bits).view(tokens, lines)
 
 

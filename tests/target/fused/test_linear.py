@@ -100,7 +100,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         _, _, _, states, tokens, weight, bias, _, bits = given
         found.append(tokens)
         lines = torch.from_numpy(lines_of(weight, LINES, SIZE).view(np.int16).copy()).view(torch.bfloat16).float()
-        own = torch.from_numpy(states).view(tokens, SIZE) @ lines.T
+        own = tensor_of(states).float().view(tokens, SIZE) @ lines.T
         bits[:] = bits_of((own + (tensor_of(bias).float() if len(bias) else 0)).bfloat16())
 
     monkeypatch.setattr(packed, "LEAST", dict.fromkeys(packed.LEAST, 1))
@@ -204,12 +204,17 @@ def took(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     def own(states: torch.Tensor, weight: np.ndarray, lines: int) -> None:
         now[0] += seconds["begin"] + seconds["loops"] * states.shape[1]
 
+    def own_blocks(states: torch.Tensor, blocks: np.ndarray, lines: int) -> None:
+        assert states.dtype is torch.bfloat16
+        assert (tensor_of(blocks) == 1).all()  # products of numbers that are nearly 0 would take many times as long
+        own(states, blocks, lines)
+
     def other(states: torch.Tensor, weight: torch.Tensor) -> None:
         now[0] += seconds["torch"] * states.shape[1]
 
     monkeypatch.setattr(linear, "multiplied", own)
     monkeypatch.setattr(linear, "linear", other)
-    monkeypatch.setattr(linear, "multiplied_by_blocks", own)
+    monkeypatch.setattr(linear, "multiplied_by_blocks", own_blocks)
     monkeypatch.setattr(linear.PackedProduct, "__call__", lambda product, states: other(states, product.weight))
     monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
     linear._comparison.cache_clear()
