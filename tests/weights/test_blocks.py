@@ -71,11 +71,34 @@ def test_another_order_is_noticed(order: object, monkeypatch: pytest.MonkeyPatch
 
 
 @needs_packing
-def test_a_layout_of_another_name_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lines", [2 * LINES, 2 * LINES + 1, 5 * LINES - 1, 5 * LINES])
+def test_a_long_weight_is_known_by_a_shorter_one(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_blocks(weight_of(LINES, 8)):
+        pytest.skip("oneDNN chooses another layout on this machine")
+    shapes, own = list[tuple[int, ...]](), blocks.packed
+    monkeypatch.setattr(blocks, "packed", lambda weight: shapes.append(tuple(weight.shape)) or own(weight))
+    monkeypatch.setattr(blocks, "MOST", 2 * LINES)
+    assert in_blocks(weight_of(lines, 8))
+    assert shapes == [(LINES + lines % LINES, 8)]
+
+
+@needs_packing
+@pytest.mark.parametrize("place", [0, 8, -1])
+@pytest.mark.parametrize("lines", [LINES, 5 * LINES])
+def test_another_layout_is_not_read(lines: int, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight of the same shape that is packed now may get another layout."""
-    names = iter([b"theirs", b"ours"])
-    monkeypatch.setattr(blocks, "_layout", lambda weight: next(names))
-    assert not in_blocks(weight_of(LINES, 8))
+    own, calls = blocks._layout, list[bytes]()
+
+    def other(weight: torch.Tensor) -> bytes:
+        found = bytearray(own(weight))
+        found[place] += bool(calls)
+        calls.append(bytes(found))
+        return calls[-1]
+
+    monkeypatch.setattr(blocks, "MOST", 2 * LINES)
+    monkeypatch.setattr(blocks, "_layout", other)
+    assert not in_blocks(weight_of(lines, 8))
+    assert len(calls) == 2
 
 
 @needs_packing
