@@ -42,8 +42,8 @@ def logits(target: HFTarget, draft: Draft, loops: bool = True, one_call: bool | 
     known = [entry.machine for entry in LOOPS]
     target.fused.one_call = one_call
     try:
-        for entry, machine in zip(LOOPS, known, strict=True):
-            entry.machine = machine if loops else None
+        for entry in () if loops else LOOPS:
+            entry.machine = None
         return logits_of(target, draft)
     finally:
         for entry, machine in zip(LOOPS, known, strict=True):

@@ -39,7 +39,7 @@ def blocks_of(weight: torch.Tensor) -> np.ndarray | None:
 
 def lines_of(blocks: np.ndarray, lines: int, size: int) -> np.ndarray:
     """[N, K] of the memory of blocks."""
-    parts = blocks.reshape(-(-lines // LINES), -1, LINES, TOGETHER)
+    parts = blocks.reshape(_filled(lines) // LINES, -1, LINES, TOGETHER)
     whole: np.ndarray = parts.transpose(0, 2, 1, 3).reshape(len(parts) * LINES, -1)
     return whole[:lines, :size]
 

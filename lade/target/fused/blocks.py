@@ -13,6 +13,7 @@ import numpy as np
 from lade.base.compiled import Compiled, compiled, compiled_as
 from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take
 from lade.target.fused.loops import number, rounded
+from lade.target.fused.products import units_of
 from lade.weights.blocks import LINES
 
 Array = Any  # of numbers: a numpy array, or its memoryview
@@ -84,18 +85,12 @@ def multiply_units(
     bits: Array,
 ) -> None:
     """The share of one thread: a block at a time."""
-    own, units = sums[take(counters, WORKERS) * tokens * LINES :], blocks_for(len(bits) // tokens)
+    own, units = sums[take(counters, WORKERS) * tokens * LINES :], units_of(len(bits) // tokens)
     unit = take(counters, UNITS)
     while unit < units:
         later = weight[block_begin(weight, units, unit + threads) :]
         multiply_blocks(states, tokens, weight, bias, later, own, bits, unit)
         unit = take(counters, UNITS)
-
-
-@compiled
-def blocks_for(lines: int) -> int:
-    """How many blocks so many lines lie in."""
-    return (lines + LINES - 1) // LINES
 
 
 @compiled
@@ -120,7 +115,7 @@ def multiply_blocks(
     """
     lines, begin = len(bits) // tokens, unit * LINES
     end = min(begin + LINES, lines)
-    block = weight[block_begin(weight, blocks_for(lines), unit) :]
+    block = weight[block_begin(weight, units_of(lines), unit) :]
     multiply_tiles(states, tokens, block, later, len(states) // tokens, sums)
     for token in range(tokens):
         own, goal = sums[token * LINES : token * LINES + end - begin], bits[token * lines + begin : token * lines + end]

@@ -14,10 +14,11 @@ import numpy as np
 
 from lade.base.compiled import Compiled, compiled, compiled_as
 from lade.base.threads import FORK, UNITS, counters, spread, take
+from lade.weights.blocks import LINES as LINES_OF_BLOCK
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 
-UNIT = 64  # lines of the weight that a thread takes at once
+UNIT = LINES_OF_BLOCK  # lines of the weight that a thread takes at once; of a packed weight they are a block
 LINES, TOKENS = 4, 4  # of a tile
 PER_OPERATION = 2  # products of two numbers in the time of an operation of `threads_for`
 AHEAD = 2  # lines that a tile fetches into the caches
