@@ -6,6 +6,7 @@ Python and build the same trees; logits are read by torch. A process of its own 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import subprocess
@@ -55,7 +56,7 @@ SWITCH = "LADE_COMPILED"
 LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
 OTHER_HALF = "from lade.drafters.compiling import HALVES, compile_entries; compile_entries(HALVES[1])"
 
-_lock = fork_safe_lock()
+_lock, _loading = fork_safe_lock(), fork_safe_lock()
 _worker: threading.Thread | None = None
 
 
@@ -157,9 +158,19 @@ def possible() -> bool:
 def _load_or_compile() -> None:
     try:
         if provide():
-            load()
+            with _loading:
+                load()
     except Exception:  # noqa: BLE001 - whatever fails, the functions run as Python
         return
+
+
+@atexit.register
+def _load_no_more() -> None:
+    """At the end of the process: wait for the thread that loads, and keep it from beginning to.
+
+    Python ends a thread that comes back from C++, as from torch, once the interpreter is ending; C++ then aborts.
+    """
+    _loading.acquire()
 
 
 def _compile_apart() -> None:

@@ -87,6 +87,35 @@ def test_what_could_not_be_compiled_is_not_loaded(asked: list[str]) -> None:
     assert asked == ["compile"]
 
 
+# Loads once the process is ending, by way of torch.
+ENDING = """
+import atexit, threading
+import torch
+from lade.drafters import compiling
+
+ending = threading.Event()
+
+def load():
+    loading.set()
+    ending.wait()
+    for _ in range(10_000):
+        torch.ones(1) + 1
+    print("loaded", flush=True)
+
+compiling.provide, compiling.load = lambda: True, load
+loading = threading.Event()
+compiling.begin()
+loading.wait()
+atexit.register(ending.set)
+"""
+
+
+def test_a_process_that_ends_while_it_is_loaded_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(compiling.SWITCH, "1")
+    ended = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "loaded\n"), ended.stderr
+
+
 def test_the_environment_switches_it_off(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiling.SWITCH, "0")
     compiling.begin()
