@@ -27,7 +27,7 @@ import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.core.tree import Draft
 from lade.drafters import compiling
-from lade.target.fused.blocks import MULTIPLY_BLOCKS
+from lade.weights.blockloops import MULTIPLY_BLOCKS
 from lade.target.fused.products import MULTIPLY
 from lade.target.model import HFTarget
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade.memory.pools import drop_pools as drop_pools
     from lade.memory.pools import load_pool as load_pool
     from lade.memory.pools import save_pool as save_pool
+    from lade.models.packing import pack_weights as pack_weights
     from lade.target.contrast import Contrast as Contrast
     from lade.target.skipset import SkipSet as SkipSet
-    from lade.weights.packing import pack_weights as pack_weights
     from lade.weights.packing import unpack_weights as unpack_weights
 
 __version__ = VERSION
@@ -81,12 +81,10 @@ _PUBLIC = {
         "save_pool",
     ),
     "lade.entry.warming": ("warm_up",),
+    "lade.models.packing": ("pack_weights",),
     "lade.target.contrast": ("Contrast",),
     "lade.target.skipset": ("SkipSet",),
-    "lade.weights.packing": (
-        "pack_weights",
-        "unpack_weights",
-    ),
+    "lade.weights.packing": ("unpack_weights",),
 }
 _MODULES = {name: module for module, names in _PUBLIC.items() for name in names}
 

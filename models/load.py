@@ -57,7 +57,8 @@ def load(
         warm: compute the model's warm table, or load it if it is saved (`lade.warm_up`).
         quant: quantise the weights: "nf4" or "int8" (bitsandbytes), "torchao-int8", or "int4" (torchao, on CUDA).
         pack: pack weights on the CPU for fast products (`lade.pack_weights`). `None`: unless decoding multiplies them
-            faster as they lie, by lade's loops for few tokens: those of fused layers in float32.
+            faster as they lie, by lade's loops for few tokens: those of fused layers in float32. It does not where
+            they can be packed in 16 bits, and machine code is compiled that multiplies these.
 
     Returns:
         The model in eval mode, and its tokenizer.
@@ -87,7 +88,7 @@ def load(
     model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
     model.eval()
-    if pack or (pack is None and not _has_loops(model)):
+    if pack or (pack is None and (_packs_in_16_bits(model) or not _has_loops(model))):
         _pack(model)
     if warm:
         _warm_up(model, tokenizer)
@@ -141,9 +142,20 @@ def _has_loops(model: PreTrainedModel) -> bool:
     return possible() and can_pack(implementation_of(model)) and reads_plain(model)
 
 
+def _packs_in_16_bits(model: PreTrainedModel) -> bool:
+    """Whether there is machine code that multiplies such weights, and the model's are all of that kind."""
+    with IMPORTING:
+        from torch import nn
+
+        from lade.drafters.compiling import is_compiled
+        from lade.weights.packed import is_short
+
+    return is_compiled() and all(is_short(layer.weight) for layer in model.modules() if type(layer) is nn.Linear)
+
+
 def _pack(model: PreTrainedModel) -> None:
     with IMPORTING:
-        from lade.weights.packing import pack_weights
+        from lade.models.packing import pack_weights
 
     pack_weights(model)
 

@@ -36,8 +36,6 @@ from lade.memory.pools import fresh_pool
 from lade.memory.regions import REINDEX
 from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
 from lade.memory.table import FORGET
-from lade.target.fused.blocks import MULTIPLY_BLOCKS
-from lade.target.fused.blocks import exercise as exercise_blocks
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.loops import exercise as exercise_loops
 from lade.target.fused.products import MULTIPLY
@@ -46,6 +44,8 @@ from lade.target.fused.stack import COMPUTE
 from lade.target.fused.stacked import exercise as exercise_stack
 from lade.target.rowloops import ATTEND
 from lade.target.rowloops import exercise as exercise_attention
+from lade.weights.blockloops import MULTIPLY_BLOCKS
+from lade.weights.blockloops import exercise as exercise_blocks
 
 OF_FORWARDS = READ_ROWS, NORMALISE, ROTATE, MULTIPLY, MULTIPLY_BLOCKS, ATTEND, COMPUTE
 OF_DRAFTS = READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET
@@ -153,6 +153,11 @@ def possible() -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+def is_compiled() -> bool:
+    """Whether the machine code lies in the cache folder."""
+    return possible() and (machine_folder() / DONE).exists()
 
 
 def _load_or_compile() -> None:

@@ -30,7 +30,7 @@ from lade.files.safefile import read, write
 from lade.pace.cost import COST, CostPolicy, Costs, Key, StepCost
 from lade.pace.knots import KNOTS
 from lade.pace.roofline import prior_for
-from lade.weights.packing import has_packed_weights
+from lade.weights.packing import packing_of
 
 KIND, FORMAT = "cost", "1"
 PLAIN, FUSED, STATIC = "", "fused", "static"  # steps: with fused decoder layers, or of fixed shapes
@@ -49,7 +49,7 @@ def describe(model: Any, processes: int = 1, steps: str = PLAIN) -> dict[str, st
     model = unwrapped(model)
     size = max(tensor_parallel(model), processes)
     rare = ({"processes": str(size)} if size > 1 else {}) | ({"steps": steps} if steps else {})
-    rare |= {"weights": "packed"} if has_packed_weights(model) else {}
+    rare |= {"weights": packing} if (packing := packing_of(model)) else {}
     return rare | {
         "kind": KIND,
         "format": FORMAT,

@@ -13,7 +13,7 @@ from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key
 from lade.pace import costfile
 from lade.pace.cost import Costs, StepCost
-from lade.weights.packing import has_packed_weights
+from lade.weights.packing import packing_of
 
 FIRST_SAVE, LATER_SAVES = 64, 512
 """Steps after which the file is written: the first time, so that the next run of a short program starts from it too,
@@ -84,7 +84,7 @@ def shared_cost(model: Any, companion: Any = None, steps: str = costfile.PLAIN) 
 
 def _way(model: Any) -> tuple[Any, ...]:
     implementation = getattr(model.config, "_attn_implementation", None)
-    return model.device, model.dtype, implementation, has_packed_weights(model)
+    return model.device, model.dtype, implementation, packing_of(model)
 
 
 def _forget(logs: Costs) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from lade.base.bits import DTYPES, bits_of
 from lade.base.threads import FORK, counters, threads_for
 from lade.kernels.rows import scale_of
-from lade.target.fused.bits import DTYPES, bits_of
 from lade.target.masks import RowMask
 from lade.target.rowloops import ATTEND, Heads, scratch_for
 from lade.target.ways import Call

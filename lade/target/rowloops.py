@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lade.base.bits import number, rounded
 from lade.base.compiled import Compiled, compiled, reordering
 from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take
-from lade.target.fused.loops import number, rounded
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 

@@ -7,24 +7,18 @@ of known numbers that is packed into the same one tells. Knows no model.
 
 from __future__ import annotations
 
-import ctypes
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 
-from lade.weights.packed import packed
+from lade.weights.onednn import layout, memory, packed, readable
 
 LINES = 64  # of a block
 TOGETHER = 2  # numbers of a line
-BYTES = 2  # of a number
 WORD = 8  # bytes of an int64
 NUMBERS = 0x7F00  # bits of bfloat16 below these are those of positive numbers, and none of NaN or infinity
 MOST = 1024  # lines of a weight of known numbers; of a longer weight that is packed in the same way they stand for all
-OPS = "data_ptr", "_nbytes", "_get_mkldnn_serialized_md"  # releases of torch differ in what they have
-
-_ops: Any = torch.ops.mkldnn
 
 
 def blocks_of(weight: torch.Tensor) -> np.ndarray | None:
@@ -32,9 +26,9 @@ def blocks_of(weight: torch.Tensor) -> np.ndarray | None:
 
     `None` where the weight is of another dtype, or lies in another layout, or K is odd.
     """
-    if weight.dtype is not torch.bfloat16 or not weight.is_mkldnn or not all(hasattr(_ops, name) for name in OPS):
+    if weight.dtype is not torch.bfloat16 or not weight.is_mkldnn or not readable():
         return None
-    return _memory(weight) if _lies_in_blocks(*weight.shape, _layout(weight)) else None
+    return memory(weight) if _lies_in_blocks(*weight.shape, layout(weight)) else None
 
 
 def lines_of(blocks: np.ndarray, lines: int, size: int) -> np.ndarray:
@@ -45,41 +39,30 @@ def lines_of(blocks: np.ndarray, lines: int, size: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=256)
-def _lies_in_blocks(lines: int, size: int, layout: bytes) -> bool:
+def _lies_in_blocks(lines: int, size: int, described: bytes) -> bool:
     """Whether a [lines, size] weight in this layout does."""
     if size % TOGETHER:
         return False
     few = min(lines, MOST - LINES + lines % LINES)  # the same number in the last block
     numbers = np.random.default_rng(0).integers(0, NUMBERS, (few, size), np.uint16)
     weight = packed(torch.from_numpy(numbers.view(np.int16)).view(torch.bfloat16))
-    memory = _memory(weight)
-    if not _differ_by(layout, _layout(weight), lines, few) or memory.size % (_filled(few) * TOGETHER):
+    blocks = memory(weight)
+    if not _differ_by(described, layout(weight), lines, few) or blocks.size % (_filled(few) * TOGETHER):
         return False
-    found = lines_of(memory, few, size)
+    found = lines_of(blocks, few, size)
     return found.shape == numbers.shape and bool((found == numbers).all())
 
 
-def _differ_by(layout: bytes, other: bytes, lines: int, few: int) -> bool:
+def _differ_by(one: bytes, other: bytes, lines: int, few: int) -> bool:
     """Whether two layouts differ by numbers of lines alone, and in nothing that tells where a number lies."""
-    if len(layout) != len(other):
+    if len(one) != len(other):
         return False
-    words = len(layout) // WORD * WORD
-    pairs = zip(*(np.frombuffer(each[:words], np.int64).tolist() for each in (layout, other)), strict=True)
-    differing = {(one, another) for one, another in pairs if one != another}
-    return differing <= {(lines, few), (_filled(lines), _filled(few))} and layout[words:] == other[words:]
+    words = len(one) // WORD * WORD
+    pairs = zip(*(np.frombuffer(each[:words], np.int64).tolist() for each in (one, other)), strict=True)
+    differing = {pair for pair in pairs if pair[0] != pair[1]}
+    return differing <= {(lines, few), (_filled(lines), _filled(few))} and one[words:] == other[words:]
 
 
 def _filled(lines: int) -> int:
     """Lines of as many blocks as these take."""
     return -(-lines // LINES) * LINES
-
-
-def _layout(weight: torch.Tensor) -> bytes:
-    """What oneDNN keeps of it: sizes and steps as int64, and what stands between them."""
-    described: bytes = _ops._get_mkldnn_serialized_md.default(weight).numpy().tobytes()
-    return described
-
-
-def _memory(weight: torch.Tensor) -> np.ndarray:
-    kind = ctypes.c_uint16 * (_ops._nbytes.default(weight) // BYTES)
-    return np.ctypeslib.as_array(kind.from_address(_ops.data_ptr.default(weight)))

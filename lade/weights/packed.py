@@ -1,7 +1,9 @@
 """A linear layer whose weight lies in the layout that oneDNN multiplies fastest on this CPU (a "prepacked" weight).
 
 torch stores weights row by row, and oneDNN reorders them in every product. A packed weight is read as it lies: the
-products are the same, up to the order of their sums. Knows no model.
+products are the same, up to the order of their sums. A float32 weight may be packed in 16 bits if all its numbers are
+bfloat16's, as those of most checkpoints are: loops multiply it in float32, and read half as much (`by_short`).
+Knows no model.
 """
 
 from __future__ import annotations
@@ -16,17 +18,19 @@ from torch import nn
 from torch.nn.functional import linear
 
 from lade.facts.fingerprint import SERIAL
-from lade.facts.products import told
+from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks
+from lade.weights.blocks import blocks_of
+from lade.weights.onednn import packed, packs, product
 
-ROWS = 64  # of the products, as oneDNN asks; its layouts for 16 to 512 are equally fast at 1 to 1,024 rows
-ALONE: Any = ("none", [], "")  # a product with no function behind it
 ROUNDING = 8  # times the dtype's rounding that two ways to sum one product may differ
 ORIGIN = "lade_origin"  # where a packed layer keeps its `Origin`
+SHORT = "lade_short"  # where a copy of one tells whether its weight is to lie in 16 bits
 # Elements of the smallest weight that is packed: a call of oneDNN takes 15 µs, and torch multiplies small weights in
 # float32 without it. One thread of an AMD EPYC with AVX-512, 1 to 32 rows: 1.3 to 1.6 times as fast at 512 x 256 in
 # float32 and 0.5 to 1.0 times at 256 x 256; in bfloat16 1.06 to 1.12 times at 128 x 128.
 LEAST = {torch.float32: 1 << 17, torch.bfloat16: 1 << 14, torch.float16: 1 << 14}
-_ops: Any = torch.ops.mkldnn
+BLOCKS = "lade_blocks"  # where the parameter of a float32 weight in 16 bits keeps its memory
+MOST_LOOPED = 256  # tokens that loops multiply with such a weight; of more, it takes less time to make it float32 first
 _serials = itertools.count()
 
 
@@ -38,15 +42,17 @@ class Origin:
         requires_grad: whether gradients were computed for it.
         tied: the weight itself where another module holds it, too, as an embedding does; else `None`.
         version: its version counter; once somebody has written to it, the packed weight is of no use.
+        dtype: its own, and that of states.
     """
 
     requires_grad: bool
     tied: nn.Parameter | None
     version: int
+    dtype: torch.dtype
 
     @classmethod
     def of(cls, weight: Any, tied: bool) -> Origin:
-        return cls(weight.requires_grad, weight if tied else None, _version(weight))
+        return cls(weight.requires_grad, weight if tied else None, _version(weight), weight.dtype)
 
 
 class PackedLinear(nn.Linear):
@@ -64,8 +70,8 @@ class PackedLinear(nn.Linear):
         """
         weight: Any = self._parameters["weight"]
         bias = self._parameters["bias"]
-        if self._is_packed(weight) and weight.dtype is input.dtype and not self._needs_plain(input, bias):
-            return _product(input, weight, bias)
+        if self._is_packed(weight) and dtype_of(self) is input.dtype and not self._needs_plain(input, bias):
+            return PackedProduct(weight, bias)(input)
         return linear(input, plain_weight(self), bias)
 
     def _is_packed(self, weight: Any) -> bool:
@@ -96,40 +102,53 @@ class PackedLinear(nn.Linear):
         return self
 
     def _as_plain(self, method: Any, *args: Any, **kwargs: Any) -> None:
-        tied = self.__dict__[ORIGIN].tied is not None
+        tied, short = self.__dict__[ORIGIN].tied is not None, lies_short(self)
         unpack(self)
         method(self, *args, **kwargs)
-        pack(self, tied)
+        pack(self, tied, short)
 
     def __getstate__(self) -> dict[str, Any]:
         """Of copies and pickles."""
-        return self.__dict__ | {"_parameters": self._parameters | {"weight": plain_weight(self)}}
+        parameters = self._parameters | {"weight": plain_weight(self)}
+        return self.__dict__ | {"_parameters": parameters, SHORT: lies_short(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__class__: Any = nn.Linear
-        pack(self, self.__dict__.pop(ORIGIN).tied is not None)
+        tied, short = self.__dict__.pop(ORIGIN).tied is not None, self.__dict__.pop(SHORT)
+        pack(self, tied, short)
 
 
 def _version(weight: torch.Tensor) -> int:
     return -1 if weight.is_inference() else weight._version
 
 
-def _product(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    found: torch.Tensor = _ops._linear_pointwise.default(input, weight, bias, *ALONE)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class PackedProduct:
-    """What a packed layer computes."""
+    """What a packed layer computes.
+
+    Attributes:
+        weight: [out, in], packed.
+        bias: [out], or `None`.
+    """
 
     weight: torch.Tensor
     bias: torch.Tensor | None
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
         """[..., out] of [..., in]."""
-        return _product(input, self.weight, self.bias)
+        blocks = getattr(self.weight, BLOCKS, None)
+        if blocks is None:
+            return product(input, self.weight, self.bias)
+        return by_short(input, self.weight, blocks, self.bias)
+
+
+def by_short(input: torch.Tensor, weight: torch.Tensor, blocks: Any, bias: torch.Tensor | None) -> torch.Tensor:
+    """Float32 products with a weight in 16 bits, and its memory."""
+    lines, size = weight.shape
+    if MULTIPLY_BLOCKS.ready and 0 < input.numel() <= MOST_LOOPED * size:
+        return multiplied_by_blocks(input.detach().contiguous(), blocks, lines, bias)
+    return linear(input, weight.to_dense(torch.float32), bias)
 
 
 def product_of(layer: nn.Module, now: bool = False) -> Callable[[torch.Tensor], torch.Tensor] | None:
@@ -155,50 +174,64 @@ def plain_weight(layer: PackedLinear) -> Any:
         return weight
     if origin.tied is not None:
         return origin.tied
-    return nn.Parameter(weight.to_dense(), requires_grad=origin.requires_grad)
+    return nn.Parameter(weight.to_dense(origin.dtype), requires_grad=origin.requires_grad)
 
 
-def packs(dtype: torch.dtype) -> bool:
-    """Whether oneDNN packs weights of a dtype on this machine."""
-    build: Any = torch.backends.mkldnn
-    if not build.is_available() or not hasattr(_ops, "_reorder_linear_weight"):
-        return False
-    return dtype is torch.float32 or told(dtype) is True
+def lies_short(layer: nn.Module) -> bool:
+    """Whether its float32 weight is packed in 16 bits."""
+    return isinstance(layer, PackedLinear) and hasattr(layer._parameters["weight"], BLOCKS)
 
 
-def can_pack(layer: nn.Module) -> bool:
-    """Whether a layer is plain and on the CPU, large enough, and of a dtype that oneDNN packs."""
+def dtype_of(layer: nn.Module) -> torch.dtype:
+    """Of a linear layer's states."""
+    holder: Any = layer.__dict__[ORIGIN] if isinstance(layer, PackedLinear) else layer.weight
+    found: torch.dtype = holder.dtype
+    return found
+
+
+def can_pack(layer: nn.Module, short: bool = False) -> bool:
+    """Whether a layer is plain and on the CPU, large enough, and of a dtype that oneDNN packs.
+
+    Args:
+        short: float32 weights of any size may be packed, if their numbers are bfloat16's.
+    """
     if type(layer) is not nn.Linear or "forward" in layer.__dict__:  # a patch
         return False
     weight: Any = layer.weight
     if type(weight) not in (torch.Tensor, nn.Parameter) or weight.is_mkldnn:
         return False
-    return weight.device.type == "cpu" and packs(weight.dtype) and weight.numel() >= LEAST[weight.dtype]
+    if weight.device.type != "cpu" or not packs(weight.dtype):
+        return False
+    return weight.numel() >= LEAST[weight.dtype] or (short and is_short(weight))
 
 
 @torch.no_grad()
-def pack(layer: nn.Module, tied: bool = False) -> bool:
+def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
     """Pack a layer's weight in place. Returns whether it is packed: not where that gives other products.
 
     Args:
         tied: whether another module holds the weight, too.
+        short: whether a float32 weight is packed in 16 bits, if its numbers are bfloat16's.
     """
-    if not can_pack(layer):
+    if not can_pack(layer, short):
         return False
     plain: Any = layer.weight
-    weight = packed(plain.detach())
+    weight = short_parameter(plain.detach()) if short and is_short(plain) else None
+    if weight is None:
+        weight = _parameter(packed(plain.detach()))
     if not _agree(plain, weight):
         return False
     layer.__dict__[ORIGIN] = Origin.of(plain, tied)
-    layer._parameters["weight"] = _parameter(weight)
+    layer._parameters["weight"] = weight
     layer.__class__ = PackedLinear
     return True
 
 
-def packed(weight: torch.Tensor) -> torch.Tensor:
-    """The same weight in oneDNN's layout."""
-    found: torch.Tensor = _ops._reorder_linear_weight.default(weight, ROWS)
-    return found
+def is_short(weight: torch.Tensor) -> bool:
+    """Whether a plain weight is float32, all its numbers are bfloat16's, and this machine packs it in 16 bits."""
+    if weight.dtype is not torch.float32 or not weight.numel() or not packs(torch.bfloat16):
+        return False
+    return torch.equal(weight.bfloat16().float(), weight)
 
 
 def _parameter(weight: torch.Tensor) -> nn.Parameter:
@@ -217,9 +250,19 @@ def unpack(layer: nn.Module) -> bool:
     return True
 
 
+def short_parameter(weight: torch.Tensor) -> nn.Parameter | None:
+    """A weight in 16 bits; `None` where loops cannot read it."""
+    found = _parameter(packed(weight.bfloat16()))
+    blocks = blocks_of(found)
+    if blocks is None:
+        return None
+    setattr(found, BLOCKS, blocks)
+    return found
+
+
 def _agree(plain: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two rows have the same products with both, up to rounding."""
     rows = torch.linspace(-1, 1, 2 * plain.shape[1]).view(2, -1).to(plain.dtype)
-    differences = (_product(rows, other, None) - linear(rows, plain)).abs().float()
+    differences = (PackedProduct(other, None)(rows) - linear(rows, plain)).abs().float()
     largest = rows.float().norm(dim=1)[:, None] * torch.linalg.vector_norm(plain, dim=1, dtype=torch.float32)
     return bool((differences <= ROUNDING * torch.finfo(plain.dtype).eps * largest).all())

@@ -14,39 +14,25 @@ from lade.base.locks import ModelLocks
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import keep_fingerprint
-from lade.weights.packed import PackedLinear, can_pack, pack, unpack
+from lade.weights.packed import PackedLinear, can_pack, lies_short, pack, unpack
 
 NOTE = "lade_packed"  # on a model, as a walk over all its modules takes as long as a step of a small one
+PACKED, SHORT = "packed", "packed in 16 bits"  # what stands there
 _locks = ModelLocks()
 
 
-def pack_weights(model: Any) -> int:
-    """Store the weights of a model's linear layers in the layout that oneDNN multiplies fastest on this CPU, in place.
-
-    In half precision plain and lookahead decoding take less time, and in float32 many tokens at once do; few tokens in
-    float32 may be faster with plain weights (`lade.models.load` with `pack=None`). Products are the same up to
-    rounding; in bfloat16 with AVX-512 they were the same bits. No second copy of a weight is kept, but for one
-    that an embedding shares. The model's checkpoint stays as it is. Until `unpack_weights` the model cannot be trained,
-    and while either works it must not decode.
-
-    Layers stay plain that are small or not on the CPU, have patches or quantised weights, or whose dtype oneDNN does
-    not pack on this machine: float64, and on older processors half precision.
+def pack_weights(model: Any, short: bool = False) -> int:
+    """What `lade.pack_weights` does.
 
     Args:
-        model: a causal language model of transformers, or a wrapper around one.
-
-    Returns:
-        How many linear layers are packed.
-
-    Raises:
-        ValueError: `model` is no model, or one that reads weights of linear layers without calling these.
+        short: whether float32 weights whose numbers are all bfloat16's are packed in 16 bits: loops multiply them.
     """
     check_model("model", model)
     model = unwrapped(model)
     with _locks.of(model), keep_fingerprint(model):
-        layers = [layer for layer in model.modules() if can_pack(layer)]
+        layers = [layer for layer in model.modules() if can_pack(layer, short)]
         if layers:
-            _pack(model, layers)
+            _pack(model, layers, short)
         return sum(isinstance(layer, PackedLinear) for layer in model.modules())
 
 
@@ -65,18 +51,24 @@ def unpack_weights(model: Any) -> int:
         return _unpack_all(model)
 
 
+def packing_of(model: Any) -> str:
+    """How weights are packed; empty where none are."""
+    found: str = model.__dict__.get(NOTE, "")
+    return found
+
+
 def has_packed_weights(model: Any) -> bool:
     """Whether `pack_weights` packed any, and `unpack_weights` did not undo it."""
-    return NOTE in model.__dict__
+    return bool(packing_of(model))
 
 
-def _pack(model: Any, layers: Sequence[nn.Module]) -> None:
+def _pack(model: Any, layers: Sequence[nn.Module], short: bool) -> None:
     """Pack layers, unless the model fails with them packed."""
     worked = _problem(model) is None
     uses = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
     try:
         for layer in layers:
-            pack(layer, tied=uses[id(layer.weight)] > 1)
+            pack(layer, uses[id(layer.weight)] > 1, short)
         problem = _problem(model) if worked else None
     except BaseException:
         _unpack_all(model)
@@ -84,7 +76,7 @@ def _pack(model: Any, layers: Sequence[nn.Module]) -> None:
     if problem is not None:
         _unpack_all(model)
         raise invalid("model", "one that calls its linear layers", f"one that fails without that: {problem}")
-    model.__dict__[NOTE] = True
+    model.__dict__[NOTE] = SHORT if any(map(lies_short, model.modules())) else PACKED
 
 
 def _unpack_all(model: Any) -> int:

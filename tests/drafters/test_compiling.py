@@ -159,7 +159,7 @@ def test_every_marked_function_is_compiled() -> None:
     marked = {
         value
         for name, module in list(sys.modules.items())
-        if name.startswith(("lade.core", "lade.memory", "lade.drafters", "lade.target"))
+        if name.startswith(("lade.core", "lade.memory", "lade.drafters", "lade.target", "lade.weights"))
         for value in vars(module).values()
         if hasattr(value, "__compiled__")
     }

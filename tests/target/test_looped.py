@@ -11,9 +11,9 @@ from machinecode import unloaded
 from rowcalls import Row, call_of, expected_of
 
 from lade.base import threads
+from lade.base.bits import DTYPES
 from lade.base.compiled import trial
 from lade.target import looped
-from lade.target.fused.bits import DTYPES
 from lade.target.looped import Looped
 from lade.target.rowloops import ATTEND, FARTHEST, exponential, to_weights
 from lade.target.ways import Call, Masked

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lade.weights import blocks
+from lade.weights import blocks, onednn
 from lade.weights.blocks import LINES, blocks_of, lines_of
-from lade.weights.packed import packed, packs
+from lade.weights.onednn import packed, packs
 
 BFLOAT16 = torch.bfloat16
 
@@ -87,7 +87,7 @@ def test_a_long_weight_is_known_by_a_shorter_one(lines: int, monkeypatch: pytest
 @pytest.mark.parametrize("lines", [LINES, 5 * LINES])
 def test_another_layout_is_not_read(lines: int, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight of the same shape that is packed now may get another layout."""
-    own, calls = blocks._layout, list[bytes]()
+    own, calls = blocks.layout, list[bytes]()
 
     def other(weight: torch.Tensor) -> bytes:
         found = bytearray(own(weight))
@@ -96,12 +96,12 @@ def test_another_layout_is_not_read(lines: int, place: int, monkeypatch: pytest.
         return calls[-1]
 
     monkeypatch.setattr(blocks, "MOST", 2 * LINES)
-    monkeypatch.setattr(blocks, "_layout", other)
+    monkeypatch.setattr(blocks, "layout", other)
     assert not in_blocks(weight_of(lines, 8))
     assert len(calls) == 2
 
 
 @needs_packing
 def test_a_release_of_torch_that_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "OPS", (*blocks.OPS, "no_such_operation"))
+    monkeypatch.setattr(onednn, "READING", (*onednn.READING, "no_such_operation"))
     assert not in_blocks(weight_of(LINES, 8))

@@ -213,8 +213,8 @@ def test_small_weights_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_packed_where_products_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = layer()
-    real = module._product
-    monkeypatch.setattr(module, "_product", lambda *given: real(*given) * 1.01)
+    real = module.product
+    monkeypatch.setattr(module, "product", lambda *given: real(*given) * 1.01)
     weight = plain.weight
     assert not pack(plain)
     assert type(plain) is nn.Linear

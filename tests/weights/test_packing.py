@@ -205,10 +205,10 @@ def test_a_failure_leaves_nothing_packed(monkeypatch: pytest.MonkeyPatch) -> Non
     model, layers, real = own_llama(), linear_layers(own_llama()), packing.pack
     calls = iter(range(9))
 
-    def failing(layer: nn.Module, tied: bool = False) -> bool:
+    def failing(layer: nn.Module, tied: bool, short: bool) -> bool:
         if isinstance(layer, nn.Linear) and next(calls) == 5:
             raise MemoryError
-        return real(layer, tied)
+        return real(layer, tied, short)
 
     monkeypatch.setattr(packing, "pack", failing)
     with pytest.raises(MemoryError):

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from lade.base.bits import bits_of
 from lade.target.choice import Choice, timed
-from lade.target.fused.bits import bits_of
 from lade.target.fused.loops import ROTATE, Heads
 from lade.target.fused.plan import Layer
 from lade.target.layers import TreeLayer

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch.nn.functional import silu
 
+from lade.base.bits import bits_of
 from lade.target.attention import packed
 from lade.target.cache import TreeCache
 from lade.target.choice import choice_among, timed
 from lade.target.fused.attention import Forward, KindRows
-from lade.target.fused.bits import bits_of
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.plan import Norm, Plan, plan_of

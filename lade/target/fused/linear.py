@@ -1,6 +1,6 @@
 """Linear layers of few tokens, by loops where these are faster on this machine.
 
-Plain float32 weights: `lade.target.fused.products`; packed bfloat16 ones: `lade.target.fused.blocks`.
+Plain float32 weights: `lade.target.fused.products`; packed ones of 16 bits: `lade.weights.blockloops`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from lade.base.threads import FORK, counters, threads_for
-from lade.target.fused.bits import bits_of
-from lade.target.fused.blocks import MULTIPLY_BLOCKS, room_for
-from lade.target.fused.products import MULTIPLY, PER_OPERATION, UNIT
+from lade.base.bits import bits_of
+from lade.base.threads import FORK, counters
+from lade.target.fused.products import MULTIPLY, UNIT
+from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks, threads_of
 from lade.weights.blocks import blocks_of
-from lade.weights.packed import PackedProduct, packed
+from lade.weights.onednn import packed
+from lade.weights.packed import BLOCKS, PackedProduct
 
 TOKENS = 1, 2, 4, 8, 16, 32, 64  # whose times are compared, each for all numbers up to it; for more the loops are none
 ELEMENTS = 1 << 19  # of the largest weight whose times are compared; of a larger one the first lines stand for all
@@ -73,14 +74,15 @@ class FewBlocks:
         blocks: the memory of the weight.
 
     Attributes:
-        weight: [N, K] bfloat16, packed.
+        weight: [N, K] bfloat16, packed; of bfloat16 states, or a float32 weight in 16 bits.
         bias: [N], or `None`.
     """
 
-    __slots__ = ("_kept", "_product", "bias", "blocks", "weight")
+    __slots__ = ("_float", "_kept", "_product", "bias", "blocks", "weight")
 
     def __init__(self, product: PackedProduct, blocks: np.ndarray) -> None:
         self._product, self.weight, self.bias, self.blocks = product, product.weight, product.bias, blocks
+        self._float = hasattr(product.weight, BLOCKS)
         self._kept = product.weight.detach()  # the same memory, whatever becomes of the parameter
 
     @classmethod
@@ -92,34 +94,16 @@ class FewBlocks:
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """[1, T, N] of [1, T, K]."""
         tokens, (lines, size) = states.shape[1], self.weight.shape
-        if not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
+        if self._float or not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
             return self._product(states)
         return multiplied_by_blocks(states, self.blocks, lines, self.bias)
-
-
-def multiplied_by_blocks(
-    states: torch.Tensor, blocks: np.ndarray, lines: int, bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    """[1, T, N] products of [1, T, K] states with the memory of a weight, in bfloat16."""
-    tokens = states.shape[1]
-    found = torch.empty(1, tokens, lines, dtype=torch.bfloat16, device="cpu")
-    bits, given, threads = bits_of(found), bits_of(states), _threads(tokens * len(blocks), lines)
-    added = bits[:0] if bias is None else bits_of(bias.detach())
-    room = room_for(len(given), tokens, threads)
-    MULTIPLY_BLOCKS(FORK, threads, counters(), given, tokens, blocks, added, room, bits)
-    return found
-
-
-def _threads(products: int, lines: int) -> int:
-    """How many are worth so many products of two numbers."""
-    return min(threads_for(products // PER_OPERATION), -(-lines // UNIT))
 
 
 def multiplied(states: torch.Tensor, weight: np.ndarray, lines: int) -> torch.Tensor:
     """[1, T, N] products of [1, T, K] states with a flat weight."""
     tokens = states.shape[1]
     found = torch.empty(1, tokens, lines, dtype=torch.float32, device="cpu")
-    threads = _threads(tokens * len(weight), lines)
+    threads = threads_of(tokens * len(weight), lines)
     MULTIPLY(FORK, threads, counters(), states.numpy().reshape(-1), tokens, weight, found.numpy().reshape(-1))
     return found
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lade.base.bits import number, rounded
 from lade.base.compiled import Compiled, compiled
 
 Array = Any  # of numbers: a numpy array, or its memoryview
@@ -23,24 +24,6 @@ class Heads(NamedTuple):
     queries: int
     stored: int
     size: int
-
-
-@compiled
-def number(bits: Any, short: bool) -> Any:
-    """The float32 that bits stand for; those of a bfloat16 are the upper half of it."""
-    if short:
-        return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
-    return np.uint32(bits).view(np.float32)
-
-
-@compiled
-def rounded(value: Any, short: bool) -> Any:
-    """The bits of a float32, or of the bfloat16 nearest to it, of two equally near ones the even one."""
-    bits = np.float32(value).view(np.uint32)
-    if short:
-        odd = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(1))
-        return np.uint32(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
-    return bits
 
 
 @compiled

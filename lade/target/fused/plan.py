@@ -21,11 +21,11 @@ from transformers.models.mistral import modeling_mistral as mistral
 from transformers.models.qwen2 import modeling_qwen2 as qwen2
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
+from lade.base.bits import DTYPES, bits_of
 from lade.target.code import is_stock
-from lade.target.fused.bits import DTYPES, bits_of
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.watch import Watch, global_hooks, is_only_counted, is_unpatched
-from lade.weights.packed import product_of
+from lade.weights.packed import dtype_of, product_of
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 
@@ -219,7 +219,7 @@ class _Reader:
         found = FewTokens.of(module) or FewBlocks.of(product) or product
         if found is None:
             raise UnlikeError
-        _demand(is_unpatched(module) and self._holds(module.weight))
+        _demand(is_unpatched(module) and dtype_of(module) is self.dtype and module.weight.device.type == "cpu")
         self.modules.append(module)
         return found
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from lade.base.compiled import Compiled, compiled, compiled_as
 from lade.base.threads import FORK, UNITS, counters, spread, take
+from lade.weights.blockloops import units_of
 from lade.weights.blocks import LINES as LINES_OF_BLOCK
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 
 UNIT = LINES_OF_BLOCK  # lines of the weight that a thread takes at once; of a packed weight they are a block
 LINES, TOKENS = 4, 4  # of a tile
-PER_OPERATION = 2  # products of two numbers in the time of an operation of `threads_for`
 AHEAD = 2  # lines that a tile fetches into the caches
 
 
@@ -61,12 +61,6 @@ def multiply_units(counters: Array, states: Array, tokens: int, weight: Array, o
     while unit < units:
         multiply_unit(states, tokens, weight, weight[:0], out, unit)
         unit = take(counters, UNITS)
-
-
-@compiled
-def units_of(lines: int) -> int:
-    """How many units so many lines are."""
-    return (lines + UNIT - 1) // UNIT
 
 
 @compiled

@@ -2,8 +2,9 @@
 
 A call of PyTorch's takes microseconds, whatever it computes, and a layer makes twenty of them. Here one call computes
 all layers, and threads share the products of queries, keys and values, and those of the gated MLP with its activation.
-Float32, or bfloat16 where weights are packed in blocks: states are rounded wherever transformers' operations round
-them. Results differ from transformers' by the order of sums, and by the last digit of exponentials.
+States are float32, with weights that are or that are packed in blocks of 16 bits, or bfloat16 with packed weights; they
+are rounded wherever transformers' operations round them. Results differ from transformers' by the order of sums, and by
+the last digit of exponentials.
 T tokens, M hidden size, I size of the MLP; S heads of keys and values, each for G query heads; D head size.
 """
 
@@ -13,16 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lade.base.bits import number, rounded
 from lade.base.compiled import Compiled, compiled, compiled_as
 from lade.base.threads import OPERATIONS, UNITS, WORKERS, spread, take
-from lade.target.fused.blocks import block_begin, lengthen, multiply_blocks
 from lade.target.fused.loops import Heads as StoredHeads
-from lade.target.fused.loops import normalise, number, rotate_and_store, rounded
-from lade.target.fused.products import PER_OPERATION, UNIT, multiply_unit, units_of
+from lade.target.fused.loops import normalise, rotate_and_store
+from lade.target.fused.products import UNIT, multiply_unit
 from lade.target.rowloops import Heads, attend_rows, exponential
+from lade.weights.blockloops import PER_OPERATION, block_begin, lengthen, multiply_blocks, units_of
 from lade.weights.blocks import LINES
 
 Array = Any  # of numbers: a numpy array, or its memoryview
+
+BYTES_IN_BLOCKS = 2  # of a number
 
 
 class LayerArrays(NamedTuple):
@@ -34,7 +38,7 @@ class LayerArrays(NamedTuple):
         epsilons: float32, of these four norms.
         query, key, value, output, gate, up, down: weights of the products: float32, line by line, or bits of bfloat16,
             in blocks (`lade.weights.blocks`).
-        query_bias, key_bias, value_bias: float32, or bits of bfloat16; empty where there are none.
+        query_bias, key_bias, value_bias: float32 beside weights that are, else bits; empty where there are none.
         keys, values: [S, total, D] bits of all slots.
     """
 
@@ -57,10 +61,13 @@ class LayerArrays(NamedTuple):
     values: Array
 
 
-# Of its arrays, by what bits are: uint32 of float32, uint16 of bfloat16.
+# Of its arrays, by what tells the kinds apart: float32 states with such weights, float32 states with weights in blocks,
+# and bfloat16 states. Bits are uint32 of float32, uint16 of bfloat16.
+PLAIN, MIXED, SHORT = "f4", "u4", "u2"
 ELEMENTS = {
-    "u4": (*("u4",) * 4, *("f4",) * 11, *("u4",) * 2),
-    "u2": (*("u2",) * 4, "f4", *("u2",) * 12),
+    PLAIN: (*("u4",) * 4, *("f4",) * 11, *("u4",) * 2),
+    MIXED: (*("u4",) * 4, "f4", *("u2",) * 7, *("u4",) * 5),
+    SHORT: (*("u2",) * 4, "f4", *("u2",) * 12),
 }
 
 
@@ -91,7 +98,7 @@ class Room(NamedTuple):
         queries, folded, mixed: [T, S * G * D]
         keys, values: [T, S * D]
         gate, up: [T, I]
-        sums: [threads, T, LINES]; empty unless bits are those of bfloat16.
+        sums: [threads, T, LINES]; empty unless weights are in blocks.
         squares: [max(M, D)]
         scratch: as of `attend_rows`.
     """
@@ -117,8 +124,8 @@ def _layer_at_addresses() -> Any:
 
 
 @compiled_as(_layer_at_addresses)
-def layer_at(layers: Any, place: int, bits: Array) -> LayerArrays:
-    """One of the layers; the array tells what bits are."""
+def layer_at(layers: Any, place: int, kind: Array) -> LayerArrays:
+    """One of the layers; the array tells what they are made of, by its elements (`ELEMENTS`)."""
     layer: LayerArrays = layers[place]
     return layer
 
@@ -130,6 +137,7 @@ def compute_layers(
     counters: Array,
     layers: Any,
     number: int,
+    kind: Array,
     heads: Heads,
     scaling: Any,
     short: bool,
@@ -144,13 +152,14 @@ def compute_layers(
         fork, threads, counters: as of `lade.base.threads.spread`.
         layers: as `layer_at` takes them.
         number: how many.
+        kind: as `layer_at` takes it.
         scaling: float32, of the scores of attention.
         short: whether bits are those of bfloat16.
         states: [T, M] bits of the residual stream; what the last layer adds to it is in `bits.added`.
         bits: the room's numbers, rounded: of float32 the same memory.
     """
     for place in range(number):
-        layer = layer_at(layers, place, states)
+        layer = layer_at(layers, place, kind)
         added = bits.added[: len(states) if place else 0]
         normalise(states, added, layer.before, layer.epsilons[0], short, room.squares, bits.normal)
         attend_layer(fork, threads, counters, layer, heads, scaling, short, nodes, room, bits)
@@ -209,7 +218,7 @@ def attend_layer(
         bits.mixed,
     )
     if short:
-        lengthen(bits.mixed, room.mixed)
+        lengthen(bits.mixed, short, room.mixed)
     add(fork, threads, counters, room.mixed, tokens, layer.output, short, room, bits)
 
 
@@ -220,7 +229,7 @@ def project(
     """Queries, keys and values of `normal`."""
     together = worth(tokens * (len(layer.query) + len(layer.key) + len(layer.value)), threads)
     if short:
-        lengthen(bits.normal, room.normal)
+        lengthen(bits.normal, short, room.normal)
     begin(counters)
     spread(fork, together, project_units, (counters, together, layer, tokens, short, room, bits))
 
@@ -259,7 +268,7 @@ def transform(
 ) -> None:
     """The gated MLP of a layer, from `normal` to `added` (arXiv 2002.05202)."""
     if short:
-        lengthen(bits.normal, room.normal)
+        lengthen(bits.normal, short, room.normal)
     begin(counters)
     together = worth(2 * tokens * len(layer.gate), threads)
     spread(fork, together, gate_units, (counters, together, layer, tokens, short, room, bits))
@@ -283,7 +292,7 @@ def gate_units(
             first, end = token * lines + unit * UNIT, token * lines + min(unit * UNIT + UNIT, lines)
             activate(bits.gate[first:end], bits.up[first:end], short)
             if short:
-                lengthen(bits.gate[first:end], room.gate[first:end])
+                lengthen(bits.gate[first:end], short, room.gate[first:end])
         unit = take(counters, UNITS)
 
 
@@ -331,9 +340,9 @@ def multiply_rounded(
     bits: Array,
     unit: int,
 ) -> None:
-    """Some lines of a product: float32, or bits of bfloat16."""
-    if short:
-        multiply_blocks(states, tokens, weight, bias, later, sums, bits, unit)
+    """Some lines of a product, as numbers or bits: of float32, they are the same."""
+    if weight.itemsize == BYTES_IN_BLOCKS:
+        multiply_blocks(states, tokens, weight, bias, later, short, sums, bits, unit)
     else:
         multiply_unit(states, tokens, weight, bias, out, unit)
 

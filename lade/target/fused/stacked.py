@@ -14,15 +14,25 @@ from typing import Any
 import numpy as np
 import torch
 
+from lade.base.bits import bits_of, tensor_of
 from lade.base.buffers import GrowingBuffers
 from lade.base.compiled import viewed
 from lade.base.threads import FORK, counters, threads_for
 from lade.target.cache import TreeCache
 from lade.target.fused.attention import KindRows
-from lade.target.fused.bits import bits_of, tensor_of
 from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens
 from lade.target.fused.plan import Layer, Norm, Plan
-from lade.target.fused.stack import COMPUTE, ELEMENTS, LayerArrays, Nodes, Room
+from lade.target.fused.stack import (
+    BYTES_IN_BLOCKS,
+    COMPUTE,
+    ELEMENTS,
+    MIXED,
+    PLAIN,
+    SHORT,
+    LayerArrays,
+    Nodes,
+    Room,
+)
 from lade.target.layers import TreeLayer
 from lade.target.looped import LONGEST, MOST_NODES
 from lade.target.rowloops import Heads, scratch_for
@@ -51,7 +61,8 @@ class Stack:
         first: Any = plan.layers[0]
         self._hidden, self._inner = first.query.weight.shape[1], len(first.gate.weight)
         self._across, self._stored, self._size = len(first.query.weight), len(first.key.weight), first.size
-        self._shape = plan.dtype, len(plan.layers), self._hidden, self._inner, self._across, self._stored, self._size
+        widths = self._hidden, self._inner, self._across, self._stored, self._size
+        self._shape = self._table.kind.dtype, len(plan.layers), *widths
         self._memory = GrowingBuffers(partial(_memory, plan.dtype is torch.bfloat16), 1)
 
     @classmethod
@@ -62,7 +73,7 @@ class Stack:
             kinds: of masks.
         """
         products: list[tuple[str, Any]] = [(name, getattr(each, name)) for each in plan.layers for name in PRODUCTS]
-        if kinds != 1 or not products or not all(isinstance(each, FewTokens | FewBlocks) for _, each in products):
+        if kinds != 1 or {type(each) for _, each in products} not in ({FewTokens}, {FewBlocks}):
             return None
         return cls(plan, cache) if all(each.bias is None or name in WITH_BIAS for name, each in products) else None
 
@@ -106,7 +117,7 @@ class Stack:
             *(self._hidden, self._hidden, self._across, self._across, self._across),
             *(self._stored, self._stored, self._inner, self._inner),
         )
-        sums = threads * tokens * LINES if self._dtype is torch.bfloat16 else 0
+        sums = 0 if self._table.kind.dtype == PLAIN else threads * tokens * LINES
         sizes = [*(tokens * width for width in widths), sums, max(self._hidden, self._size), scratch]
         return _rooms(self._memory.of(_numbers_for(sizes)), sizes)
 
@@ -117,6 +128,9 @@ class _Table:
     Args:
         parts: of each layer all but its epsilons, keys and values, in the order of `LayerArrays`.
         epsilons: [4] of each layer.
+
+    Attributes:
+        kind: empty; tells what layers are made of (`ELEMENTS`).
     """
 
     def __init__(self, parts: Sequence[Sequence[Part]], epsilons: Sequence[np.ndarray]) -> None:
@@ -126,6 +140,7 @@ class _Table:
         for own, numbers in zip(self._fixed, epsilons, strict=True):
             own.insert(EPSILONS, numbers)
         self._slots: list[np.ndarray] = []
+        self.kind = np.empty(0, _kind_of(self._fixed[0]))
         self._typed = np.zeros((self.number, len(LayerArrays._fields), 2), np.int64)
         self._typed[:, :-SLOTS] = [[*map(_place, own)] for own in self._fixed]
         self._known = _addresses(self._tensors)
@@ -152,7 +167,7 @@ class _Table:
         found = []
         for layer, own in enumerate(self._fixed):
             arrays = [*own, *self._slots[layer * SLOTS : (layer + 1) * SLOTS]]
-            kinds = ELEMENTS[self._slots[0].dtype.str[1:]]
+            kinds = ELEMENTS[self.kind.dtype.str[1:]]
             found.append(viewed(LayerArrays(*[array.view(kind) for array, kind in zip(arrays, kinds, strict=True)])))
         return found
 
@@ -167,11 +182,19 @@ def _compute(
     room: tuple[Room, Room],
 ) -> None:
     short = states.dtype is torch.bfloat16
-    COMPUTE(FORK, threads, counters(), table, table.number, heads, scaling, short, nodes, bits_of(states), *room)
+    layers = table, table.number, table.kind
+    COMPUTE(FORK, threads, counters(), *layers, heads, scaling, short, nodes, bits_of(states), *room)
 
 
 def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
+
+
+def _kind_of(arrays: Sequence[np.ndarray]) -> str:
+    """What a layer is made of (`ELEMENTS`)."""
+    if arrays[0].itemsize == BYTES_IN_BLOCKS:
+        return SHORT
+    return MIXED if arrays[EPSILONS + 1].itemsize == BYTES_IN_BLOCKS else PLAIN
 
 
 def _bits(part: Part) -> np.ndarray:
@@ -227,12 +250,14 @@ def _rooms(memory: tuple[np.ndarray, np.ndarray], sizes: Sequence[int]) -> tuple
 def exercise() -> None:
     """Make the call with the arguments that decoding gives it: one layer, one token."""
     place, row = np.zeros(1, np.int64), np.array([0, 1, 0, 1, 0, 1, 0])
-    for dtype, numbers in ((torch.float32, 4), (torch.bfloat16, 2 * LINES)):
-        weight, norm, none = (torch.zeros(size, dtype=dtype, device="cpu") for size in (numbers, 2, 0))
+    full, half = torch.float32, torch.bfloat16
+    for dtype, kept, numbers in ((full, full, 4), (full, half, 2 * LINES), (half, half, 2 * LINES)):
+        norm, none = (torch.zeros(size, dtype=dtype, device="cpu") for size in (2, 0))
+        weight = torch.zeros(numbers, dtype=kept, device="cpu")
         table = _Table([[norm, norm, none, none, *[weight] * 7, none, none, none]], [np.ones(4, np.float32)])
         table.point([norm.clone(), norm.clone()])
         angle = bits_of(norm[:1])
         nodes = Nodes(angle, angle, place, place + 1, row, np.zeros(0, np.uint8))
         sizes = [2] * 9 + [LINES, 2, len(scratch_for(1, 2, 1))]
-        room = _rooms(_memory(dtype is torch.bfloat16, _numbers_for(sizes)), sizes)
+        room = _rooms(_memory(dtype is half, _numbers_for(sizes)), sizes)
         _compute(1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, norm.clone(), room)

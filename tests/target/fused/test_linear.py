@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn.functional import linear as torch_linear
 
+from lade.base.bits import bits_of, tensor_of
 from lade.target.fused import linear
-from lade.target.fused.bits import bits_of, tensor_of
-from lade.target.fused.blocks import MULTIPLY_BLOCKS
 from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens, are_faster
 from lade.target.fused.products import MULTIPLY, UNIT
 from lade.weights import packed
+from lade.weights.blockloops import MULTIPLY_BLOCKS
 from lade.weights.blocks import lines_of
 from lade.weights.packed import pack, packs, product_of
 
@@ -97,7 +97,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def multiply(*given: Any) -> None:
-        _, _, _, states, tokens, weight, bias, _, bits = given
+        _, _, _, states, tokens, weight, bias, _, _, bits = given
         found.append(tokens)
         lines = torch.from_numpy(lines_of(weight, LINES, SIZE).view(np.int16).copy()).view(torch.bfloat16).float()
         own = tensor_of(states).float().view(tokens, SIZE) @ lines.T

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from machinecode import unloaded
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
+from lade.base.bits import DTYPES, bits_of, number, rounded
 from lade.target.folding import fold
-from lade.target.fused.bits import DTYPES, bits_of
-from lade.target.fused.loops import NORMALISE, ROTATE, Heads, number, rounded
+from lade.target.fused.loops import NORMALISE, ROTATE, Heads
 
 ULP = {torch.float32: 2**-23, torch.bfloat16: 2**-8}
 

@@ -11,9 +11,9 @@ from machinecode import unloaded
 from tiny import own_llama
 from treetargets import target_of
 
+from lade.base.bits import DTYPES, bits_of
 from lade.core.tree import chain
 from lade.target.fused import stack
-from lade.target.fused.bits import DTYPES, bits_of
 from lade.target.fused.stack import COMPUTE
 from lade.target.model import HFTarget
 from lade.weights.packing import pack_weights

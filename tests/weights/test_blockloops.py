@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machinecode import unloaded
 
+from lade.base.bits import bits_of, tensor_of
 from lade.base.threads import FORK, counters
-from lade.target.fused.bits import bits_of, tensor_of
-from lade.target.fused.blocks import MULTIPLY_BLOCKS, room_for
+from lade.weights.blockloops import MULTIPLY_BLOCKS, room_for
 from lade.weights.blocks import LINES
 
 NUMBERS = st.sampled_from([1, 3, LINES - 1, LINES, LINES + 6, 3 * LINES])
@@ -46,7 +46,8 @@ def products(
     bits, room = np.full(tokens * lines, 0x7FC0, np.uint16), room_for(states.numel(), tokens, threads)
     room[:] = np.nan
     added, blocks = bits_of(weight.new_empty(0) if bias is None else bias), blocks_with(weight, padding)
-    MULTIPLY_BLOCKS(FORK, threads, counters(), bits_of(states), tokens, blocks, added, room, bits)
+    short = states.dtype is torch.bfloat16
+    MULTIPLY_BLOCKS(FORK, threads, counters(), bits_of(states), tokens, blocks, added, short, room, bits)
     return tensor_of(bits).view(tokens, lines)
 
 

@@ -1,7 +1,8 @@
-"""Products of the states of few tokens with a packed bfloat16 weight, as loops that run as machine code.
+"""Products of states with a packed bfloat16 weight, as loops that run as machine code.
 
 The weight is read as it lies (`lade.weights.blocks`), once for `TOKENS` tokens. Sums are float32, in an order that
-depends on K alone. T tokens, K numbers of a state, N lines of a weight.
+depends on K alone; states and products are bits of bfloat16 where they are `short`, else of float32.
+T tokens, K numbers of a state, N lines of a weight.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+from lade.base.bits import bits_of, number, rounded
 from lade.base.compiled import Compiled, compiled, compiled_as
-from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take
-from lade.target.fused.loops import number, rounded
-from lade.target.fused.products import units_of
+from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take, threads_for
 from lade.weights.blocks import LINES
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 
 TOKENS = 4  # of a tile
+PER_OPERATION = 2  # products of two numbers in the time of an operation of `threads_for`
 WHOLE, HALF = 4, 2  # what one tile alone fetches of the next block for each pair of numbers, and one of two tiles
 
 
@@ -58,6 +60,7 @@ def multiply(
     tokens: int,
     weight: Array,
     bias: Array,
+    short: bool,
     room: Array,
     bits: Array,
 ) -> None:
@@ -65,12 +68,12 @@ def multiply(
 
     Args:
         fork, threads, counters: as of `lade.base.threads.spread`.
-        states: [T, K] bfloat16
+        states: [T, K] bits.
         room: `room_for` these, float32.
     """
     numbers, sums = room[: len(states)], room[len(states) :]
-    lengthen(states, numbers)
-    spread(fork, threads, multiply_units, (counters, threads, numbers, tokens, weight, bias, sums, bits))
+    lengthen(states, short, numbers)
+    spread(fork, threads, multiply_units, (counters, threads, numbers, tokens, weight, bias, short, sums, bits))
 
 
 @compiled
@@ -81,6 +84,7 @@ def multiply_units(
     tokens: int,
     weight: Array,
     bias: Array,
+    short: bool,
     sums: Array,
     bits: Array,
 ) -> None:
@@ -89,7 +93,7 @@ def multiply_units(
     unit = take(counters, UNITS)
     while unit < units:
         later = weight[block_begin(weight, units, unit + threads) :]
-        multiply_blocks(states, tokens, weight, bias, later, own, bits, unit)
+        multiply_blocks(states, tokens, weight, bias, later, short, own, bits, unit)
         unit = take(counters, UNITS)
 
 
@@ -101,17 +105,26 @@ def block_begin(weight: Array, blocks: int, place: int) -> int:
 
 @compiled
 def multiply_blocks(
-    states: Array, tokens: int, weight: Array, bias: Array, later: Array, sums: Array, bits: Array, unit: int
+    states: Array,
+    tokens: int,
+    weight: Array,
+    bias: Array,
+    later: Array,
+    short: bool,
+    sums: Array,
+    bits: Array,
+    unit: int,
 ) -> None:
     """One block of the weight.
 
     Args:
         states: [T, K] float32
-        weight: bfloat16
-        bias: [N] bfloat16; empty for none.
+        weight: bits of bfloat16.
+        bias: [N] bits; empty for none.
         later: the block that will be read next.
+        short: whether bits of a bias and of products are those of bfloat16.
         sums: [T, LINES] float32 to work in.
-        bits: [T, N] the products, rounded to bfloat16.
+        bits: [T, N] the products, rounded.
     """
     lines, begin = len(bits) // tokens, unit * LINES
     end = min(begin + LINES, lines)
@@ -121,10 +134,10 @@ def multiply_blocks(
         own, goal = sums[token * LINES : token * LINES + end - begin], bits[token * lines + begin : token * lines + end]
         if len(bias):
             for place in range(len(own)):
-                goal[place] = rounded(np.float32(own[place]) + number(bias[begin + place], True), True)
+                goal[place] = rounded(np.float32(own[place]) + number(bias[begin + place], short), short)
         else:
             for place in range(len(own)):
-                goal[place] = rounded(own[place], True)
+                goal[place] = rounded(own[place], short)
 
 
 @compiled
@@ -166,10 +179,16 @@ def multiply_few(states: Array, tokens: int, block: Array, later: Array, size: i
 
 
 @compiled
-def lengthen(bits: Array, numbers: Array) -> None:
-    """The numbers of bfloat16."""
+def units_of(lines: int) -> int:
+    """How many blocks so many lines are."""
+    return (lines + LINES - 1) // LINES
+
+
+@compiled
+def lengthen(bits: Array, short: bool, numbers: Array) -> None:
+    """The numbers of bits."""
     for place in range(len(bits)):
-        numbers[place] = number(bits[place], True)
+        numbers[place] = number(bits[place], short)
 
 
 MULTIPLY_BLOCKS = Compiled(multiply)
@@ -180,7 +199,25 @@ def room_for(numbers: int, tokens: int, threads: int) -> np.ndarray:
     return np.empty(numbers + threads * tokens * LINES, np.float32)
 
 
+def multiplied_by_blocks(
+    states: torch.Tensor, blocks: np.ndarray, lines: int, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """[..., N] products of contiguous [..., K] states, float32 or bfloat16, with the memory of a weight."""
+    *shape, size = states.shape
+    found = torch.empty(*shape, lines, dtype=states.dtype, device="cpu")
+    given, bits, tokens = bits_of(states), bits_of(found), states.numel() // size
+    added, threads = given[:0] if bias is None else bits_of(bias.detach()), threads_of(tokens * len(blocks), lines)
+    room, short = room_for(len(given), tokens, threads), states.dtype is torch.bfloat16
+    MULTIPLY_BLOCKS(FORK, threads, counters(), given, tokens, blocks, added, short, room, bits)
+    return found
+
+
+def threads_of(products: int, lines: int) -> int:
+    """How many threads are worth so many products of two numbers, where each takes `LINES` lines at a time."""
+    return min(threads_for(products // PER_OPERATION), units_of(lines))
+
+
 def exercise() -> None:
     """Call it with the arguments that decoding gives it."""
-    states, weight, bits = (np.zeros(size, np.uint16) for size in (2, 2 * LINES, 1))
-    MULTIPLY_BLOCKS(FORK, 1, counters(), states, 1, weight, bits[:0], room_for(2, 1, 1), bits)
+    for dtype in (torch.float32, torch.bfloat16):
+        multiplied_by_blocks(torch.zeros(1, 2, dtype=dtype, device="cpu"), np.zeros(2 * LINES, np.uint16), 1)
