@@ -1,4 +1,4 @@
-"""Scalar products in the vector registers of this machine. Imported where numba is, by who links machine code.
+"""Sums of products in the vector registers of this machine. Imported where numba is, by who links machine code.
 
 Of a loop, LLVM itself makes vectors that are half as long as AVX-512's, and no tile with as many sums as fit.
 """
@@ -43,13 +43,13 @@ def multiply_tile(
         arrays = (make_array(signature.args[place])(context, builder, given[place]).data for place in (0, 1, 2, 4))
         first, weights, coming, goal = arrays
         width, registers = vectors()
-        own = _from(builder, weights, given[3], range(height))
-        awaited = _from(builder, coming, given[3], range(fetched))
+        own = rows_from(builder, weights, given[3], range(height))
+        awaited = rows_from(builder, coming, given[3], range(fetched))
         together = (registers - SPARE) // height
         for begin in range(0, number, together):
             part = range(begin, min(begin + together, number))
-            sums = _sums(builder, _from(builder, first, given[3], part), own, awaited, given[3], width)
-            for base, row in zip(_from(builder, goal, given[5], part), sums, strict=True):
+            sums = _sums(builder, rows_from(builder, first, given[3], part), own, awaited, given[3], width)
+            for base, row in zip(rows_from(builder, goal, given[5], part), sums, strict=True):
                 for line, value in enumerate(row):
                     builder.store(value, builder.gep(base, [INDEX(line)]))
             awaited = []
@@ -79,7 +79,7 @@ def multiply_block(
         arrays = (make_array(signature.args[place])(context, builder, given[place]).data for place in (0, 1, 2, 4))
         first, numbers, coming, goal = arrays
         width, registers = vectors()
-        rows = _from(builder, first, given[3], range(number))
+        rows = rows_from(builder, first, given[3], range(number))
         pairs, awaited = (builder.bitcast(each, LANE.as_pointer()) for each in (numbers, coming))
         together = min(height // width, max((registers - SPARE) // number, 1))
         for begin in range(0, height, width * together):
@@ -88,7 +88,7 @@ def multiply_block(
             sums = _block_sums(builder, rows, pairs, given[3], places, height, *soon)
             for state, row in enumerate(sums):
                 for place, value in zip(places, row, strict=True):
-                    _store(builder, value, goal, INDEX(state * height + place))
+                    store(builder, value, goal, INDEX(state * height + place))
         return context.get_dummy_value()
 
     return types.void(states, block, later, types.int64, out, tokens, lines, ahead), generate
@@ -106,7 +106,7 @@ def _block_sums(
 ) -> list[list[Any]]:
     """Per state the scalar products with the lines at some places of a block, as many as a vector has numbers."""
     kind, lanes = (ir.VectorType(each, vectors()[0]) for each in (FLOAT, LANE))
-    add, none = _multiply_add(builder, kind), kind([0.0] * kind.count)
+    add, none = multiply_add(builder, kind), kind([0.0] * kind.count)
     held = [[cgutils.alloca_once_value(builder, none) for _ in places] for _ in states]
     with cgutils.for_range_slice(builder, INDEX(0), size, INDEX(2), intp=INDEX) as (place, _):
         pair, after = builder.lshr(place, INDEX(1)), builder.add(place, INDEX(1))
@@ -114,7 +114,7 @@ def _block_sums(
         for which in range(fetched):
             _fetch(builder, builder.gep(awaited, [builder.add(soon, INDEX(which * CACHE_LINE // BYTES))]))
         own = [
-            [_splat(builder, builder.load(builder.gep(state, [at])), kind) for at in (place, after)] for state in states
+            [splat(builder, builder.load(builder.gep(state, [at])), kind) for at in (place, after)] for state in states
         ]
         for which, begin in enumerate(places):
             both = _load(builder, pairs, builder.add(base, INDEX(begin)), lanes)
@@ -126,7 +126,7 @@ def _block_sums(
     return [[builder.load(total) for total in row] for row in held]
 
 
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
+def splat(builder: Any, value: Any, kind: Any) -> Any:
     """A vector of one number."""
     first = builder.insert_element(kind(ir.Undefined), value, LANE(0))
     return builder.shuffle_vector(first, first, ir.VectorType(LANE, kind.count)([0] * kind.count))
@@ -142,7 +142,7 @@ def vectors() -> tuple[int, int]:
     return 8 if has("avx") else 4, 16
 
 
-def _from(builder: Any, base: Any, size: Any, places: Sequence[int]) -> list[Any]:
+def rows_from(builder: Any, base: Any, size: Any, places: Sequence[int]) -> list[Any]:
     """Where each of these rows of `size` numbers begins."""
     return [builder.gep(base, [builder.mul(INDEX(place), size)]) for place in places]
 
@@ -177,7 +177,7 @@ def _added(
         sums: vectors or numbers; at each place, as many numbers are multiplied.
     """
     kind = sums[0][0].type
-    add = _multiply_add(builder, kind)
+    add = multiply_add(builder, kind)
     held = [[cgutils.alloca_once_value(builder, value) for value in row] for row in sums]  # LLVM makes them registers
     with cgutils.for_range_slice(builder, *bounds, intp=INDEX) as (place, _):
         across = [_load(builder, line, place, kind) for line in lines]
@@ -190,7 +190,7 @@ def _added(
     return [[builder.load(total) for total in row] for row in held]
 
 
-def _multiply_add(builder: Any, kind: Any) -> Any:
+def multiply_add(builder: Any, kind: Any) -> Any:
     """A function: of numbers or vectors the product of two, and a third one added."""
     name = f"llvm.fmuladd.{f'v{kind.count}' if isinstance(kind, ir.VectorType) else ''}f32"
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
@@ -203,7 +203,7 @@ def _load(builder: Any, base: Any, place: Any, kind: Any) -> Any:
     return found
 
 
-def _store(builder: Any, vector: Any, base: Any, place: Any) -> None:
+def store(builder: Any, vector: Any, base: Any, place: Any) -> None:
     """The other way round."""
     builder.store(vector, builder.bitcast(builder.gep(base, [place]), vector.type.as_pointer())).align = BYTES
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from lade.base.bits import number, rounded
 from lade.base.compiled import Compiled, compiled, reordering
+from lade.base.lanes import multiply_lanes, transpose
 from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take
 
 Array = Any  # of numbers: a numpy array, or its memoryview
@@ -24,6 +25,11 @@ FIRST, NODES, BEGIN, KEYS, SEEN, PREFIX, VISIBLE = range(7)
 WIDTH = 7
 BLOCK = 4  # queries that look at keys together, so that these are read once
 PARTS = 4  # of a head's queries, every fourth block each, so that threads have equal shares of few heads
+LANES, HALF, TURNED = 64, 32, 16  # keys that are scored together, and the last that are transposed together
+MOST_BLOCKS, SCORES = (
+    12,
+    1 << 17,
+)  # of queries that are scored together; their scores stay in a processor's second cache
 # exp(x) = 2^n 2^f: 1 / ln 2, a polynomial of 2^f with a relative error of 2e-9 for |f| <= 1/2 (fitted at Chebyshev
 # nodes; the highest power first), and where it becomes 0.
 PER_OCTAVE = np.float32(1.4426950408889634)
@@ -117,60 +123,114 @@ def attend_head(
     scratch: Array,
     out: Array,
 ) -> None:
-    """Attention of one part of a row's queries to one head of keys and values."""
-    size, group, most = heads.size, heads.group, row[KEYS]
-    line, count = heads.stored * group * size, row[NODES] * group
+    """Attention of one part of a row's queries to one head of keys and values: some blocks of queries at a time."""
+    size, most, count = heads.size, row[KEYS], row[NODES] * heads.group
     own = head * heads.step + row[BEGIN] * size
     seen_keys, seen_values = keys[own : own + most * size], values[own : own + most * size]
-    factors, block = scratch[:BLOCK], scratch[BLOCK : BLOCK + BLOCK * size]
-    mixed, scores = scratch[BLOCK + BLOCK * size : BLOCK + 2 * BLOCK * size], scratch[BLOCK + 2 * BLOCK * size :]
-    for query in range(part * BLOCK, count, PARTS * BLOCK):
-        together, source = min(BLOCK, count - query), row[FIRST] * line + (head * count + query) * size
-        for place in range(together * size):
-            block[place] = number(queries[source + place], short) * scaling
-        score(block, seen_keys, together, most, size, short, scores)
-        for each in range(together):
-            own_scores = scores[each * most : each * most + most]
-            hide(own_scores, visible, row, (query + each) // group)
-            factors[each] = to_weights(own_scores, short)
-        mix(scores, seen_values, together, most, size, short, mixed)
-        for each in range(together):
-            node, member = (query + each) // group, (query + each) % group
-            goal = (row[FIRST] + node) * line + (head * group + member) * size
-            for place in range(size):
-                out[goal + place] = rounded(mixed[each * size + place] * factors[each], short)
+    blocks, end = blocks_for(most), LANES * size + BLOCK * (size + 1)
+    turned, mixed = scratch[: LANES * size], scratch[LANES * size : end]
+    given, scores = scratch[end : end + blocks * BLOCK * size], scratch[end + blocks * BLOCK * size :]
+    for first in range(part * BLOCK, count, PARTS * BLOCK * blocks):
+        number_of_blocks = min(blocks, (count - first + PARTS * BLOCK - 1) // (PARTS * BLOCK))
+        source = row[FIRST] * heads.stored * heads.group * size + head * count * size
+        for block in range(number_of_blocks):
+            query = first + block * PARTS * BLOCK
+            begin, goal = source + query * size, given[block * BLOCK * size :]
+            for place in range(min(BLOCK, count - query) * size):
+                goal[place] = number(queries[begin + place], short) * scaling
+        score(given, seen_keys, number_of_blocks, min(BLOCK, count - first), most, size, short, turned, scores)
+        for block in range(number_of_blocks):
+            query, own_scores = first + block * PARTS * BLOCK, scores[block * BLOCK * apart_for(most) :]
+            mix_block(own_scores, seen_values, row, visible, heads, head, query, short, mixed, out)
 
 
 @compiled
-def score(block: Array, keys: Array, together: int, most: int, size: int, short: bool, scores: Array) -> None:
-    """[together, K] products of queries and keys."""
-    if together == BLOCK:
-        score_block(block, keys, most, size, short, scores)
-    else:
-        for each in range(together):
-            score_one(block[each * size : each * size + size], keys, most, size, short, scores[each * most :])
-
-
-@reordering
-def score_block(block: Array, keys: Array, most: int, size: int, short: bool, scores: Array) -> None:
-    """The same for a whole block."""
-    first, second = block[:size], block[size : 2 * size]
-    third, fourth = block[2 * size : 3 * size], block[3 * size : 4 * size]
-    for key in range(most):
-        own = keys[key * size : key * size + size]
-        a = b = c = d = np.float32(0.0)
+def mix_block(
+    scores: Array,
+    values: Array,
+    row: Array,
+    visible: Array,
+    heads: Heads,
+    head: int,
+    query: int,
+    short: bool,
+    mixed: Array,
+    out: Array,
+) -> None:
+    """The sums of values by the scores of up to `BLOCK` queries."""
+    size, group, most, apart = heads.size, heads.group, row[KEYS], apart_for(row[KEYS])
+    line, together = heads.stored * group * size, min(BLOCK, row[NODES] * group - query)
+    factors = mixed[BLOCK * size :]
+    for each in range(together):
+        own = scores[each * apart : each * apart + most]
+        hide(own, visible, row, (query + each) // group)
+        factors[each] = to_weights(own, short)
+    mix(scores, apart, values, together, most, size, mixed)
+    for each in range(together):
+        node, member = (query + each) // group, (query + each) % group
+        goal = (row[FIRST] + node) * line + (head * group + member) * size
         for place in range(size):
-            value = number(own[place], short)
-            a += np.float32(first[place] * value)
-            b += np.float32(second[place] * value)
-            c += np.float32(third[place] * value)
-            d += np.float32(fourth[place] * value)
-        scores[key], scores[most + key], scores[2 * most + key], scores[3 * most + key] = a, b, c, d
+            out[goal + place] = rounded(mixed[each * size + place] * factors[each], short)
+
+
+@compiled
+def apart_for(keys: int) -> int:
+    """From the scores of one query to those of the next."""
+    return (keys + LANES - 1) // LANES * LANES
+
+
+@compiled
+def blocks_for(keys: int) -> int:
+    """How many blocks of queries are scored together, so that keys are transposed once for them."""
+    return max(1, min(MOST_BLOCKS, SCORES // (BLOCK * apart_for(keys))))
+
+
+@compiled
+def score(
+    given: Array,
+    keys: Array,
+    blocks: int,
+    together: int,
+    most: int,
+    size: int,
+    short: bool,
+    turned: Array,
+    scores: Array,
+) -> None:
+    """Products of queries and keys: [queries, K], of which the lines are `apart_for` K apart.
+
+    Args:
+        together: queries of the first block.
+    """
+    apart = apart_for(most)
+    if blocks == 1 and together < BLOCK:
+        for each in range(together):
+            score_one(given[each * size : each * size + size], keys, most, size, short, scores[each * apart :])
+        return
+    for begin in range(0, most, LANES):
+        lanes, goal = min(LANES, most - begin), scores[begin:]
+        turn(keys[begin * size :], lanes, size, short, turned)
+        if lanes > LANES - TURNED:
+            multiply_lanes(given, size, turned, LANES, size, goal, apart, blocks * BLOCK, LANES)
+        else:
+            for lane in range(0, lanes, TURNED):
+                multiply_lanes(given, size, turned[lane:], LANES, size, goal[lane:], apart, blocks * BLOCK, TURNED)
+
+
+@compiled
+def turn(keys: Array, lanes: int, size: int, short: bool, turned: Array) -> None:
+    """Some keys as columns of [D, LANES]."""
+    whole = lanes - lanes % TURNED
+    for key in range(0, whole, TURNED):
+        transpose(keys[key * size :], size, turned[key:], LANES, TURNED)
+    for key in range(whole, lanes):
+        for place in range(size):
+            turned[place * LANES + key] = number(keys[key * size + place], short)
 
 
 @reordering
 def score_one(query: Array, keys: Array, most: int, size: int, short: bool, scores: Array) -> None:
-    """The same for one query, and four keys at a time."""
+    """Products of one query and keys, four keys at a time, as they lie."""
     whole = most - most % 4
     for key in range(0, whole, 4):
         begin = key * size
@@ -238,65 +298,28 @@ def exponential(x: Any) -> Any:
 
 
 @compiled
-def mix(weights: Array, values: Array, together: int, most: int, size: int, short: bool, mixed: Array) -> None:
-    """[together, D] sums of values by their weights, [together, K]."""
-    for place in range(together * size):
-        mixed[place] = np.float32(0.0)
-    if together == BLOCK:
-        mix_block(weights, values, most, size, short, mixed)
-    else:
-        for each in range(together):
-            mix_one(weights[each * most :], values, most, size, short, mixed[each * size : each * size + size])
-
-
-@reordering
-def mix_block(weights: Array, values: Array, most: int, size: int, short: bool, mixed: Array) -> None:
-    """The same for a whole block, and two keys at a time."""
-    first, second = mixed[:size], mixed[size : 2 * size]
-    third, fourth = mixed[2 * size : 3 * size], mixed[3 * size : 4 * size]
-    for key in range(0, most - 1, 2):
-        one, other = values[key * size : key * size + size], values[key * size + size : key * size + 2 * size]
-        a, b, c, d = weights[key], weights[most + key], weights[2 * most + key], weights[3 * most + key]
-        e, f, g, h = weights[key + 1], weights[most + key + 1], weights[2 * most + key + 1], weights[3 * most + key + 1]
-        for place in range(size):
-            left, right = number(one[place], short), number(other[place], short)
-            first[place] += a * left + e * right
-            second[place] += b * left + f * right
-            third[place] += c * left + g * right
-            fourth[place] += d * left + h * right
-    if most % 2:
-        last = values[(most - 1) * size : most * size]
-        for each in range(BLOCK):
-            add_value(weights[each * most + most - 1], last, size, short, mixed[each * size : each * size + size])
-
-
-@reordering
-def mix_one(weights: Array, values: Array, most: int, size: int, short: bool, mixed: Array) -> None:
-    """The same for one query, and four keys at a time."""
-    whole = most - most % 4
-    for key in range(0, whole, 4):
-        begin = key * size
-        first, second = values[begin : begin + size], values[begin + size : begin + 2 * size]
-        third, fourth = values[begin + 2 * size : begin + 3 * size], values[begin + 3 * size : begin + 4 * size]
-        a, b, c, d = weights[key], weights[key + 1], weights[key + 2], weights[key + 3]
-        for place in range(size):
-            left = a * number(first[place], short) + b * number(second[place], short)
-            right = c * number(third[place], short) + d * number(fourth[place], short)
-            mixed[place] += left + right
-    for key in range(whole, most):
-        add_value(weights[key], values[key * size : key * size + size], size, short, mixed)
-
-
-@compiled
-def add_value(weight: Any, value: Array, size: int, short: bool, mixed: Array) -> None:
-    """Add one value times its weight."""
-    for place in range(size):
-        mixed[place] += weight * number(value[place], short)
+def mix(weights: Array, apart: int, values: Array, together: int, most: int, size: int, mixed: Array) -> None:
+    """[together, D] sums of values by their weights, which do not depend on other queries."""
+    place = 0
+    while size - place >= LANES:
+        multiply_lanes(weights, apart, values[place:], size, most, mixed[place:], size, together, LANES)
+        place += LANES
+    if size - place >= HALF:
+        multiply_lanes(weights, apart, values[place:], size, most, mixed[place:], size, together, HALF)
+        place += HALF
+    if size - place >= TURNED:
+        multiply_lanes(weights, apart, values[place:], size, most, mixed[place:], size, together, TURNED)
+        place += TURNED
+    while place < size:
+        multiply_lanes(weights, apart, values[place:], size, most, mixed[place:], size, together, 1)
+        place += 1
 
 
 def scratch_for(keys: int, size: int, threads: int) -> np.ndarray:
     """Numbers to work in, for rows of at most so many keys."""
-    return np.empty(threads * BLOCK * (1 + 2 * size + keys), np.float32)
+    apart, queries = apart_for(keys), MOST_BLOCKS * BLOCK
+    scores = max(min(queries * apart, SCORES), BLOCK * apart)
+    return np.empty(threads * (LANES * size + BLOCK * (size + 1) + queries * size + scores), np.float32)
 
 
 ATTEND = Compiled(attend_rows)

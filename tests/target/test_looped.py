@@ -13,9 +13,9 @@ from rowcalls import Row, call_of, expected_of
 from lade.base import threads
 from lade.base.bits import DTYPES
 from lade.base.compiled import trial
-from lade.target import looped
+from lade.target import looped, rowloops
 from lade.target.looped import Looped
-from lade.target.rowloops import ATTEND, FARTHEST, exponential, to_weights
+from lade.target.rowloops import ATTEND, FARTHEST, Heads, exponential, to_weights
 from lade.target.ways import Call, Masked
 
 SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(1, 7)), min_size=1, max_size=3)
@@ -79,6 +79,53 @@ def test_machine_code_is_attention_to_all_keys(
     found = attended(call, several)
     torch.testing.assert_close(found.double(), expected_of(call, rows), atol=16 * ULP[dtype], rtol=16 * ULP[dtype])
     assert torch.equal(found, attended(call, not several))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scores", [1, 3 * 4 * 64])
+def test_queries_that_are_not_scored_together(dtype: torch.dtype, scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many blocks as their scores have room, here one or three of five."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [Row(1, 20, 19, generator), Row(0, 3, 2, generator)]
+    call = call_of(rows, 1, 4, generator, dtype, 5)
+    expected = expected_of(call, rows)
+    monkeypatch.setattr(rowloops, "SCORES", scores)
+    with unloaded():
+        found = attended(call, several=False)
+    torch.testing.assert_close(found.double(), expected, atol=8 * ULP[dtype], rtol=8 * ULP[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_keys(dtype: torch.dtype) -> None:
+    """So many that not all queries are scored together."""
+    if not ATTEND.ready:
+        pytest.skip("the loop is not compiled in this run: LADE_COMPILED=1 compiles it")
+    generator = torch.Generator().manual_seed(0)
+    rows = [Row(2, 9000, 40, generator)]
+    call = call_of(rows, 1, 4, generator, dtype, 8)
+    found = Looped().attend(call)
+    torch.testing.assert_close(found.double(), expected_of(call, rows), atol=16 * ULP[dtype], rtol=16 * ULP[dtype])
+
+
+@pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_does_not_depend_on_other_nodes_of_a_whole_block(dtype: torch.dtype, machine: bool) -> None:
+    """Not by a bit: scores and sums of a query are those that it has in a smaller tree."""
+    if machine and not ATTEND.ready:
+        pytest.skip("the loop is not compiled in this run: LADE_COMPILED=1 compiles it")
+    generator = torch.Generator().manual_seed(0)
+    keys, values = (torch.randn(1, 1, 70, 24, generator=generator).to(dtype) for _ in range(2))
+    queries = torch.randn(24, 24, generator=generator).to(dtype)
+
+    def found(count: int) -> torch.Tensor:
+        table = looped.RowTable(np.array([0, count, 0, 70, 0, 70, 0]), np.zeros(0, np.uint8), 70, count * 70)
+        given = queries[:count].reshape(-1).contiguous()
+        return table.attend(given, keys.view(-1), values.view(-1), Heads(1, 1, 24, 70 * 24), 0.2).view(count, 24)
+
+    with nullcontext() if machine else unloaded():
+        whole = found(24)
+        for count in (4, 8, 17):
+            assert torch.equal(found(count)[: count - count % 4], whole[: count - count % 4])
 
 
 @pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])

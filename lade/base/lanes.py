@@ -1,0 +1,57 @@
+"""What machine code computes in vector registers of rows of numbers (`lade.base.lanevectors`), as Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lade.base.bits import number
+from lade.base.compiled import compiled_as
+
+Array = Any  # of numbers: a numpy array, or its memoryview
+BYTES_OF_SHORT = 2
+
+
+def _multiply_lanes() -> Any:
+    from lade.base.lanevectors import multiply_lanes
+
+    return multiply_lanes
+
+
+@compiled_as(_multiply_lanes)
+def multiply_lanes(
+    factors: Array,
+    apart: int,
+    matrix: Array,
+    stride: int,
+    size: int,
+    out: Array,
+    behind: int,
+    number_of: int,
+    lanes: int,
+) -> None:
+    """Sums of the rows of a matrix, each times its factor (`lade.base.lanevectors.multiply_lanes`)."""
+    for each in range(number_of):
+        for lane in range(lanes):
+            total = 0.0
+            for row in range(size):
+                total += factors[each * apart + row] * float(_number(matrix, row * stride + lane))
+            out[each * behind + lane] = total
+
+
+def _transpose() -> Any:
+    from lade.base.lanevectors import transpose
+
+    return transpose
+
+
+@compiled_as(_transpose)
+def transpose(lines: Array, size: int, out: Array, stride: int, number_of: int) -> None:
+    """Lines as columns (`lade.base.lanevectors.transpose`)."""
+    for line in range(number_of):
+        for place in range(size):
+            out[place * stride + line] = _number(lines, line * size + place)
+
+
+def _number(numbers: Any, place: int) -> Any:
+    """One of an array of float32, their bits, or those of bfloat16."""
+    return numbers[place] if numbers.format == "f" else number(numbers[place], numbers.itemsize == BYTES_OF_SHORT)
