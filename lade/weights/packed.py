@@ -19,8 +19,8 @@ from torch.nn.functional import linear
 
 from lade.facts.fingerprint import SERIAL
 from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks
-from lade.weights.blocks import blocks_of
-from lade.weights.onednn import packed, packs, product
+from lade.weights.blocks import TOGETHER, blocks_of
+from lade.weights.onednn import packed, packs, product, readable
 
 ROUNDING = 8  # times the dtype's rounding that two ways to sum one product may differ
 ORIGIN = "lade_origin"  # where a packed layer keeps its `Origin`
@@ -146,7 +146,8 @@ class PackedProduct:
 def by_short(input: torch.Tensor, weight: torch.Tensor, blocks: Any, bias: torch.Tensor | None) -> torch.Tensor:
     """Float32 products with a weight in 16 bits, and its memory."""
     lines, size = weight.shape
-    if MULTIPLY_BLOCKS.ready and 0 < input.numel() <= MOST_LOOPED * size:
+    fits = bias is None or bias.dtype is input.dtype  # for another one torch has its own word
+    if MULTIPLY_BLOCKS.ready and fits and 0 < input.numel() <= MOST_LOOPED * size:
         return multiplied_by_blocks(input.detach().contiguous(), blocks, lines, bias)
     return linear(input, weight.to_dense(torch.float32), bias)
 
@@ -218,6 +219,8 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
     plain: Any = layer.weight
     weight = short_parameter(plain.detach()) if short and is_short(plain) else None
     if weight is None:
+        if plain.numel() < LEAST[plain.dtype]:
+            return False
         weight = _parameter(packed(plain.detach()))
     if not _agree(plain, weight):
         return False
@@ -229,7 +232,9 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
 
 def is_short(weight: torch.Tensor) -> bool:
     """Whether a plain weight is float32, all its numbers are bfloat16's, and this machine packs it in 16 bits."""
-    if weight.dtype is not torch.float32 or not weight.numel() or not packs(torch.bfloat16):
+    if weight.dtype is not torch.float32 or not weight.numel() or weight.shape[1] % TOGETHER:
+        return False
+    if not packs(torch.bfloat16) or not readable():
         return False
     return torch.equal(weight.bfloat16().float(), weight)
 
