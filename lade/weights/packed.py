@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from lade.facts.fingerprint import SERIAL
+from lade.facts.fingerprint import DTYPE, SERIAL
 from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks
 from lade.weights.blocks import TOGETHER, blocks_of
 from lade.weights.onednn import packed, packs, product, readable
@@ -262,6 +262,7 @@ def short_parameter(weight: torch.Tensor) -> nn.Parameter | None:
     if blocks is None:
         return None
     setattr(found, BLOCKS, blocks)
+    setattr(found, DTYPE, weight.dtype)
     return found
 
 
