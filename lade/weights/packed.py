@@ -30,6 +30,7 @@ SHORT = "lade_short"  # where a copy of one tells whether its weight is to lie i
 # float32 and 0.5 to 1.0 times at 256 x 256; in bfloat16 1.06 to 1.12 times at 128 x 128.
 LEAST = {torch.float32: 1 << 17, torch.bfloat16: 1 << 14, torch.float16: 1 << 14}
 BLOCKS = "lade_blocks"  # where the parameter of a float32 weight in 16 bits keeps its memory
+KEPT = "lade_kept"  # and what holds that, whatever becomes of the parameter
 MOST_LOOPED = 256  # tokens that loops multiply with such a weight; of more, it takes less time to make it float32 first
 _serials = itertools.count()
 
@@ -262,6 +263,7 @@ def short_parameter(weight: torch.Tensor) -> nn.Parameter | None:
     if blocks is None:
         return None
     setattr(found, BLOCKS, blocks)
+    setattr(found, KEPT, found.detach())
     setattr(found, DTYPE, weight.dtype)
     return found
 

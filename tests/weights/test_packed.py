@@ -187,6 +187,17 @@ def test_the_product_of_a_weight_in_16_bits(looped: list[int]) -> None:
     assert looped[-1] == 24
 
 
+@needs_short
+def test_what_becomes_of_a_parameter_in_16_bits_frees_no_memory_that_is_read() -> None:
+    _, other = both(short=True)
+    blocks = getattr(other.weight, module.BLOCKS)
+    before = blocks.copy()
+    other.weight.data = module.packed(torch.zeros(40, 24).bfloat16())
+    others = [module.packed(torch.zeros(40, 24).bfloat16()) for _ in range(8)]  # what would lie there now
+    assert others
+    assert (blocks == before).all()
+
+
 @EACH
 @pytest.mark.usefixtures("either_way")
 def test_rows_may_lie_apart_in_memory(short: bool) -> None:
