@@ -31,7 +31,7 @@ from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
 from lade.weights.packed import pack, packs, unpack
-from lade.weights.packing import pack_weights
+from lade.weights.packing import SHORT, pack_weights, packing_of
 
 FAMILIES = ("llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3")
 WAYS = pytest.mark.parametrize("one_call", [False, True], ids=["products", "one-call"])
@@ -133,7 +133,7 @@ def packed_model(name: str = "llama", tied: bool = False, dtype: torch.dtype = t
 def packed_in_16_bits(model: Any) -> Any:
     if not packs(torch.bfloat16):
         pytest.skip("oneDNN packs no bfloat16 on this machine")
-    pack_weights(model, short=True)
+    assert pack_weights(model, short=True)
     return model
 
 
@@ -350,6 +350,7 @@ def test_texts_of_weights_in_16_bits(name: str, sampled: bool, monkeypatch: pyte
     packed_in_16_bits(model)
     torch.manual_seed(3)
     ours = lade.generate(model, **inputs)
+    assert packing_of(model) == SHORT
     assert fuses(model)
     assert ours.tolist() == plain.tolist()
 
