@@ -148,9 +148,10 @@ def _packs_in_16_bits(model: PreTrainedModel) -> bool:
         from torch import nn
 
         from lade.drafters.compiling import is_compiled
-        from lade.weights.packed import is_short
+        from lade.weights.packed import can_pack, is_short
 
-    return is_compiled() and all(is_short(layer.weight) for layer in model.modules() if type(layer) is nn.Linear)
+    layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
+    return is_compiled() and all(can_pack(layer, short=True) and is_short(layer.weight) for layer in layers)
 
 
 def _pack(model: PreTrainedModel) -> None:

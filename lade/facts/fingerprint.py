@@ -24,6 +24,7 @@ CHUNK = 1 << 17  # 8-byte words summed at a time: a megabyte, which fits a core'
 EXACT = ("cpu", "cuda")  # where 64-bit integers are known to wrap around; other weights are summed on the CPU
 SAMPLES = 4  # elements read of each weight, to notice writes that change no version counter
 SERIAL = "lade_serial"  # attribute of packed weights (`lade.weights`)
+DTYPE = "lade_dtype"  # of those that are packed in another dtype: their own
 # Configuration entries that change no prediction, besides private ones and the ids of special tokens.
 IRRELEVANT = {"architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "return_dict"}
 
@@ -78,7 +79,7 @@ def is_state(model: Any, state: tuple[Any, ...]) -> bool:
 
 def configuration_key(model: Any) -> str:
     """A hash of the configuration and of the weights' shapes and dtypes, whole ones; reads no weight."""
-    shapes = [(str(tensor.dtype), list(tensor.shape)) for tensor in _weights(model)]
+    shapes = [(str(getattr(tensor, DTYPE, tensor.dtype)), list(tensor.shape)) for tensor in _weights(model)]
     text = json.dumps([_relevant(model.config.to_dict()), shapes], sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

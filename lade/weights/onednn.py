@@ -53,4 +53,5 @@ def layout(weight: torch.Tensor) -> bytes:
 def memory(weight: torch.Tensor) -> np.ndarray:
     """Flat uint16 of a packed bfloat16 weight; who reads it keeps the weight."""
     kind = ctypes.c_uint16 * (_ops._nbytes.default(weight) // ctypes.sizeof(ctypes.c_uint16))
-    return np.ctypeslib.as_array(kind.from_address(_ops.data_ptr.default(weight)))
+    found = np.ctypeslib.as_array(kind.from_address(_ops.data_ptr.default(weight)))
+    return found.view(np.uint16)  # of ctypes' numbers, which name their byte order, a memoryview reads none

@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from lade.facts.fingerprint import SERIAL
+from lade.facts.fingerprint import DTYPE, SERIAL
 from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks
-from lade.weights.blocks import blocks_of
-from lade.weights.onednn import packed, packs, product
+from lade.weights.blocks import TOGETHER, blocks_of
+from lade.weights.onednn import packed, packs, product, readable
 
 ROUNDING = 8  # times the dtype's rounding that two ways to sum one product may differ
 ORIGIN = "lade_origin"  # where a packed layer keeps its `Origin`
@@ -30,6 +30,7 @@ SHORT = "lade_short"  # where a copy of one tells whether its weight is to lie i
 # float32 and 0.5 to 1.0 times at 256 x 256; in bfloat16 1.06 to 1.12 times at 128 x 128.
 LEAST = {torch.float32: 1 << 17, torch.bfloat16: 1 << 14, torch.float16: 1 << 14}
 BLOCKS = "lade_blocks"  # where the parameter of a float32 weight in 16 bits keeps its memory
+KEPT = "lade_kept"  # and what holds that, whatever becomes of the parameter
 MOST_LOOPED = 256  # tokens that loops multiply with such a weight; of more, it takes less time to make it float32 first
 _serials = itertools.count()
 
@@ -146,7 +147,8 @@ class PackedProduct:
 def by_short(input: torch.Tensor, weight: torch.Tensor, blocks: Any, bias: torch.Tensor | None) -> torch.Tensor:
     """Float32 products with a weight in 16 bits, and its memory."""
     lines, size = weight.shape
-    if MULTIPLY_BLOCKS.ready and 0 < input.numel() <= MOST_LOOPED * size:
+    fits = bias is None or bias.dtype is input.dtype  # for another one torch has its own word
+    if MULTIPLY_BLOCKS.ready and fits and 0 < input.numel() <= MOST_LOOPED * size:
         return multiplied_by_blocks(input.detach().contiguous(), blocks, lines, bias)
     return linear(input, weight.to_dense(torch.float32), bias)
 
@@ -218,6 +220,8 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
     plain: Any = layer.weight
     weight = short_parameter(plain.detach()) if short and is_short(plain) else None
     if weight is None:
+        if plain.numel() < LEAST[plain.dtype]:
+            return False
         weight = _parameter(packed(plain.detach()))
     if not _agree(plain, weight):
         return False
@@ -229,7 +233,9 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
 
 def is_short(weight: torch.Tensor) -> bool:
     """Whether a plain weight is float32, all its numbers are bfloat16's, and this machine packs it in 16 bits."""
-    if weight.dtype is not torch.float32 or not weight.numel() or not packs(torch.bfloat16):
+    if weight.dtype is not torch.float32 or not weight.numel() or weight.shape[1] % TOGETHER:
+        return False
+    if not packs(torch.bfloat16) or not readable():
         return False
     return torch.equal(weight.bfloat16().float(), weight)
 
@@ -257,6 +263,8 @@ def short_parameter(weight: torch.Tensor) -> nn.Parameter | None:
     if blocks is None:
         return None
     setattr(found, BLOCKS, blocks)
+    setattr(found, KEPT, found.detach())
+    setattr(found, DTYPE, weight.dtype)
     return found
 
 

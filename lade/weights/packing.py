@@ -63,20 +63,29 @@ def has_packed_weights(model: Any) -> bool:
 
 
 def _pack(model: Any, layers: Sequence[nn.Module], short: bool) -> None:
-    """Pack layers, unless the model fails with them packed."""
+    """Pack layers, unless the model fails with them packed; in 16 bits, unless it fails with them so.
+
+    What asks a weight for its dtype, as an adapter does, is told bfloat16 of one in 16 bits.
+    """
     worked = _problem(model) is None
     uses = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
+    tied = [uses[id(layer.weight)] > 1 for layer in layers]
     try:
-        for layer in layers:
-            pack(layer, uses[id(layer.weight)] > 1, short)
-        problem = _problem(model) if worked else None
+        for way in (True, False) if short else (False,):
+            for layer, shared in zip(layers, tied, strict=True):
+                unpack(layer)
+                pack(layer, shared, way)
+            problem = _problem(model) if worked else None
+            if problem is None:
+                break
     except BaseException:
         _unpack_all(model)
         raise
     if problem is not None:
         _unpack_all(model)
         raise invalid("model", "one that calls its linear layers", f"one that fails without that: {problem}")
-    model.__dict__[NOTE] = SHORT if any(map(lies_short, model.modules())) else PACKED
+    if any(isinstance(layer, PackedLinear) for layer in layers):
+        model.__dict__[NOTE] = SHORT if any(map(lies_short, model.modules())) else PACKED
 
 
 def _unpack_all(model: Any) -> int:

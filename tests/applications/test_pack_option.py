@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 from families import BY_NAME
 from tiny import tiny_model
@@ -19,7 +20,7 @@ from lade.applications.demo import command as demo
 from lade.applications.serve import command as serve
 from lade.drafters import compiling
 from lade.weights import packed
-from lade.weights.packing import has_packed_weights
+from lade.weights.packing import SHORT, has_packed_weights, packing_of
 
 
 class StopError(Exception):
@@ -60,6 +61,13 @@ def test_models_are_packed_as_they_are_loaded(pack: bool) -> None:
     assert has_packed_weights(model) == (pack and packed.packs(model.dtype))
 
 
+@pytest.fixture
+def possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be machine code, which is not compiled here."""
+    monkeypatch.setattr(compiling, "possible", lambda: True)
+    monkeypatch.setattr(compiling, "begin", lambda: None)
+
+
 @pytest.mark.parametrize(
     ("dtype", "attention", "machine", "packs"),
     [
@@ -69,7 +77,7 @@ def test_models_are_packed_as_they_are_loaded(pack: bool) -> None:
         ("bfloat16", "sdpa", True, True),
     ],
 )
-@pytest.mark.usefixtures("small_weights")
+@pytest.mark.usefixtures("small_weights", "possible")
 def test_weights_that_decoding_multiplies_as_they_lie(
     dtype: str, attention: str, machine: bool, packs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,11 +88,49 @@ def test_weights_that_decoding_multiplies_as_they_lie(
     assert has_packed_weights(model) == (packs and packed.packs(model.dtype))
 
 
-@pytest.mark.usefixtures("small_weights")
-def test_layers_of_another_kind_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_weights", "possible")
+def test_layers_of_another_kind_are_packed(tmp_path: Path) -> None:
     """No loop multiplies theirs."""
-    monkeypatch.setattr(compiling, "possible", lambda: True)
     tiny_model(BY_NAME["gpt_neox"]).save_pretrained(tmp_path)
     lade.models.load("stories260K")[1].save_pretrained(tmp_path)
     model: PreTrainedModel = lade.models.load(tmp_path, dtype="float32", pack=None)[0]
     assert has_packed_weights(model) == packed.packs(model.dtype)
+
+
+def saved(folder: Path, **changes: torch.Tensor) -> Path:
+    """A model of LLaMA's kind, whose numbers are bfloat16's, but for the changes."""
+    model = tiny_model(BY_NAME["llama"])
+    weights = {name: weight.bfloat16().float() for name, weight in model.state_dict().items()}
+    model.save_pretrained(folder, state_dict=weights | {f"{name}.weight": own for name, own in changes.items()})
+    lade.models.load("stories260K")[1].save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.skipif(not packed.packs(torch.bfloat16), reason="oneDNN packs no bfloat16 on this machine")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.usefixtures("small_weights", "possible")
+def test_weights_that_fit_into_16_bits(compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are packed so where there is what multiplies them, and not before."""
+    monkeypatch.setattr(compiling, "is_compiled", lambda: compiled)
+    model: PreTrainedModel = lade.models.load(saved(tmp_path), dtype="float32", pack=None)[0]
+    assert packing_of(model) == (SHORT if compiled else "")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.usefixtures("small_weights", "possible")
+def test_weights_that_do_not_fit_into_16_bits(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "is_compiled", lambda: compiled)
+    model: PreTrainedModel = lade.models.load("stories260K", dtype="float32", pack=None)[0]
+    assert not has_packed_weights(model)
+
+
+@pytest.mark.usefixtures("small_weights", "possible")
+def test_one_weight_that_does_not_fit_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its layers would be computed product by product."""
+    monkeypatch.setattr(compiling, "is_compiled", lambda: True)
+    other = tiny_model(BY_NAME["llama"]).lm_head.weight.detach()
+    model: PreTrainedModel = lade.models.load(saved(tmp_path, lm_head=other), dtype="float32", pack=None)[0]
+    assert not has_packed_weights(model)
+    monkeypatch.setattr(packed, "packs", lambda dtype: dtype is torch.float32)
+    model = lade.models.load(saved(tmp_path), dtype="float32", pack=None)[0]
+    assert not has_packed_weights(model)

@@ -53,6 +53,9 @@ class Stack:
 
     Args:
         plan: whose weights are all read as they lie, and have no bias but those of queries, keys and values.
+
+    Attributes:
+        kind: what layers are made of (`ELEMENTS`).
     """
 
     def __init__(self, plan: Plan, cache: TreeCache) -> None:
@@ -62,7 +65,8 @@ class Stack:
         self._hidden, self._inner = first.query.weight.shape[1], len(first.gate.weight)
         self._across, self._stored, self._size = len(first.query.weight), len(first.key.weight), first.size
         widths = self._hidden, self._inner, self._across, self._stored, self._size
-        self._shape = self._table.kind.dtype, len(plan.layers), *widths
+        self.kind = self._table.kind.dtype
+        self._shape = self.kind, len(plan.layers), *widths
         self._memory = GrowingBuffers(partial(_memory, plan.dtype is torch.bfloat16), 1)
 
     @classmethod
@@ -117,7 +121,7 @@ class Stack:
             *(self._hidden, self._hidden, self._across, self._across, self._across),
             *(self._stored, self._stored, self._inner, self._inner),
         )
-        sums = 0 if self._table.kind.dtype == PLAIN else threads * tokens * LINES
+        sums = 0 if self.kind == PLAIN else threads * tokens * LINES
         sizes = [*(tokens * width for width in widths), sums, max(self._hidden, self._size), scratch]
         return _rooms(self._memory.of(_numbers_for(sizes)), sizes)
 

@@ -13,6 +13,7 @@ from tiny import own_llama, tiny_model, words
 from treetargets import Reading, alone, empty_target, random_draft, target_of
 
 import lade
+from lade.base.bits import DTYPES
 from lade.core.tree import Draft, TreeBuilder, chain
 from lade.pace.costfile import FUSED
 from lade.pace.shared import shared_cost
@@ -23,14 +24,14 @@ from lade.target import store as store_module
 from lade.target.choice import Ways
 from lade.target.fused.decoder import SAMPLES, FusedDecoder
 from lade.target.fused.linear import FewBlocks, FewTokens
-from lade.target.fused.stack import COMPUTE
+from lade.target.fused.stack import COMPUTE, MIXED
 from lade.target.fused.stacked import Stack
 from lade.target.looped import MOST_NODES, Looped
 from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
-from lade.weights.packed import pack, unpack
-from lade.weights.packing import pack_weights
+from lade.weights.packed import pack, packs, unpack
+from lade.weights.packing import SHORT, pack_weights, packing_of
 
 FAMILIES = ("llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3")
 WAYS = pytest.mark.parametrize("one_call", [False, True], ids=["products", "one-call"])
@@ -113,45 +114,101 @@ def test_half_precision_in_one_call_rounds_where_products_do(name: str, monkeypa
     torch.testing.assert_close(products, one, atol=0.1, rtol=0)
 
 
-def packed_model(name: str = "llama", tied: bool = False) -> Any:
-    """In bfloat16, of which each part of a layer is packed."""
+def exact_model(name: str = "llama", tied: bool = False, dtype: torch.dtype = torch.float32) -> Any:
+    """A model, all whose numbers are bfloat16's."""
     sound = tiny_model(BY_NAME[name], "sdpa")
     model = type(sound)(copy.deepcopy(sound.config)).eval()
     model.load_state_dict(sound.state_dict())
     if tied:
         model.lm_head.weight = model.model.embed_tokens.weight
-    if not pack_weights(model.bfloat16()):
+    model.generation_config = copy.deepcopy(sound.generation_config)
+    return model.bfloat16().to(dtype)
+
+
+def packed_model(name: str = "llama", tied: bool = False, dtype: torch.dtype = torch.bfloat16) -> Any:
+    """In 16 bits, of which each part of a layer is packed."""
+    return packed_in_16_bits(exact_model(name, tied, dtype))
+
+
+def packed_in_16_bits(model: Any) -> Any:
+    if not packs(torch.bfloat16):
         pytest.skip("oneDNN packs no bfloat16 on this machine")
+    assert pack_weights(model, short=True)
     return model
 
 
 def packed_anew(layer: Any) -> None:
     """As the embedding's weight, to which somebody has written, is now."""
     unpack(layer)
-    pack(layer, tied=True)
+    pack(layer, tied=True, short=True)
 
 
 @WAYS
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.usefixtures("small_weights")
 @torch.no_grad()
-def test_packed_weights_that_change_are_seen(one_call: bool) -> None:
+def test_packed_weights_that_change_are_seen(one_call: bool, dtype: torch.dtype) -> None:
     """Those of the head, which the embedding shares, and of a layer; after the latter, transformers computes."""
-    model = packed_model(tied=True)
+    model = packed_model(tied=True, dtype=dtype)
+    tolerances = {"atol": 2 * TOLERANCE, "rtol": 0} if dtype is torch.float32 else {"atol": 0.1, "rtol": 0.02}
     target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
     target.open(0, 4)
     fused: Any = target.fused
+    other = packed_model(dtype=dtype).model.layers[0].mlp.down_proj
     for change in (
         lambda: None,
-        lambda: model.model.embed_tokens.weight.mul_(1.5),
+        lambda: model.model.embed_tokens.weight.mul_(2),
         lambda: packed_anew(model.lm_head),
-        lambda: setattr(model.lm_head, "bias", torch.nn.Parameter(torch.ones(len(model.lm_head.weight)).bfloat16())),
-        lambda: setattr(model.model.layers[1].mlp, "down_proj", packed_model().model.layers[0].mlp.down_proj),
+        lambda: setattr(model.lm_head, "bias", torch.nn.Parameter(torch.ones(len(model.lm_head.weight), dtype=dtype))),
+        lambda: setattr(model.model.layers[1].mlp, "down_proj", other),
     ):
         assert fused.fits()
         change()
         outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
-        torch.testing.assert_close(outputs.at(0, 2)[0], alone(model, [5, 6, 7]), atol=0.1, rtol=0.02)
+        torch.testing.assert_close(outputs.at(0, 2)[0], alone(model, [5, 6, 7]), **tolerances)
     assert not fused.fits()
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["head", "tied"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.usefixtures("small_weights")
+@torch.no_grad()
+def test_float32_weights_in_16_bits_compute_what_plain_ones_do(
+    name: str, tied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With biases of queries, keys and values, too, and norms of heads: in one call as Python and as machine code, and
+    by products; transformers computes the same."""
+    model = exact_model(name, tied)
+    expected = target_of(model, (9,)).forward([0], [tree()]).logits.clone()
+    packed_in_16_bits(model)
+    found = [target_of(model, (9,)).forward([0], [tree()]).logits]
+    monkeypatch.setattr(HFTarget, "logits", refuse)
+    for one_call in (False, True):
+        target = in_one_call(target_of(model, (9,), fused=True), one_call)
+        assert target.fused is not None
+        assert target.fused.stack is not None
+        assert target.fused.stack.kind == MIXED
+        found.append(target.forward([0], [tree()]).logits.clone())
+        with unloaded():
+            found.append(target.forward([0], [tree()]).logits.clone())
+    for each in found:
+        torch.testing.assert_close(each, expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.compat
+@WAYS
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.usefixtures("small_weights")
+@settings(max_examples=3)
+@given(data=st.data())
+@torch.no_grad()
+def test_logits_of_weights_in_16_bits(name: str, one_call: bool, data: st.DataObject) -> None:
+    """They are those of the text alone, for drafts and chunks of several rows; in one call as machine code alone."""
+    if one_call and not COMPUTE.ready:
+        pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
+    reading = Reading(packed_model(name, dtype=torch.float32), True, TOLERANCE, fused=True)
+    in_one_call(reading.target, one_call)
+    reading.run(data)
 
 
 @pytest.mark.usefixtures("small_weights")
@@ -278,6 +335,22 @@ def test_texts_are_plain_decodings(sampled: bool, monkeypatch: pytest.MonkeyPatc
     plain = model.generate(**inputs)
     torch.manual_seed(3)
     ours = lade.generate(model, **inputs)
+    assert fuses(model)
+    assert ours.tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize(("name", "sampled"), [("llama", False), ("llama", True), ("qwen2", False)])
+@pytest.mark.usefixtures("small_weights")
+def test_texts_of_weights_in_16_bits(name: str, sampled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of the plain model, by transformers alone."""
+    monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+    model, inputs = exact_model(name), words(9, 4) | {"max_new_tokens": 40, "do_sample": sampled}
+    torch.manual_seed(3)
+    plain = model.generate(**inputs)
+    packed_in_16_bits(model)
+    torch.manual_seed(3)
+    ours = lade.generate(model, **inputs)
+    assert packing_of(model) == SHORT
     assert fuses(model)
     assert ours.tolist() == plain.tolist()
 
@@ -410,6 +483,24 @@ def packed_halves(model: Any) -> None:
         pytest.skip("oneDNN packs no bfloat16 on this machine")
 
 
+def mixed(model: Any) -> None:
+    """Float32, with weights in 16 bits."""
+    packed_in_16_bits(model.bfloat16().float())
+
+
+def mixed_but_one(model: Any) -> None:
+    """A layer's weight is multiplied as it lies."""
+    mixed(model)
+    unpack(model.model.layers[1].mlp.down_proj)
+
+
+def mixed_and_packed(model: Any) -> None:
+    """One is packed in float32."""
+    model.bfloat16().float()
+    model.model.layers[1].mlp.down_proj.weight.mul_(1 + 2.0**-9)
+    packed_in_16_bits(model)
+
+
 @pytest.mark.parametrize(
     ("change", "one_call"),
     [
@@ -422,8 +513,16 @@ def packed_halves(model: Any) -> None:
         (packed_halves, True),
         (lambda model: with_bias("self_attn.q_proj")(model) or packed_halves(model), True),
         (lambda model: with_bias("mlp.gate_proj")(model) or packed_halves(model), False),
+        (mixed, True),
+        (lambda model: with_bias("self_attn.v_proj")(model) or mixed(model), True),
+        (lambda model: with_bias("mlp.down_proj")(model) or mixed(model), False),
+        (mixed_but_one, False),
+        (mixed_and_packed, False),
     ],
-    ids=["plain", "key", "output", "up", "packed", "half", "half-packed", "half-query", "half-gate"],
+    ids=[
+        *("plain", "key", "output", "up", "packed", "half", "half-packed", "half-query", "half-gate"),
+        *("mixed", "mixed-value", "mixed-down", "mixed-but-one", "mixed-and-packed"),
+    ],
 )
 @pytest.mark.usefixtures("small_weights")
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,11 +98,12 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def multiply(*given: Any) -> None:
-        _, _, _, states, tokens, weight, bias, _, _, bits = given
+        _, _, _, states, tokens, weight, bias, short, _, bits = given
         found.append(tokens)
         lines = torch.from_numpy(lines_of(weight, LINES, SIZE).view(np.int16).copy()).view(torch.bfloat16).float()
         own = tensor_of(states).float().view(tokens, SIZE) @ lines.T
-        bits[:] = bits_of((own + (tensor_of(bias).float() if len(bias) else 0)).bfloat16())
+        products = own + (tensor_of(bias).float() if len(bias) else 0)
+        bits[:] = bits_of(products.bfloat16() if short else products)
 
     monkeypatch.setattr(packed, "LEAST", dict.fromkeys(packed.LEAST, 1))
     monkeypatch.setattr(linear, "are_faster", lambda tokens, lines, size, in_blocks: in_blocks and 2 <= tokens <= 4)
@@ -126,6 +128,26 @@ def test_products_of_a_packed_layer(bias: bool, blocks: list[int]) -> None:
         torch.testing.assert_close(few_blocks(given), own(given), rtol=2**-7, atol=1e-3)
         assert few_blocks(given).dtype is torch.bfloat16
     assert blocks == [2, 2, 4, 4]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_products_of_a_float32_layer_in_16_bits(bias: bool, blocks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops compute them all, but for very many tokens: torch has no such product to be faster."""
+    plain = layer(bias)
+    plain.weight.data = plain.weight.data.bfloat16().float()
+    own = copy.deepcopy(plain)
+    assert pack(own, short=True)
+    few_blocks = FewBlocks.of(product_of(own))
+    assert few_blocks is not None
+    blocks.clear()  # of what packing tried
+    monkeypatch.setattr(packed, "MOST_LOOPED", 100)
+    monkeypatch.setattr(linear, "are_faster", None)
+    for tokens in (0, 1, 5, TOKENS[-1], 100, 101):
+        found = few_blocks(states(tokens))
+        torch.testing.assert_close(found, plain(states(tokens)), rtol=1e-5, atol=1e-5)
+        assert found.shape == (1, tokens, LINES)
+    assert blocks == [1, 5, TOKENS[-1], 100]
 
 
 @pytest.mark.usefixtures("blocks")

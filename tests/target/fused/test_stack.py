@@ -14,17 +14,21 @@ from treetargets import target_of
 from lade.base.bits import DTYPES, bits_of
 from lade.core.tree import chain
 from lade.target.fused import stack
-from lade.target.fused.stack import COMPUTE
+from lade.target.fused.stack import COMPUTE, ELEMENTS, MIXED, PLAIN, SHORT
 from lade.target.model import HFTarget
 from lade.weights.packing import pack_weights
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 0.1}
+KINDS = pytest.mark.parametrize("kind", ELEMENTS, ids=["plain", "mixed", "short"])
 
 
-def llama_of(dtype: torch.dtype) -> Any:
+def llama_of(kind: str) -> Any:
     """With weights that the call reads."""
-    model = own_llama().to(dtype)
-    if dtype is torch.bfloat16 and not pack_weights(model):
+    model = own_llama()
+    if kind == PLAIN:
+        return model
+    model.bfloat16()  # the numbers of a mixed one's weights, too
+    if not pack_weights(model if kind == SHORT else model.float(), short=kind == MIXED):
         pytest.skip("oneDNN packs no bfloat16 on this machine")
     return model
 
@@ -50,19 +54,22 @@ def logits(target: HFTarget, tokens: list[int], one_call: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("dtype", DTYPES)
+@KINDS
 @pytest.mark.usefixtures("small_weights")
 @settings(max_examples=8)
 @given(tokens=st.lists(st.integers(3, 40), min_size=1, max_size=30))
 @torch.no_grad()
-def test_threads_share_the_work(dtype: torch.dtype, threads: int, tokens: list[int]) -> None:
+def test_threads_share_the_work(kind: str, threads: int, tokens: list[int]) -> None:
     """As machine code; as Python there is one."""
     if not COMPUTE.ready:
         pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
-    model = llama_of(dtype)
+    model = llama_of(kind)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lade.target.fused.stacked.threads_for", lambda operations: threads)
         patch.setattr(stack, "OPERATIONS", 1)
         target = target_of(model, (9,), fused=True)
+        assert target.fused is not None
+        assert target.fused.stack is not None
+        assert target.fused.stack.kind == kind
         one, other = logits(target, tokens, True), logits(target, tokens, False)
-        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[dtype])
+        torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCES[model.dtype])
