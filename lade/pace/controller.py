@@ -48,7 +48,7 @@ class Controller:
         self.rests = False
         self._timing = policy.timing
         self._size, self._rest = Size(limit, sharing, policy.size), Rest(policy.rest)
-        self._steps = 0
+        self._steps, self._rows = 0, 1
         self._asked = 0  # steps of one token in which its cost was not known, since it was
         self._overhead = 0.0
 
@@ -60,7 +60,7 @@ class Controller:
             beliefs: one per row.
             overhead: time of a look for drafts, over that of a step of one token per row without.
         """
-        rows = len(beliefs)
+        rows = self._rows = len(beliefs)
         self._steps += 1
         self._overhead = overhead
         self.rests = self._rest.step()
@@ -86,8 +86,9 @@ class Controller:
             context: tokens before them.
         """
         if max(len(row.masses) for row in rows) == 1:
-            if any(row.repeats and row.belief.trusted for row in rows):
-                self._rest.after_repeat()
+            repeating = sum(row.repeats and row.belief.trusted for row in rows)
+            if repeating:
+                self._rest.after_repeat(repeating / len(rows))
             nodes, reason = [1] * len(rows), self._size.choose_roots()
         else:
             nodes, reason = self._best(rows, context)
@@ -107,7 +108,7 @@ class Controller:
             accepted: the share in it of the one that was; 0 if none was.
         """
         if accepted and not belief.trusted:
-            self._rest.after_accepted()
+            self._rest.after_accepted(1 / self._rows)
         belief.observe(expected, accepted)
 
     def _best(self, rows: Sequence[Row], context: int) -> tuple[list[int], str]:

@@ -38,6 +38,7 @@ class Rest:
         self._policy = policy
         self._fruitless = 0  # looks in a row
         self._left = 0  # steps to rest
+        self._due = 0.0  # looks that are to follow
 
     @property
     def fruitless(self) -> bool:
@@ -65,14 +66,24 @@ class Rest:
         if self.fruitless:
             self._left = min(int(overhead / self._policy.overhead), self._policy.longest)
 
-    def after_repeat(self) -> None:
-        """A token repeats one of the text: its continuation may be learned in the next steps."""
-        self._retry(self._policy.retries_after_repeat)
+    def after_repeat(self, share: float = 1.0) -> None:
+        """A token repeats one of the text: its continuation may be learned in the next steps.
 
-    def after_accepted(self) -> None:
-        """A draft was accepted against the belief: drafts may be right again."""
-        self._left = 0
-        self._retry(self._policy.retries_after_accepted)
+        Args:
+            share: of the step's rows. A look is one for all of them, so that as many fewer follow.
+        """
+        self._retry(self._policy.retries_after_repeat * share)
 
-    def _retry(self, looks: int) -> None:
-        self._fruitless = min(self._fruitless, self._policy.patience - looks)
+    def after_accepted(self, share: float = 1.0) -> None:
+        """A draft was accepted against the belief: drafts may be right again. The share is that of `after_repeat`."""
+        if self._retry(self._policy.retries_after_accepted * share):
+            self._left = 0
+
+    def _retry(self, looks: float) -> bool:
+        """Returns whether any look follows; parts of one are kept until they are a whole one."""
+        self._due += looks
+        whole = int(self._due)
+        self._due -= whole
+        if whole:
+            self._fruitless = min(self._fruitless, self._policy.patience - whole)
+        return whole > 0

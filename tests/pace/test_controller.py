@@ -290,6 +290,40 @@ def test_where_a_token_repeats_and_no_draft_is_known_the_next_steps_look() -> No
     assert looks(controller, [1.0], learning + REST.longest, 9.0) == [True] * learning + [False] * REST.longest
 
 
+def step_of(controller: Controller, rows: Sequence[Row]) -> bool:
+    """Whether a step of these rows looked for drafts."""
+    looked = controller.room(100, [row.belief for row in rows], 9.0) > len(rows)
+    if looked:
+        controller.choose(rows, 100)
+    return looked
+
+
+@pytest.mark.parametrize(("repeating", "learning"), [(1, 0), (2, 1), (4, REST.retries_after_repeat - 1)])
+def test_of_many_rows_each_gives_its_share_of_the_looks(repeating: int, learning: int) -> None:
+    controller, beliefs = Controller(Table(0.02), LIMIT), [certain() for _ in range(4)]
+    still = [Row([1.0], belief) for belief in beliefs]
+    for _ in range(REST.patience):
+        step_of(controller, still)
+    repeats = [Row([1.0], belief, place < repeating) for place, belief in enumerate(beliefs)]
+    while not step_of(controller, repeats):
+        pass
+    seen = [step_of(controller, still) for _ in range(learning + REST.longest)]
+    assert seen == [True] * learning + [False] * REST.longest
+
+
+def test_an_accepted_draft_of_one_row_of_many_ends_no_rest() -> None:
+    controller, beliefs = Controller(Table(0.02), LIMIT), [Belief() for _ in range(16)]
+    for belief in beliefs:
+        belief.holds = 0.0
+    rows = [Row([1.0], belief) for belief in beliefs]
+    for _ in range(REST.patience):
+        step_of(controller, rows)
+    controller.learn(beliefs[0], 0.5, 0.5)
+    assert not step_of(controller, rows)
+    controller.learn(beliefs[1], 0.5, 0.5)
+    assert step_of(controller, rows)
+
+
 def test_where_the_belief_is_low_a_token_that_repeats_is_chance() -> None:
     controller = sure()
     for _ in range(8):

@@ -60,6 +60,24 @@ def test_an_accepted_draft_ends_the_rest_and_gives_some_looks() -> None:
     assert looks_left(rest) == POLICY.retries_after_accepted
 
 
+def test_a_share_of_the_rows_gives_its_part_of_the_looks() -> None:
+    rest = resting()
+    steps(rest)
+    rest.after_repeat(0.25)
+    rest.after_accepted(1 / 16)
+    assert looks_left(rest) == 0
+    rest.after_repeat(0.125)
+    assert looks_left(rest) == 1
+
+
+def test_part_of_a_look_ends_no_rest() -> None:
+    rest = resting()
+    rest.after_accepted(1 / 8)
+    assert steps(rest) == [True] * POLICY.longest + [False] * (5 - POLICY.longest)
+    rest.after_accepted(1 / 8)
+    assert looks_left(rest) == 1
+
+
 def test_looks_that_are_left_are_not_taken_away() -> None:
     rest = Rest(POLICY)
     rest.found_nothing(9.0)
