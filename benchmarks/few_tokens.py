@@ -27,9 +27,9 @@ import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.core.tree import Draft
 from lade.drafters import compiling
-from lade.weights.blockloops import MULTIPLY_BLOCKS
 from lade.target.fused.products import MULTIPLY
 from lade.target.model import HFTarget
+from lade.weights.blockloops import MULTIPLY_BLOCKS
 
 LOOPS = MULTIPLY, MULTIPLY_BLOCKS
 PACK = {"float32": False, "bfloat16": True}

@@ -18,6 +18,7 @@ from inturn import in_turn
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
+from lade.drafters import compiling
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 256)
 
@@ -36,6 +37,8 @@ def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def main(model: str, dtypes: str, rounds: int, threads: int, as_json: bool) -> None:
     """Measure MODEL, a name or a folder, in each dtype."""
     torch.set_num_threads(threads)
+    compiling.begin()
+    compiling.wait()
     machine, timings = describe(torch.device("cpu")), list[dict[str, Any]]()
     if not as_json:
         click.echo(json.dumps(machine))
