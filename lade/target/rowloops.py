@@ -1,7 +1,7 @@
 """Attention of rows of few nodes, as a loop that runs as machine code.
 
 PyTorch's attention takes tens of microseconds per call, and a call per row; this takes all rows of a layer at once, and
-looks at masks only where a key may be hidden. Numbers are bits, as of `lade.target.fused.loops`; sums are float32.
+looks at masks only where a key may be hidden. Numbers are bits, as of `lade.base.bits`; sums are float32.
 t nodes of a row, K keys of one; H heads of keys and values, each for G query heads; D head size.
 """
 
@@ -26,10 +26,8 @@ WIDTH = 7
 BLOCK = 4  # queries that look at keys together, so that these are read once
 PARTS = 4  # of a head's queries, every fourth block each, so that threads have equal shares of few heads
 LANES, HALF, TURNED = 64, 32, 16  # keys that are scored together, and the last that are transposed together
-MOST_BLOCKS, SCORES = (
-    12,
-    1 << 17,
-)  # of queries that are scored together; their scores stay in a processor's second cache
+MOST_BLOCKS = 12  # of queries that are scored together
+SCORES = 1 << 17  # of these, which stay in a processor's second cache
 # exp(x) = 2^n 2^f: 1 / ln 2, a polynomial of 2^f with a relative error of 2e-9 for |f| <= 1/2 (fitted at Chebyshev
 # nodes; the highest power first), and where it becomes 0.
 PER_OCTAVE = np.float32(1.4426950408889634)
@@ -130,18 +128,23 @@ def attend_head(
     blocks, end = blocks_for(most), LANES * size + BLOCK * (size + 1)
     turned, mixed = scratch[: LANES * size], scratch[LANES * size : end]
     given, scores = scratch[end : end + blocks * BLOCK * size], scratch[end + blocks * BLOCK * size :]
-    for first in range(part * BLOCK, count, PARTS * BLOCK * blocks):
-        number_of_blocks = min(blocks, (count - first + PARTS * BLOCK - 1) // (PARTS * BLOCK))
-        source = row[FIRST] * heads.stored * heads.group * size + head * count * size
-        for block in range(number_of_blocks):
-            query = first + block * PARTS * BLOCK
-            begin, goal = source + query * size, given[block * BLOCK * size :]
-            for place in range(min(BLOCK, count - query) * size):
-                goal[place] = number(queries[begin + place], short) * scaling
-        score(given, seen_keys, number_of_blocks, min(BLOCK, count - first), most, size, short, turned, scores)
-        for block in range(number_of_blocks):
-            query, own_scores = first + block * PARTS * BLOCK, scores[block * BLOCK * apart_for(most) :]
+    source, step = row[FIRST] * heads.stored * heads.group * size + head * count * size, PARTS * BLOCK
+    for first in range(part * BLOCK, count, step * blocks):
+        together = min(blocks, (count - first + step - 1) // step)
+        scale(queries[source : source + count * size], first, together, size, scaling, short, given)
+        score(given, seen_keys, together, min(BLOCK, count - first), most, size, short, turned, scores)
+        for block in range(together):
+            query, own_scores = first + block * step, scores[block * BLOCK * apart_for(most) :]
             mix_block(own_scores, seen_values, row, visible, heads, head, query, short, mixed, out)
+
+
+@compiled
+def scale(queries: Array, first: int, blocks: int, size: int, scaling: Any, short: bool, given: Array) -> None:
+    """The numbers of some blocks of queries, times the scores' scaling, one block behind the other."""
+    for block in range(blocks):
+        begin, goal = (first + block * PARTS * BLOCK) * size, given[block * BLOCK * size :]
+        for place in range(min(BLOCK * size, len(queries) - begin)):
+            goal[place] = number(queries[begin + place], short) * scaling
 
 
 @compiled
