@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,3 +88,19 @@ def unloaded() -> Iterator[None]:
     finally:
         for entry, machine in zip(ENTRIES, machines, strict=True):
             entry.machine = machine
+
+
+def both_ways(entry: Any) -> Any:
+    """A fixture: tests run with a loop's machine code, where it is loaded, and as Python."""
+
+    @pytest.fixture(params=[False, True], ids=["python", "machine"])
+    def machine(request: pytest.FixtureRequest) -> object:
+        if request.param:
+            if not entry.ready:
+                pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
+            yield
+        else:
+            with unloaded():
+                yield
+
+    return machine

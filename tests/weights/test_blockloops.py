@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machinecode import unloaded
+from machinecode import both_ways
 
 from lade.base.bits import DTYPES, bits_of, tensor_of
 from lade.base.threads import FORK, counters
@@ -19,15 +19,7 @@ TOLERANCES = {torch.bfloat16: 2.0**-8, torch.float32: 1e-5}  # for a number; hal
 OF_STATES = pytest.mark.parametrize("dtype", DTYPES)
 
 
-@pytest.fixture(params=[False, True], ids=["python", "machine"])
-def machine(request: pytest.FixtureRequest) -> object:
-    if request.param:
-        if not MULTIPLY_BLOCKS.ready:
-            pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
-        yield
-    else:
-        with unloaded():
-            yield
+machine = both_ways(MULTIPLY_BLOCKS)
 
 
 def blocks_with(weight: torch.Tensor, padding: int) -> np.ndarray:

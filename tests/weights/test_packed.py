@@ -331,12 +331,18 @@ def test_an_input_of_another_dtype_is_refused_as_by_the_plain_layer(short: bool)
             each(torch.ones(2, 24, dtype=torch.float64))
 
 
-@EACH
-def test_a_tied_weight_stays_tied(short: bool) -> None:
+def tied(short: bool) -> tuple[nn.Embedding, nn.Linear]:
+    """An embedding, and a packed layer with its weight."""
     table, head = nn.Embedding(40, 24), exact()
     table.weight = head.weight
     assert pack(head, tied=True, short=short)
     assert lies_short(head) == short
+    return table, head
+
+
+@EACH
+def test_a_tied_weight_stays_tied(short: bool) -> None:
+    table, head = tied(short)
     with torch.no_grad():
         table.weight.mul_(2)
         assert_close(head(torch.eye(24)), (table.weight + head.bias[:, None]).T)  # what is packed is of no use now
@@ -350,10 +356,7 @@ def test_a_tied_weight_stays_tied(short: bool) -> None:
 @EACH
 def test_the_product_of_a_tied_weight_is_that_of_one_moment(short: bool) -> None:
     """As somebody may write to the other module's weight."""
-    table, head = nn.Embedding(40, 24), exact()
-    table.weight = head.weight
-    assert pack(head, tied=True, short=short)
-    assert lies_short(head) == short
+    table, head = tied(short)
     product = product_of(head, now=True)
     assert product is not None
     assert_close(product(torch.eye(24)), head(torch.eye(24)))

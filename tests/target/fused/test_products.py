@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machinecode import unloaded
+from machinecode import both_ways
 
 from lade.base.threads import FORK, counters
 from lade.target.fused.products import MULTIPLY, UNIT, multiply_unit, units_of
@@ -12,15 +12,7 @@ from lade.target.fused.products import MULTIPLY, UNIT, multiply_unit, units_of
 LINES = st.sampled_from([1, 3, 4, 5, UNIT - 1, UNIT, UNIT + 6, 3 * UNIT])
 
 
-@pytest.fixture(params=[False, True], ids=["python", "machine"])
-def machine(request: pytest.FixtureRequest) -> object:
-    if request.param:
-        if not MULTIPLY.ready:
-            pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
-        yield
-    else:
-        with unloaded():
-            yield
+machine = both_ways(MULTIPLY)
 
 
 def products(states: torch.Tensor, weight: torch.Tensor, threads: int) -> torch.Tensor:
