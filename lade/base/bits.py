@@ -10,6 +10,7 @@ import torch
 from lade.base.compiled import compiled
 
 DTYPES = (torch.float32, torch.bfloat16)
+SHORT_BYTES = 2  # of a bfloat16
 
 
 def bits_of(states: torch.Tensor) -> Any:

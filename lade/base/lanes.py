@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lade.base.bits import number
+from lade.base.bits import SHORT_BYTES, number
 from lade.base.compiled import compiled_as
 
 Array = Any  # of numbers: a numpy array, or its memoryview
-BYTES_OF_SHORT = 2
 
 
 def _multiply_lanes() -> Any:
@@ -54,4 +53,4 @@ def transpose(lines: Array, size: int, out: Array, stride: int, number_of: int) 
 
 def _number(numbers: Any, place: int) -> Any:
     """One of an array of float32, their bits, or those of bfloat16."""
-    return numbers[place] if numbers.format == "f" else number(numbers[place], numbers.itemsize == BYTES_OF_SHORT)
+    return numbers[place] if numbers.format == "f" else number(numbers[place], numbers.itemsize == SHORT_BYTES)

@@ -15,12 +15,12 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from lade.base.vectors import (
-    BYTES,
     FLOAT,
     INDEX,
     LANE,
     SHORT,
     SPARE,
+    load,
     multiply_add,
     rows_from,
     splat,
@@ -167,12 +167,10 @@ def _lane_sums(
 
 def _floats(builder: Any, base: Any, place: Any, kind: Any) -> Any:
     """The numbers that begin at a place, of float32, its bits, or those of bfloat16."""
-    at, element = builder.gep(base, [place]), base.type.pointee
+    element = base.type.pointee
     if isinstance(element, ir.IntType) and element.width == SHORT:
         lanes = ir.VectorType(LANE, kind.count)
-        half = builder.load(builder.bitcast(at, ir.VectorType(element, kind.count).as_pointer()))
+        half = load(builder, base, place, ir.VectorType(element, kind.count))
         half.align = SHORT // 8
         return builder.bitcast(builder.shl(builder.zext(half, lanes), lanes([SHORT] * kind.count)), kind)
-    found = builder.load(builder.bitcast(at, kind.as_pointer()))
-    found.align = BYTES
-    return found
+    return load(builder, base, place, kind)

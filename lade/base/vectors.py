@@ -117,7 +117,7 @@ def _block_sums(
             [splat(builder, builder.load(builder.gep(state, [at])), kind) for at in (place, after)] for state in states
         ]
         for which, begin in enumerate(places):
-            both = _load(builder, pairs, builder.add(base, INDEX(begin)), lanes)
+            both = load(builder, pairs, builder.add(base, INDEX(begin)), lanes)
             first = builder.bitcast(builder.shl(both, lanes([SHORT] * lanes.count)), kind)
             second = builder.bitcast(builder.and_(both, lanes([UPPER] * lanes.count)), kind)
             for (left, right), row in zip(own, held, strict=True):
@@ -180,11 +180,11 @@ def _added(
     add = multiply_add(builder, kind)
     held = [[cgutils.alloca_once_value(builder, value) for value in row] for row in sums]  # LLVM makes them registers
     with cgutils.for_range_slice(builder, *bounds, intp=INDEX) as (place, _):
-        across = [_load(builder, line, place, kind) for line in lines]
+        across = [load(builder, line, place, kind) for line in lines]
         for line in awaited:
             _fetch(builder, builder.gep(line, [place]))
         for state, row in zip(states, held, strict=True):
-            own = _load(builder, state, place, kind)
+            own = load(builder, state, place, kind)
             for line, total in zip(across, row, strict=True):
                 builder.store(builder.call(add, [own, line, builder.load(total)]), total)
     return [[builder.load(total) for total in row] for row in held]
@@ -196,7 +196,7 @@ def multiply_add(builder: Any, kind: Any) -> Any:
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
 
 
-def _load(builder: Any, base: Any, place: Any, kind: Any) -> Any:
+def load(builder: Any, base: Any, place: Any, kind: Any) -> Any:
     """The numbers that begin at a place; nothing says that vectors are aligned."""
     found = builder.load(builder.bitcast(builder.gep(base, [place]), kind.as_pointer()))
     found.align = BYTES

@@ -218,7 +218,7 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
     if not can_pack(layer, short):
         return False
     plain: Any = layer.weight
-    weight = short_parameter(plain.detach()) if short and is_short(plain) else None
+    weight = short_parameter(plain.detach()) if short else None
     if weight is None:
         if plain.numel() < LEAST[plain.dtype]:
             return False
@@ -233,11 +233,17 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
 
 def is_short(weight: torch.Tensor) -> bool:
     """Whether a plain weight is float32, all its numbers are bfloat16's, and this machine packs it in 16 bits."""
+    return _halved(weight) is not None
+
+
+def _halved(weight: torch.Tensor) -> torch.Tensor | None:
+    """Such a weight in bfloat16; `None` of others."""
     if weight.dtype is not torch.float32 or not weight.numel() or weight.shape[1] % TOGETHER:
-        return False
+        return None
     if not packs(torch.bfloat16) or not readable():
-        return False
-    return torch.equal(weight.bfloat16().float(), weight)
+        return None
+    found = weight.bfloat16()
+    return found if torch.equal(found.float(), weight) else None
 
 
 def _parameter(weight: torch.Tensor) -> nn.Parameter:
@@ -257,8 +263,11 @@ def unpack(layer: nn.Module) -> bool:
 
 
 def short_parameter(weight: torch.Tensor) -> nn.Parameter | None:
-    """A weight in 16 bits; `None` where loops cannot read it."""
-    found = _parameter(packed(weight.bfloat16()))
+    """A weight in 16 bits; `None` where that loses anything, or loops cannot read it."""
+    half = _halved(weight)
+    if half is None:
+        return None
+    found = _parameter(packed(half))
     blocks = blocks_of(found)
     if blocks is None:
         return None

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lade.base.bits import number, rounded
+from lade.base.bits import SHORT_BYTES, number, rounded
 from lade.base.compiled import Compiled, compiled, compiled_as
 from lade.base.threads import OPERATIONS, UNITS, WORKERS, spread, take
 from lade.target.fused.loops import Heads as StoredHeads
 from lade.target.fused.loops import normalise, rotate_and_store
 from lade.target.fused.products import UNIT, multiply_unit
+from lade.target.fused.products import multiply_units as add_lines
 from lade.target.rowloops import Heads, attend_rows, exponential
 from lade.weights.blockloops import PER_OPERATION, block_begin, lengthen, multiply_blocks, units_of
+from lade.weights.blockloops import multiply_units as add_blocks
 from lade.weights.blocks import LINES
 
 Array = Any  # of numbers: a numpy array, or its memoryview
-
-BYTES_IN_BLOCKS = 2  # of a number
 
 
 class LayerArrays(NamedTuple):
@@ -318,13 +318,11 @@ def add(
 def add_units(
     counters: Array, threads: int, states: Array, tokens: int, weight: Array, short: bool, room: Room, bits: Room
 ) -> None:
-    """The share of one thread: some lines of the weight at a time."""
-    sums = room.sums[take(counters, WORKERS) * tokens * LINES :]
-    units, unit = units_of(len(room.added) // tokens), take(counters, UNITS)
-    while unit < units:
-        later = weight[block_begin(weight, units, unit + threads) :]
-        multiply_rounded(states, tokens, weight, weight[:0], later, short, sums, room.added, bits.added, unit)
-        unit = take(counters, UNITS)
+    """The share of one thread."""
+    if weight.itemsize == SHORT_BYTES:
+        add_blocks(counters, threads, states, tokens, weight, weight[:0], short, room.sums, bits.added)
+    else:
+        add_lines(counters, states, tokens, weight, room.added)
 
 
 @compiled
@@ -341,7 +339,7 @@ def multiply_rounded(
     unit: int,
 ) -> None:
     """Some lines of a product, as numbers or bits: of float32, they are the same."""
-    if weight.itemsize == BYTES_IN_BLOCKS:
+    if weight.itemsize == SHORT_BYTES:
         multiply_blocks(states, tokens, weight, bias, later, short, sums, bits, unit)
     else:
         multiply_unit(states, tokens, weight, bias, out, unit)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lade.base.bits import bits_of, tensor_of
+from lade.base.bits import SHORT_BYTES, bits_of, tensor_of
 from lade.base.buffers import GrowingBuffers
 from lade.base.compiled import viewed
 from lade.base.threads import FORK, counters, threads_for
@@ -23,7 +23,6 @@ from lade.target.fused.attention import KindRows
 from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens
 from lade.target.fused.plan import Layer, Norm, Plan
 from lade.target.fused.stack import (
-    BYTES_IN_BLOCKS,
     COMPUTE,
     ELEMENTS,
     MIXED,
@@ -196,9 +195,9 @@ def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 def _kind_of(arrays: Sequence[np.ndarray]) -> str:
     """What a layer is made of (`ELEMENTS`)."""
-    if arrays[0].itemsize == BYTES_IN_BLOCKS:
+    if arrays[0].itemsize == SHORT_BYTES:
         return SHORT
-    return MIXED if arrays[EPSILONS + 1].itemsize == BYTES_IN_BLOCKS else PLAIN
+    return MIXED if arrays[EPSILONS + 1].itemsize == SHORT_BYTES else PLAIN
 
 
 def _bits(part: Part) -> np.ndarray:
