@@ -4,8 +4,8 @@ A step of R rows and T tokens is expected to bring E(T) = R + sum of holds × pa
 roots, and costs c(T) steps of one token per row. The best T maximises E(T) / c(T) plus an exploration bonus; which
 nodes the T are is for the way in which rows share the step to say (`Sharing`). Costs are measured (`StepCost`), and so
 is `holds`, the belief that the probabilities hold in a row's text (`Belief`). It is updated by drafts that were not
-sent too, so that speculation comes back. After fruitless looks most steps look for no drafts (`Rest`). Knows numbers
-only: no tree, no tokens, no model and no clock.
+sent too, so that speculation comes back. A look for drafts takes time, too; where they save less, most steps do not
+look (`Rest`). Knows numbers only: no tree, no tokens, no model and no clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lade.pace.belief import Belief
 from lade.pace.policy import PACE, PacePolicy
 from lade.pace.rest import Rest
 from lade.pace.sharing import PADDED, Row, Sharing
-from lade.pace.size import FRUITLESS, Size
+from lade.pace.size import Choice, Size
 
 
 class Cost(Protocol):
@@ -49,7 +49,7 @@ class Controller:
         self._timing = policy.timing
         self._size, self._rest = Size(limit, sharing, policy.size), Rest(policy.rest)
         self._steps, self._rows = 0, 1
-        self._asked = 0  # steps of one token in which its cost was not known, since it was
+        self._unknown: Counter[int] = Counter()  # rows -> steps since the cost of one token per row was known
         self._overhead = 0.0
 
     def room(self, context: int, beliefs: Sequence[Belief], overhead: float) -> int:
@@ -58,7 +58,7 @@ class Controller:
         Args:
             context: tokens before them.
             beliefs: one per row.
-            overhead: time of a look for drafts, over that of a step of one token per row without.
+            overhead: time of a look for drafts, over that of a step of one token per row without (`Overhead`).
         """
         rows = self._rows = len(beliefs)
         self._steps += 1
@@ -89,14 +89,11 @@ class Controller:
             repeating = sum(row.repeats and row.belief.trusted for row in rows)
             if repeating:
                 self._rest.after_repeat(repeating / len(rows))
-            nodes, reason = [1] * len(rows), self._size.choose_roots()
+            nodes, choice = [1] * len(rows), self._size.choose_roots(len(rows))
         else:
-            nodes, reason = self._best(rows, context)
-        if reason in FRUITLESS:
-            self._rest.found_nothing(self._overhead)
-        else:
-            self._rest.found()
-        self.decisions[reason] += 1
+            nodes, choice = self._best(rows, context)
+        self._rest.looked(choice.saved, self._overhead)
+        self.decisions[choice.reason] += 1
         return nodes
 
     def learn(self, belief: Belief, expected: float, accepted: float) -> None:
@@ -111,21 +108,25 @@ class Controller:
             self._rest.after_accepted(1 / self._rows)
         belief.observe(expected, accepted)
 
-    def _best(self, rows: Sequence[Row], context: int) -> tuple[list[int], str]:
+    def _best(self, rows: Sequence[Row], context: int) -> tuple[list[int], Choice]:
         plan, number = self.sharing.plan(rows), len(rows)
         costs = self.cost.table(self.limit, context, number)
         explores = sum(row.belief.trusted for row in rows) / number
-        size, reason = self._size.choose(plan.expected, costs, number, explores)
-        return plan.split(size), reason
+        choice = self._size.choose(plan.expected, costs, number, explores, self._overhead)
+        return plan.split(choice.size), choice
 
     def _baseline_due(self, context: int, rows: int) -> bool:
-        """Whether this step carries one token per row to be timed; then the last choice stands."""
+        """Whether this step carries one token per row to be timed; then the last choice stands.
+
+        While its cost is not known, steps 1, 2, 4, 8 and so on of as many rows do.
+        """
         timing = self._timing
         if self._size.last == 1 or self._steps <= timing.warm_up:
             return False
         if self.cost.known(rows, context, rows):
-            self._asked = 0
-        elif self._asked < timing.baselines:
-            self._asked += 1
-            return True
+            self._unknown[rows] = 0
+        else:
+            self._unknown[rows] = steps = self._unknown[rows] + 1
+            if not steps & (steps - 1):
+                return True
         return self._steps % timing.baseline_every == 0

@@ -1,9 +1,9 @@
 """The steps of one call, timed: the time of each goes to the model's costs, the next one's size comes back.
 
 A step lasts from its draft to the end of its learning, so a user's slow streamer counts too, but not what an engine's
-caller does between two steps. Steps that look for no drafts, after
-fruitless looks, are not timed: they must take no longer than steps of plain decoding, and the looks between them give
-the cost of one token. Knows no tree, no tokens and no model.
+caller does between two steps. What any look for drafts takes is known apart (`Overhead`). Steps that look for none,
+after fruitless looks, are not timed: they must take no longer than steps of plain decoding, and the looks between them
+give the cost of one token. Knows no tree, no tokens and no model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from lade.pace.belief import Belief
 from lade.pace.controller import Controller
+from lade.pace.overhead import Overhead
 from lade.pace.policy import PACE, PacePolicy
 from lade.pace.shared import SharedCost
 from lade.pace.sharing import PADDED, Row, Sharing
@@ -137,7 +138,7 @@ class Pace(WholeBudget):
         self._controller = Controller(shared, limit, policy, sharing)
         self._step: _Step | None = None  # the running one
         self._ended = 0  # steps that did not rest
-        self._overhead = 0.0  # moving average: time of a look for drafts, over that of a step of one token without
+        self._overhead = Overhead(policy.overhead)
 
     @property
     def fruitless(self) -> bool:
@@ -160,7 +161,7 @@ class Pace(WholeBudget):
         if self._step is not None and self._step.ended is not None and not self._step.rests:
             self._end(self._step, self._step.ended)
         context, rows = self.sharing.context(contexts), len(beliefs)
-        room = self._controller.room(context, beliefs, self._overhead)
+        room = self._controller.room(context, beliefs, self._overhead.ratio(rows))
         self._step = _Step(now, looks=room > rows, rests=self._controller.rests, context=context, rows=rows)
         return room
 
@@ -208,13 +209,13 @@ class Pace(WholeBudget):
         self._ended += 1
         if self._ended <= timing.warm_up:
             return
-        seconds = ended - step.began
+        beside = step.drafted - step.began + ended - step.verified  # the forward
+        look = self._overhead.looked(step.rows, beside) if step.looks else 0.0
         if step.tokens == step.rows:  # its cost is that of plain decoding's step: without drafting and learning
-            overhead = step.drafted - step.began + ended - step.verified
-            seconds -= overhead
-            if step.looks:
-                new = (1 - timing.smoothing) * overhead / max(seconds, 1e-9)
-                self._overhead = timing.smoothing * self._overhead + new
+            seconds = ended - step.began - beside
+            self._overhead.stepped(step.rows, seconds)
+        else:
+            seconds = ended - step.began - look
         kind = step.tokens, step.context, step.rows
         if not self._ended % timing.every or not self._shared.known(*kind):
             self._shared.observe(*kind, seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lade.pace.sharing import Sharing
 
@@ -23,7 +24,7 @@ class SizePolicy:
         least_grown: nodes that the tree of one row grows to at least, the root included, so that it can come back.
     """
 
-    start: float = 1.03
+    start: float = 1.05
     hysteresis: float = 1.02
     bonus: float = 0.02
     exploration: float = 0.03
@@ -32,7 +33,20 @@ class SizePolicy:
 
 SIZE = SizePolicy()
 NOTHING, WORTHLESS = "nothing to draft", "drafts cost more than they bring"
-FRUITLESS = (NOTHING, WORTHLESS)  # reasons for one token per row
+
+
+class Choice(NamedTuple):
+    """Of a step's size.
+
+    Attributes:
+        size: tokens of all rows, roots included.
+        reason: for the statistics.
+        saved: time that the step is expected to save, in steps of one token per row; 0 for the roots alone.
+    """
+
+    size: int
+    reason: str
+    saved: float
 
 
 class Size:
@@ -52,10 +66,10 @@ class Size:
         self._room = 0  # of the running step
         self._cut = False  # whether the last trees had room for more than the choice
 
-    def choose_roots(self) -> str:
-        """One token per row, where no draft was found. Returns the reason."""
+    def choose_roots(self, rows: int) -> Choice:
+        """One token per row, where no draft was found."""
         self.last = 1
-        return NOTHING
+        return Choice(rows, NOTHING, 0.0)
 
     def grown(self, rows: int) -> int:
         """Tokens worth growing: the last choice, and one size more if the last trees were not cut."""
@@ -66,9 +80,9 @@ class Size:
         return self._room
 
     def choose(
-        self, expected: Mapping[int, float], costs: Sequence[float], rows: int, explores: float
-    ) -> tuple[int, str]:
-        """The next size, and the reason: all roots and `WORTHLESS` where no draft is worth its cost.
+        self, expected: Mapping[int, float], costs: Sequence[float], rows: int, explores: float, overhead: float = 0.0
+    ) -> Choice:
+        """The next size: all roots, as `WORTHLESS`, where no draft is worth its cost.
 
         Sizes are knots and the whole trees. Costs between the knots are not known: with a 130M model in float32 on a
         CPU, 6 tokens cost more than 8 (1.85 and 1.66 times one token), and choosing knots only was 7 % faster.
@@ -77,11 +91,14 @@ class Size:
             expected: size -> expected tokens of text per row, ascending, the roots alone first.
             costs: of a step by tokens per row from 0 on, over those of one.
             explores: share of the rows in which the exploration bonus counts.
+            overhead: what the look for drafts takes, over a step of one token per row: the step takes as much longer,
+                whatever its size.
         """
-        prices = {size: _cost(costs, size / rows) for size in expected}
-        size, reason = self._fastest(expected, prices, rows, explores)
+        forwards = {size: _cost(costs, size / rows) for size in expected}
+        steps = {size: (cost + overhead) / (1 + overhead) for size, cost in forwards.items()}
+        size, reason = self._fastest(expected, steps, rows, explores)
         self.last, self._cut = size / rows, size < min(self._room, max(expected))
-        return size, reason
+        return Choice(size, reason, expected[size] - forwards[size])
 
     def _fastest(
         self, expected: Mapping[int, float], costs: Mapping[int, float], rows: int, explores: float

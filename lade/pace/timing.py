@@ -12,17 +12,13 @@ class TimingPolicy:
     Attributes:
         warm_up: first steps, whose times are ignored: caches are cold and buffers grow. Taken for the cost of one
             token, they made every wider forward of a small model look nearly free.
-        baselines: most steps of one token in a row where the cost of one token is not known, or not any more.
         baseline_every: period of the steps of one token later on.
         every: period of the steps that are timed if their cost is known: updating the costs takes time too.
-        smoothing: weight of the past in the moving average of the drafting overhead.
     """
 
     warm_up: int = 2
-    baselines: int = 3
     baseline_every: int = 128
     every: int = 4
-    smoothing: float = 0.9
 
 
 TIMING = TimingPolicy()

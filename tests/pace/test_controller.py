@@ -234,15 +234,35 @@ def baselines(controller: Alone, steps: int) -> list[int]:
 
 
 def test_one_token_is_timed_when_a_model_is_new_and_now_and_then() -> None:
-    assert baselines(Alone(Table(measured=False)), 300) == [
-        *range(TIMING.warm_up + 1, TIMING.warm_up + TIMING.baselines + 1),
-        TIMING.baseline_every,
-        2 * TIMING.baseline_every,
-    ]
+    asked = {TIMING.warm_up + 2**times for times in range(9)}  # ever more seldom, while its cost is not known
+    always = {TIMING.baseline_every, 2 * TIMING.baseline_every}
+    assert baselines(Alone(Table(measured=False)), 300) == sorted(asked | always)
     assert baselines(Alone(Table(measured=True)), 300) == [
         TIMING.baseline_every,
         2 * TIMING.baseline_every,
     ]
+
+
+def test_each_number_of_rows_has_its_own_baselines() -> None:
+    """Whether the cost was known, and is not any more, and how often it was asked for with other rows, is no matter."""
+    cost = Table(measured=False)
+    controller, beliefs = Controller(cost, LIMIT), [certain() for _ in range(3)]
+
+    def timed(rows: int) -> bool:
+        before = controller.decisions["baseline timed"]
+        if controller.room(100, beliefs[:rows], 0.0) > rows:
+            controller.choose(sure_rows([CHAIN] * rows), 100)
+        return controller.decisions["baseline timed"] > before
+
+    for _ in range(TIMING.warm_up):
+        timed(1)
+    assert [timed(1) for _ in range(8)] == [True, True, False, True, False, False, False, True]
+    assert [timed(3) for _ in range(4)] == [True, True, False, True]
+    assert [timed(1) for _ in range(4)] == [False] * 4
+    cost.measured = True
+    assert [timed(1) for _ in range(4)] == [False] * 4
+    cost.measured = False
+    assert [timed(1) for _ in range(4)] == [True, True, False, True]
 
 
 def test_timing_changes_no_choice() -> None:
@@ -272,12 +292,17 @@ def looks(controller: Alone, tree: Sequence[float], steps: int, overhead: float)
 
 
 @pytest.mark.parametrize("tree", [[1.0, 0.02, 0.01], [1.0]], ids=("worth nothing", "nothing"))
-@pytest.mark.parametrize(("overhead", "rest"), [(0.0, 0), (0.004, 0), (0.026, 5), (0.061, 12), (9.0, REST.longest)])
+@pytest.mark.parametrize(
+    ("overhead", "rests"),
+    [(0.0, [0] * 5), (0.004, [0] * 5), (0.026, [5] * 5), (0.061, [12] * 5), (9.0, [16, 32, 64, 64, 64])],
+)
 def test_where_drafts_are_never_worth_their_cost_looks_take_little_time(
-    tree: list[float], overhead: float, rest: int
+    tree: list[float], overhead: float, rests: list[int]
 ) -> None:
-    seen = looks(sure(), tree, REST.patience + 5 * (rest + 1), overhead)
-    assert seen == [True] * REST.patience + 5 * ([False] * rest + [True])
+    expected = [True] * REST.patience
+    for rest in rests:
+        expected += [False] * rest + [True]
+    assert looks(sure(), tree, len(expected), overhead) == expected
 
 
 def test_where_a_token_repeats_and_no_draft_is_known_the_next_steps_look() -> None:
@@ -286,8 +311,8 @@ def test_where_a_token_repeats_and_no_draft_is_known_the_next_steps_look() -> No
     while controller.grown(9.0) == 1:
         pass
     assert controller.pick([1.0], repeats=True) == 1
-    learning = REST.retries_after_repeat - 1
-    assert looks(controller, [1.0], learning + REST.longest, 9.0) == [True] * learning + [False] * REST.longest
+    learning, rest = REST.retries_after_repeat - 1, 2 * REST.rest
+    assert looks(controller, [1.0], learning + rest, 9.0) == [True] * learning + [False] * rest
 
 
 def step_of(controller: Controller, rows: Sequence[Row]) -> bool:
@@ -307,8 +332,8 @@ def test_of_many_rows_each_gives_its_share_of_the_looks(repeating: int, learning
     repeats = [Row([1.0], belief, place < repeating) for place, belief in enumerate(beliefs)]
     while not step_of(controller, repeats):
         pass
-    seen = [step_of(controller, still) for _ in range(learning + REST.longest)]
-    assert seen == [True] * learning + [False] * REST.longest
+    seen = [step_of(controller, still) for _ in range(learning + 2 * REST.rest)]
+    assert seen == [True] * learning + [False] * 2 * REST.rest
 
 
 def test_an_accepted_draft_of_one_row_of_many_ends_no_rest() -> None:
@@ -332,17 +357,43 @@ def test_where_the_belief_is_low_a_token_that_repeats_is_chance() -> None:
     while controller.grown(9.0) == 1:
         pass
     assert controller.pick([1.0], repeats=True) == 1
-    assert looks(controller, [1.0], REST.longest, 9.0) == [False] * REST.longest
+    assert looks(controller, [1.0], 2 * REST.rest, 9.0) == [False] * 2 * REST.rest
 
 
 def test_drafts_worth_their_cost_are_always_looked_for() -> None:
     controller = sure()
-    assert all(looks(controller, CHAIN, TIMING.baseline_every - 1, 9.0))
-    looks(controller, [1.0, 0.01], REST.patience + 7, 9.0)
-    seen = looks(controller, CHAIN, REST.longest + 20, 9.0)
+    assert all(looks(controller, CHAIN, TIMING.baseline_every - 1, 0.5))
+    looks(controller, [1.0, 0.01], REST.most + 7, 0.5)
+    seen = looks(controller, CHAIN, REST.longest + 20, 0.5)
     first = seen.index(True)
-    assert first <= REST.longest
+    assert 0 < first <= REST.longest
     assert all(seen[first:])  # one look that finds something is enough
+
+
+@pytest.mark.parametrize("worthwhile", [True, False])
+def test_drafts_that_save_less_than_looks_take_are_not_looked_for(worthwhile: bool) -> None:
+    """Drafts of a step save half a step of one token, and are sent as long as steps look."""
+    tree, overhead = [1.0, 0.75], 0.25 if worthwhile else 1.0
+    controller = sure(slope=0.25)
+    seen = looks(controller, tree, TIMING.baseline_every - 1, overhead)
+    assert controller.decisions["most tokens per second"] == sum(seen)
+    assert all(seen) is worthwhile
+    if not worthwhile:
+        looked = 2 * REST.patience  # half of each look is paid
+        assert sum(seen[:looked]) == looked
+        assert sum(seen[looked:]) == 2  # and rests of 16, 32 and 64 steps
+        assert sum(looks(controller, tree, 130, overhead)) == 2
+
+
+def test_the_longer_a_look_takes_the_wider_is_the_best_tree() -> None:
+    """It is spent anyway, and there are fewer steps."""
+    tree = [0.85**depth for depth in range(12)]
+    nodes = []
+    for overhead in (0.0, 2.0):
+        controller = sure(slope=0.1)
+        controller.grown(overhead)
+        nodes.append(controller.pick(tree))
+    assert nodes == [8, 12]
 
 
 def test_a_draft_accepted_against_the_belief_ends_the_rest() -> None:
@@ -376,11 +427,13 @@ def test_sizes_that_are_as_good_do_not_take_turns() -> None:
 
 
 def test_speculation_is_not_switched_on_and_off() -> None:
-    """Drafts are worth 2 %, give or take 1 %: between the thresholds at which speculation starts and ends."""
+    """Drafts are worth as much as between the thresholds at which speculation starts and ends."""
+    low, high = SIZE.start / SIZE.hysteresis, SIZE.start
+    assert 1 < low < high
     for started in (1, 2):
         noise, controller = random.Random(0), sure(slope=0.02)
         controller._size.last = started
-        sizes = [controller.pick([1.0, noise.uniform(1.011, 1.029) * 1.02 - 1]) for _ in range(100)]
+        sizes = [controller.pick([1.0, noise.uniform(low, high) * 1.02 - 1]) for _ in range(100)]
         assert set(sizes) == {started}
 
 

@@ -8,7 +8,7 @@ from lade.pace.pace import Pace, WholeBudget
 from lade.pace.policy import PACE
 from lade.pace.sharing import PACKED, PADDED, Row
 
-REST, TIMING = PACE.rest, PACE.timing
+OVERHEAD, REST, TIMING = PACE.overhead, PACE.rest, PACE.timing
 
 
 class Clock:
@@ -40,6 +40,13 @@ class Notes:
         self.saved += 1
 
 
+class RootsKnown(Notes):
+    """All steps but those of one token per row are timed, and these need not be."""
+
+    def known(self, tokens: int, context: int, rows: int) -> bool:
+        return tokens == rows
+
+
 def begin(pace: WholeBudget, context: int = 100, rows: int = 1) -> int:
     return pace.begin([context] * rows, [pace.belief() for _ in range(rows)])
 
@@ -65,17 +72,22 @@ def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float
 
 def test_a_step_lasts_from_its_draft_to_the_end_of_its_learning() -> None:
     """What an engine's caller does between two steps is no cost of a step."""
-    clock, notes = Clock(), Notes(known=False)
+    clock, notes = Clock(), RootsKnown()
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
     for _ in range(TIMING.warm_up):  # their times are ignored
         run(pace, clock, (3, 90, 1), 9.0, 9.0, 9.0)
-    run(pace, clock, (5, 100, 2), 0.125, 0.25, 0.125)
+    assert run(pace, clock, (5, 100, 2), 0.125, 0.25, 0.125)
     clock.now += 60.0
-    run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
-    assert notes.observed == [(10, 100, 2, 0.5)]
+    assert run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
+    assert notes.observed == [(10, 100, 2, 0.25)]  # without what any look takes
     clock.now += 60.0
     begin(pace, 110)
-    assert notes.observed[1:] == [(7, 103, 1, 1.5)]
+    assert notes.observed[1:] == [(7, 103, 1, 1.0)]
+    pace.pause()
+    assert run(pace, clock, (9, 104, 1), 0.5, 1.0, 0.25)
+    begin(pace, 120)
+    longer = 0.25 * (1 - OVERHEAD.rising)  # by its tree, as far as is known
+    assert notes.observed[2:] == [(9, 104, 1, pytest.approx(1.0 + longer))]
 
 
 def test_a_step_that_also_reads_prompts_is_not_timed() -> None:
@@ -89,7 +101,8 @@ def test_a_step_that_also_reads_prompts_is_not_timed() -> None:
     clock.now += 99.0
     run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
     begin(pace, 110)
-    assert notes.observed == [(5, 100, 1, 0.5), (7, 103, 1, 1.5)]
+    assert [kind for *kind, _ in notes.observed] == [[5, 100, 1], [7, 103, 1]]
+    assert all(seconds <= 1.25 for *_, seconds in notes.observed)
 
 
 def test_one_token_alone_costs_no_drafting_and_no_learning() -> None:
