@@ -59,7 +59,9 @@ def random_folder(tokenizer: Any, vocabulary: int, dtype: str, folder: Path) -> 
 
 
 @contextmanager
-def site_of(name: str, dtype: str, threads: int, suite: str, tokens: int, rounds: int, warm: bool) -> Iterator[Site]:
+def site_of(
+    name: str, dtype: str, threads: int, suite: str, tokens: int, rounds: int, each: int, warm: bool
+) -> Iterator[Site]:
     with ExitStack() as open_, tempfile.TemporaryDirectory() as root:
         folder = endless(Path(model_source(name)), Path(root) / "endless")
         model, tokenizer = load(folder, dtype=dtype, pack=None)  # as the server does
@@ -77,7 +79,7 @@ def site_of(name: str, dtype: str, threads: int, suite: str, tokens: int, rounds
             return server(of=random_folder(tokenizer, vocabulary, dtype, Path(root) / "random"))
 
         texts = [prompt.text for prompt in from_suites(suite, None, 0, execute=False)[0].prompts]
-        yield Site(server, random, model, tokenizer, texts, tokens, rounds, BATCHING.get(name, OTHER_BATCHING))
+        yield Site(server, random, model, tokenizer, texts, tokens, rounds, BATCHING.get(name, OTHER_BATCHING), each)
 
 
 def _measurements(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
@@ -98,6 +100,9 @@ def _measurements(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--warm", is_flag=True, help="Serve with the model's warm table.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens of an answer.")
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(min=1))
+@click.option(
+    "--each", default=1, show_default=True, type=click.IntRange(min=1), help="Requests of each client in a round."
+)
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(
@@ -108,6 +113,7 @@ def main(
     warm: bool,
     tokens: int,
     rounds: int,
+    each: int,
     threads: int,
     as_json: bool,
 ) -> None:
@@ -117,12 +123,20 @@ def main(
     say: Callable[[str], None] = (lambda line: None) if as_json else click.echo
     say(json.dumps(machine))
     measured: dict[str, Measured] = {}
-    with site_of(name, dtype, threads, suite, tokens, rounds, warm) as site:
-        for each in only:
-            measured[each] = MEASUREMENTS[each](site)
-            say("\n".join(map(str, measured[each].figures)))
+    with site_of(name, dtype, threads, suite, tokens, rounds, each, warm) as site:
+        for measurement in only:
+            measured[measurement] = MEASUREMENTS[measurement](site)
+            say("\n".join(map(str, measured[measurement].figures)))
     if as_json:
-        given = {"model": name, "dtype": dtype, "suite": suite, "warm": warm, "tokens": tokens, "rounds": rounds}
+        given = {
+            "model": name,
+            "dtype": dtype,
+            "suite": suite,
+            "warm": warm,
+            "tokens": tokens,
+            "rounds": rounds,
+            "each": each,
+        }
         click.echo(json.dumps({"machine": machine, **given, "measurements": _as_json(measured)}, indent=2))
     if not all(figure.holds for found in measured.values() for figure in found.figures):
         raise SystemExit(1)

@@ -82,6 +82,8 @@ class Site:
         model, tokenizer: the server's, in this process.
         texts: prompts, as texts.
         batching: asked of the tokens/s of 8 clients over those of one.
+        each: requests of a client in a round of `throughput`. With one, clients whose answers end early wait for the
+            slowest.
     """
 
     server: Callable[..., Client]
@@ -92,6 +94,7 @@ class Site:
     tokens: int
     rounds: int
     batching: float
+    each: int
     prompts: list[list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +158,7 @@ def _rates(site: Site, ways: dict[str, Callable[..., float]]) -> Iterator[Row]:
     for number in range(site.rounds):
         for clients in LEVELS:
             row: Row = {"round": number, "clients": clients}
-            prompts = site.take(number, max(LEAST, clients))
+            prompts = site.take(number, max(LEAST, clients * site.each))
             for name in turns(list(ways), number):
                 wall, cpu = time.perf_counter(), time.process_time()
                 row[name] = ways[name](prompts, clients)

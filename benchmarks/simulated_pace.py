@@ -239,7 +239,8 @@ def main(
     name = machine or (model if model in MACHINES else "lade-code-8M")
     loaded, tokenizer = lade.models.load(model, dtype="float32")
     texts = [prompt.text for prompt in from_suites(suite, None, 0, execute=False)[0].prompts]
-    prompts, found = [tokenizer(text).input_ids for text in texts], []
+    longest = loaded.config.get_text_config().max_position_embeddings - tokens
+    prompts, found = [ids for ids in (tokenizer(text).input_ids for text in texts) if len(ids) <= longest], []
     for load in LOADS:
         for number in rows:
             simulated = Simulated(MACHINES[name], noise)

@@ -14,14 +14,12 @@ class OverheadPolicy:
     """Learning rates of the moving averages, chosen without data.
 
     Attributes:
-        falling: at which the time of a look follows shorter ones, which are those of fewer nodes.
-        rising: at which it follows longer ones.
-        plain: at which the time of a step of one token per row is followed.
+        falling: at which a shorter time is followed: of a look with fewer nodes, or that nothing disturbed.
+        rising: at which a longer time is followed.
     """
 
     falling: float = 0.3
     rising: float = 0.05
-    plain: float = 0.1
 
 
 OVERHEAD = OverheadPolicy()
@@ -48,12 +46,13 @@ class Overhead:
 
     def looked(self, rows: int, seconds: float) -> float:
         """A step took so long for drafting and learning. Returns what of this any look takes."""
-        known = self._looks.get(rows, seconds)
-        rate = self._policy.falling if seconds < known else self._policy.rising
-        self._looks[rows] = look = known + rate * (seconds - known)
+        self._looks[rows] = look = self._followed(self._looks.get(rows, seconds), seconds)
         return min(seconds, look)
 
     def stepped(self, rows: int, seconds: float) -> None:
         """A step of one token per row took so long, without drafting and learning."""
-        known = self._plain.get(rows, seconds)
-        self._plain[rows] = known + self._policy.plain * (seconds - known)
+        self._plain[rows] = self._followed(self._plain.get(rows, seconds), seconds)
+
+    def _followed(self, known: float, seconds: float) -> float:
+        rate = self._policy.falling if seconds < known else self._policy.rising
+        return known + rate * (seconds - known)
