@@ -100,9 +100,7 @@ def _measurements(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--warm", is_flag=True, help="Serve with the model's warm table.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens of an answer.")
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(min=1))
-@click.option(
-    "--each", default=1, show_default=True, type=click.IntRange(min=1), help="Requests of each client in a round."
-)
+@click.option("--each", default=1, show_default=True, type=click.IntRange(min=1), help="Requests of a client.")
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(
@@ -128,15 +126,8 @@ def main(
             measured[measurement] = MEASUREMENTS[measurement](site)
             say("\n".join(map(str, measured[measurement].figures)))
     if as_json:
-        given = {
-            "model": name,
-            "dtype": dtype,
-            "suite": suite,
-            "warm": warm,
-            "tokens": tokens,
-            "rounds": rounds,
-            "each": each,
-        }
+        given = {"model": name, "dtype": dtype, "suite": suite, "warm": warm, "tokens": tokens}
+        given |= {"rounds": rounds, "each": each}
         click.echo(json.dumps({"machine": machine, **given, "measurements": _as_json(measured)}, indent=2))
     if not all(figure.holds for found in measured.values() for figure in found.figures):
         raise SystemExit(1)

@@ -16,8 +16,9 @@ class RestPolicy:
     """When steps rest, which means that they look for no drafts. Credit is counted in looks that save nothing.
 
     `overhead` was 0.01 and 0.0075 before; `benchmarks/never_slower.py` measures what it is for: random weights, sampled
-    at temperatures 1 and 1.5, decode no slower than with plain decoding. `most`, `rest` and `longest` were chosen with
-    `benchmarks/simulated_pace.py`; no record says what data the others were chosen on.
+    at temperatures 1 and 1.5, decode no slower than with plain decoding. `most` was chosen among 16, 24 and 32 with a
+    simulated clock, as of `benchmarks/simulated_pace.py`: with 16, one row of lade-code-8M-draft rests where drafts
+    pay. `least_trust` and `longest` were chosen without data; no record says what data the others were chosen on.
 
     Attributes:
         patience: credit at the start.
