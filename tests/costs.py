@@ -1,4 +1,9 @@
-"""Costs of steps that do not depend on the machine, for tests that count steps."""
+"""Costs of steps and of looks for drafts that do not depend on the machine, for tests that count steps."""
+
+import pytest
+
+from lade.drafters import factory
+from lade.pace.overhead import Overhead
 
 
 class FixedCosts:
@@ -15,3 +20,9 @@ class FixedCosts:
 
     def save(self) -> None:
         pass
+
+
+def fix_costs(monkeypatch: pytest.MonkeyPatch, look: float = 0.0) -> None:
+    """For all calls and engines from now on. A look takes so many steps of one token."""
+    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
+    monkeypatch.setattr(Overhead, "ratio", lambda self, rows: look)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from costs import fix_costs
 from counting import forward_widths
 from families import BY_NAME, Family
 from identity import Identity, PlainText, plain_text
@@ -76,6 +77,7 @@ class Whims:
 
 @pytest.fixture
 def whims(monkeypatch: pytest.MonkeyPatch) -> None:
+    fix_costs(monkeypatch)
     monkeypatch.setattr("lade.drafters.factory.shared_cost", Whims)
 
 

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from costs import FixedCosts
+from costs import fix_costs
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
 import lade
 from lade.core.tree import Draft
-from lade.drafters import factory
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 
@@ -41,7 +40,7 @@ def forwards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return forward(self, slots, drafts)
 
     monkeypatch.setattr(HFTarget, "forward", noted)
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
+    fix_costs(monkeypatch)
     return seen
 
 

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner
-from costs import FixedCosts
+from costs import fix_costs
 from families import BY_NAME
 from tiny import words
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 import lade
-from lade.drafters import factory
-from lade.pace.controller import Controller
 from lade.pace.rest import REST as POLICY
 from lade.target.outputs import Outputs
 
@@ -28,15 +26,14 @@ NEW_TOKENS = 160
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every look takes as long; which nodes the drafter read the likeliest tokens after, to learn."""
-    room, lines_of, read = Controller.room, Outputs.lines_of, list[int]()
+    lines_of, read = Outputs.lines_of, list[int]()
 
     def noted(self: Outputs, slot: int, nodes: Sequence[int]) -> list[int]:
         read.extend(nodes)
         return lines_of(self, slot, nodes)
 
-    monkeypatch.setattr(Controller, "room", lambda self, context, rows, _: room(self, context, rows, OVERHEAD))
     monkeypatch.setattr(Outputs, "lines_of", noted)
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
+    fix_costs(monkeypatch, look=OVERHEAD)
     return read
 
 

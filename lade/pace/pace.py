@@ -197,7 +197,7 @@ class Pace(WholeBudget):
         """Take the costs of another way to run the model, from the step that begins next."""
         self._shared.save()
         self._shared = self._controller.cost = shared
-        self._step = None
+        self._step, self._overhead = None, Overhead(self._policy.overhead)
 
     def end(self) -> Mapping[str, int]:
         """End the call and store the costs. Returns `Controller.decisions`."""

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from benchtools import PROMPTS, asked, made, noted, with_plain
-from costs import FixedCosts
+from costs import fix_costs
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -22,7 +22,6 @@ from lade.applications.bench.task import RunOptions, Task, make_task
 from lade.applications.bench.timings import Timings
 from lade.applications.bench.trial import trials_of
 from lade.applications.bench.wrong import wrong_table
-from lade.drafters import factory
 from lade.memory.warm import warming as warm
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -318,7 +317,7 @@ def test_useless_references_are_random_and_the_same_for_a_seed(seed: int) -> Non
 def test_wrong_drafts_are_never_accepted_and_soon_given_up(
     shipped: Story, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
+    fix_costs(monkeypatch)
     options = RunOptions(max_new_tokens=96, eos=(1, 2), batch=batch, warmup=0)
     task = task_of(shipped, options, *PROMPTS[:batch])
     records = of(list(run_task(shipped[0], asked(WRONG), task, options)), WRONG)

@@ -213,3 +213,26 @@ def test_every_row_takes_its_whole_budget() -> None:
     whole = WholeBudget(9)
     assert choose(whole, [1.0], [1.0, 0.1, 0.1]) == [1, 3]
     assert whole.end() == {}
+
+
+def test_another_way_to_run_the_model_has_other_costs_and_looks() -> None:
+    """An engine whose machine code is ready: until then looks took longer than steps, and most steps rested."""
+    clock, before, after = Clock(), Notes(), Notes()
+    pace = Pace(before, 16, clock)  # type: ignore[arg-type]
+    for _ in range(200):
+        nodes = 2 if begin(pace) > 1 else 1
+        clock.now += 5.0
+        if nodes > 1:
+            choose(pace, [1.0, 0.5])
+        pace.carry([nodes])
+        clock.now += 1.0
+        pace.verified()
+        pace.ended()
+        before.slope = 0.1
+    assert pace.fruitless
+    pace.use(after)  # type: ignore[arg-type]
+    looked = [run(pace, clock, (2, 100, 1), 0.1, 1.0, 0.1) for _ in range(REST.longest + 20)]
+    assert looked[-20:] == [True] * 20
+    assert pace.end()
+    assert (before.saved, after.saved) == (1, 1)
+    assert after.observed
