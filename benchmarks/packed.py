@@ -112,7 +112,7 @@ def measure(model: PreTrainedModel, case: str, context: int, rounds: int) -> Tim
     return Timing(case, context, median(taken[True]), median(taken[False]), median(ratios), low, high, difference)
 
 
-def _contexts(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
+def positive_integers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
     try:
         found = [int(part) for part in value.split(",")]
     except ValueError:
@@ -124,7 +124,9 @@ def _contexts(ctx: click.Context, param: click.Parameter, value: str) -> list[in
 
 @click.command()
 @click.argument("model", default="lade-code-8M")
-@click.option("--contexts", default="256,1024", show_default=True, callback=_contexts, help="Tokens before the trees.")
+@click.option(
+    "--contexts", default="256,1024", show_default=True, callback=positive_integers, help="Tokens before the trees."
+)
 @click.option("--rounds", default=60, show_default=True, type=click.IntRange(min=2))
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(("bfloat16", "float32")))
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1), help="[default: all cores]")

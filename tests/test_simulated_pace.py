@@ -78,4 +78,4 @@ def test_without_drafts_a_machine_takes_no_time_for_looks() -> None:
 def test_rows_must_be_numbers(rows: str) -> None:
     result = CliRunner().invoke(main, ["--rows", rows])
     assert result.exit_code == 2
-    assert f"must be whole numbers of at least 1, with commas between them, got {rows!r}" in result.output
+    assert f"must be positive integers, separated by commas, got {rows!r}" in result.output

@@ -76,7 +76,7 @@ class Controller:
 
     @property
     def fruitless(self) -> bool:
-        """Whether the last looks found nothing worth its cost, so that most steps look for no drafts."""
+        """Whether the last looks saved less than they took, so that most steps look for no drafts."""
         return self._rest.fruitless
 
     def choose(self, rows: Sequence[Row], context: int) -> list[int]:

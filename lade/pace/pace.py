@@ -75,7 +75,7 @@ class WholeBudget:
 
     @property
     def fruitless(self) -> bool:
-        """Whether the last looks found nothing worth its cost, so that most steps look for no drafts."""
+        """Whether the last looks saved less than they took, so that most steps look for no drafts."""
         return False
 
     def belief(self) -> Belief:

@@ -81,7 +81,7 @@ class Size:
         return self._room
 
     def choose(
-        self, expected: Mapping[int, float], costs: Sequence[float], rows: int, explores: float, overhead: float = 0.0
+        self, expected: Mapping[int, float], costs: Sequence[float], rows: int, explores: float, overhead: float
     ) -> Choice:
         """The next size: all roots, as `WORTHLESS`, where no draft is worth its cost.
 
