@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,11 @@ def tensor_of(bits: np.ndarray) -> torch.Tensor:
     if bits.dtype == np.uint32:
         return torch.from_numpy(bits.view(np.float32))
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
+
+
+def addresses(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Where tensors lie."""
+    return [*map(torch.Tensor.data_ptr, tensors)]
 
 
 @compiled

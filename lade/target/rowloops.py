@@ -72,7 +72,7 @@ def attend_rows(
         visible: uint8, of each row [t, those of its keys that not every node sees]: whether a node sees a key.
         scaling: float32, of the scores.
         short: whether numbers are bfloat16.
-        scratch: `scratch_for` of the most keys of a row, float32.
+        scratch: at least `numbers_for` the most keys of a row, float32.
         out: of each row [t, H * G, D], one behind the other.
     """
     arguments = counters, queries, keys, values, rows, visible, heads, scaling, short, scratch, threads, out
@@ -318,11 +318,16 @@ def mix(weights: Array, apart: int, values: Array, together: int, most: int, siz
         place += 1
 
 
-def scratch_for(keys: int, size: int, threads: int) -> np.ndarray:
-    """Numbers to work in, for rows of at most so many keys."""
+def numbers_for(keys: int, size: int, threads: int) -> int:
+    """How many numbers there must be to work in, for rows of at most so many keys."""
     apart, queries = apart_for(keys), MOST_BLOCKS * BLOCK
     scores = max(min(queries * apart, SCORES), BLOCK * apart)
-    return np.empty(threads * (LANES * size + BLOCK * (size + 1) + queries * size + scores), np.float32)
+    return threads * (LANES * size + BLOCK * (size + 1) + queries * size + scores)
+
+
+def scratch_for(keys: int, size: int, threads: int) -> np.ndarray:
+    """So many."""
+    return np.empty(numbers_for(keys, size, threads), np.float32)
 
 
 ATTEND = Compiled(attend_rows)

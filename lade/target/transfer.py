@@ -18,6 +18,9 @@ from lade.target.masks import MaskKind, Sight, TreeMasks
 from lade.target.pieces import Piece, ancestors, visibility
 from lade.target.upload import Part, Upload
 
+# Where every piece is a chain: words of no trees, and what they say.
+NO_WORDS, NOTHING_SEEN = np.zeros((0, 1), np.int64), torch.zeros(0, 0, dtype=torch.bool, device="cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
@@ -63,14 +66,14 @@ def transfer(
     chosen, behind = upload.add(asked), upload.add(indexed)
     trees = [piece for piece in pieces if not piece.is_chain]
     depths = [upload.add(piece.depths) for piece in trees]
-    words = ancestors(trees) if trees else np.zeros((0, 1), np.int64)
+    words = ancestors(trees) if trees else NO_WORDS
     here = device.type == "cpu"
     sent = upload.add(() if here else words.ravel().tolist())
     rows = {} if launched is None else launches(upload, launched, slots, pieces)
     cache.send(upload)
     upload.send(device)
     cache.settle()
-    seen = visibility(torch.from_numpy(words) if here else sent.there.view(words.shape))
+    seen = visibility(torch.from_numpy(words) if here else sent.there.view(words.shape)) if trees else NOTHING_SEEN
     sights = _sights(slots, pieces, depths, seen, device)
     return Transferred(
         ids.there, places.there, chosen.there if asked else None, behind.there if indexed else None, sights, rows

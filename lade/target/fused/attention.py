@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from lade.base.bits import bits_of
+from lade.base.bits import SHORT_BYTES, bits_of
 from lade.target.choice import Choice, timed
 from lade.target.fused.loops import ROTATE, Heads
 from lade.target.fused.plan import Layer
@@ -33,18 +33,16 @@ class KindRows:
     Args:
         index: of the kind.
         places: [T] of the nodes in the buffers.
-        cosines, sines: [T, D / 2] of the nodes' positions.
+        cosines, sines: [T * D / 2] bits, of the nodes' positions.
 
     Attributes:
-        places, cosines, sines: as arrays, the latter of bits.
+        places: as an array.
     """
 
-    def __init__(
-        self, forward: Forward, index: int, places: list[int], cosines: torch.Tensor, sines: torch.Tensor
-    ) -> None:
+    def __init__(self, forward: Forward, index: int, places: list[int], cosines: np.ndarray, sines: np.ndarray) -> None:
         self.forward, self.index = forward, index
-        self.places, self._short = np.array(places, np.int64), cosines.dtype is torch.bfloat16
-        self.cosines, self.sines = bits_of(cosines), bits_of(sines)
+        self.places, self._short = np.array(places, np.int64), cosines.itemsize == SHORT_BYTES
+        self.cosines, self.sines = cosines, sines
         self._rows: _Rows | None = None
 
     @property

@@ -18,6 +18,7 @@ from lade.base.bits import bits_of
 from lade.target.attention import packed
 from lade.target.cache import TreeCache
 from lade.target.choice import choice_among, timed
+from lade.target.fused.angles import Angles
 from lade.target.fused.attention import Forward, KindRows
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.loops import NORMALISE, ROTATE
@@ -51,6 +52,7 @@ class FusedDecoder:
         masks: of the target.
 
     Attributes:
+        angles: of positions.
         stack: computes all layers in one call; `None` where the model has layers for which there is none.
         one_call: whether it does wherever it can; `None`: where that takes less time.
     """
@@ -58,6 +60,7 @@ class FusedDecoder:
     def __init__(self, model: Any, plan: Plan, cache: TreeCache, masks: TreeMasks) -> None:
         self.model, self.plan, self.cache, self.masks = model, plan, cache, masks
         self._kinds = kinds_of_layers(model, masks.kinds)
+        self.angles = Angles(plan.rotary, plan.dtype)
         self.stack = Stack.of(plan, cache, len(masks.each_kind))
         self.one_call: bool | None = None
         self._known_head: FewBlocks | None = None
@@ -92,37 +95,32 @@ class FusedDecoder:
             return found
 
     def _logits(self, forward: Forward, ids: torch.Tensor, positions: torch.Tensor, asked: torch.Tensor | None) -> Any:
-        stream = _Stream(self.plan.embedding(ids))
-        rows = self._rows(forward, positions, stream.states.dtype)
-        self._compute(stream, rows)
-        if asked is not None:
-            stream.keep(asked)
-        return self._head()(stream.normalised(self.plan.norm))
+        return self._head()(self._states(ids, self._rows(forward, positions), asked))
 
-    def _compute(self, stream: _Stream, rows: Sequence[KindRows]) -> None:
-        """All layers, in the faster way, or in one that is tried."""
+    def _states(self, ids: torch.Tensor, rows: Sequence[KindRows], asked: torch.Tensor | None) -> torch.Tensor:
+        """[1, A, M] that the head takes, computed in the faster way, or in one that is tried."""
         stack, wanted = self.stack, self.one_call
         if stack is None or wanted is False or not (wanted or COMPUTE.ready) or not stack.fits(rows[0]):
-            self._by_products(stream, rows)
-            return
+            return self._by_products(ids, rows, asked)
         if wanted:
-            self._in_one_call(stack, stream, rows)
-            return
+            return self._in_one_call(stack, ids, rows, asked)
         choice = choice_among((*stack.shape_of(rows[0]), torch.get_num_threads()), (PRODUCTS, ONE_CALL), SAMPLES)
         way = choice.best or choice.next()
         compute = partial(self._in_one_call, stack) if way is ONE_CALL else self._by_products
         if choice.best:
-            compute(stream, rows)
-        else:
-            timed(choice, way, partial(compute, stream, rows))
+            return compute(ids, rows, asked)
+        return timed(choice, way, partial(compute, ids, rows, asked))
 
-    def _in_one_call(self, stack: Stack, stream: _Stream, rows: Sequence[KindRows]) -> None:
+    def _in_one_call(
+        self, stack: Stack, ids: torch.Tensor, rows: Sequence[KindRows], asked: torch.Tensor | None
+    ) -> torch.Tensor:
         forward = rows[0].forward
         if isinstance(forward, PackedForward):
             forward.used.add(Looped.name)
-        stream.add(stack.compute(stream.states, rows[0]))
+        return stack.compute(ids, rows[0], asked)
 
-    def _by_products(self, stream: _Stream, rows: Sequence[KindRows]) -> None:
+    def _by_products(self, ids: torch.Tensor, rows: Sequence[KindRows], asked: torch.Tensor | None) -> torch.Tensor:
+        stream = _Stream(self.plan.embedding(ids))
         for index, layer in enumerate(self.plan.layers):
             normal = stream.normalised(layer.before)
             query, key, value = layer.query(normal), layer.key(normal), layer.value(normal)
@@ -133,6 +131,9 @@ class FusedDecoder:
             stream.add(layer.output(rows[self._kinds[index]].attend(layer, own, query, key, value)))
             normal = stream.normalised(layer.after)
             stream.add(layer.down(silu(layer.gate(normal), inplace=True).mul_(layer.up(normal))))
+        if asked is not None:
+            stream.keep(asked)
+        return stream.normalised(self.plan.norm)
 
     def _head(self) -> Any:
         """The model's, or what computes the same while nothing else hangs on it."""
@@ -150,19 +151,10 @@ class FusedDecoder:
             known = self._known_head = FewBlocks.of(product)
         return known
 
-    def _rows(self, forward: Forward, positions: torch.Tensor, dtype: torch.dtype) -> list[KindRows]:
-        angles = self._angles(positions, dtype)
+    def _rows(self, forward: Forward, positions: torch.Tensor) -> list[KindRows]:
+        angles = self.angles.of(positions.numpy().reshape(-1))
         groups = [cast("PackedGroup", self.masks.group(kind)) for kind in self.masks.each_kind]
         return [KindRows(forward, index, group.places(), *angles) for index, group in enumerate(groups)]
-
-    def _angles(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """[T, D / 2] cosines and sines of rotary positions."""
-        rotary = self.plan.rotary
-        angles = positions.view(-1, 1).float() * rotary.inv_freq
-        cosines, sines = angles.cos(), angles.sin()
-        if rotary.attention_scaling != 1:
-            cosines, sines = cosines * rotary.attention_scaling, sines * rotary.attention_scaling
-        return cosines.to(dtype), sines.to(dtype)
 
 
 class _Stream:

@@ -56,17 +56,11 @@ class UnlikeError(Exception):
 class Norm:
     """An RMS norm: factors [M], and what is added to the mean square."""
 
-    __slots__ = ("_where", "bits", "epsilon", "weight")
+    __slots__ = ("bits", "epsilon", "weight")
 
-    def __init__(self, module: Any) -> None:
-        self.weight = module.weight
-        self._where = self.weight.data_ptr()
-        self.bits = bits_of(self.weight.detach())
-        self.epsilon = np.float32(module.variance_epsilon)
-
-    def holds(self) -> bool:
-        """Whether the factors lie where they lay."""
-        return self.weight.data_ptr() == self._where
+    def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
+        self.weight, self.epsilon = weight, np.float32(epsilon)
+        self.bits = bits_of(weight.detach())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,6 @@ class Plan:
         dtype: of parameters and states.
         forward: of the model's class.
         watch: the modules that it stands for; not the model itself, which would never be freed.
-        norms: all of them.
         rotary: the module of rotary positions.
         norm: before the head.
     """
@@ -113,7 +106,6 @@ class Plan:
     dtype: torch.dtype
     forward: Callable[..., Any]
     watch: Watch
-    norms: list[Norm]
     embedding: nn.Embedding
     rotary: Any
     layers: list[Layer]
@@ -123,7 +115,7 @@ class Plan:
         """Whether the model is as it was."""
         if type(model).forward is not self.forward or not is_only_counted(model):
             return False
-        return self.watch.holds() and all(norm.holds() for norm in self.norms)
+        return self.watch.holds()
 
 
 def plan_of(model: Any) -> Plan | None:
@@ -160,7 +152,7 @@ class _Reader:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.modules: list[nn.Module] = []
-        self.norms: list[Norm] = []
+        self.tensors: list[torch.Tensor] = []
 
     def read(self, model: Any) -> Plan:
         _demand(not any(global_hooks()) and is_only_counted(model))
@@ -168,15 +160,22 @@ class _Reader:
         inner = self._take(model.model, *MODELS)
         rotary = self._take(inner.rotary_emb, *ROTARIES)
         _demand(rotary.rope_type not in CHANGING)
-        _demand(type(inner.embed_tokens) is nn.Embedding and self._holds(inner.embed_tokens.weight))
+        embedding = self._embedding(inner.embed_tokens)
         modules = inner.layers[: inner.config.num_hidden_layers]
         _demand(len({_heads(layer.self_attn) for layer in modules}) == 1)
         layers = [self._layer(layer) for layer in modules]
         norm = self._norm(inner.norm)
         self.modules.append(inner.layers)
-        watch = Watch(self.modules)
+        watch = Watch(self.modules, self.tensors)
         forward = type(model).forward
-        return Plan(self.dtype, forward, watch, self.norms, inner.embed_tokens, rotary, layers, norm)
+        return Plan(self.dtype, forward, watch, embedding, rotary, layers, norm)
+
+    def _embedding(self, module: Any) -> nn.Embedding:
+        _demand(type(module) is nn.Embedding and module.max_norm is None)  # else it changes its weight
+        found: nn.Embedding = self._take(module, nn.Embedding.forward)
+        _demand(self._holds(found.weight))
+        self.tensors.append(found.weight)
+        return found
 
     def _layer(self, layer: Any) -> Layer:
         self._take(layer, LAYER)
@@ -211,8 +210,8 @@ class _Reader:
 
     def _norm(self, module: Any) -> Norm:
         _demand(self._holds(self._take(module, NORM).weight))
-        self.norms.append(Norm(module))
-        return self.norms[-1]
+        self.tensors.append(module.weight)
+        return Norm(module.weight, module.variance_epsilon)
 
     def _product(self, module: Any) -> Product:
         product = product_of(module)

@@ -1,11 +1,12 @@
-"""All decoder layers of a forward in one call that runs as machine code, for few tokens.
+"""All decoder layers of a forward, and the norm after them, in one call that runs as machine code, for few tokens.
 
 A call of PyTorch's takes microseconds, whatever it computes, and a layer makes twenty of them. Here one call computes
 all layers, and threads share the products of queries, keys and values, and those of the gated MLP with its activation.
 States are float32, with weights that are or that are packed in blocks of 16 bits, or bfloat16 with packed weights; they
 are rounded wherever transformers' operations round them. Results differ from transformers' by the order of sums, and by
 the last digit of exponentials.
-T tokens, M hidden size, I size of the MLP; S heads of keys and values, each for G query heads; D head size.
+T tokens, A asked ones; M hidden size, I size of the MLP; S heads of keys and values, each for G query heads; D head
+size.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Nodes(NamedTuple):
         ends: int64, of each row's tokens.
         rows: int64, as of `attend_rows`.
         visible: uint8, as of `attend_rows`.
+        asked: [A] int64, of them whose states the head takes.
     """
 
     cosines: Array
@@ -88,13 +90,14 @@ class Nodes(NamedTuple):
     ends: Array
     rows: Array
     visible: Array
+    asked: Array
 
 
 class Room(NamedTuple):
     """Arrays to work in, float32.
 
     Attributes:
-        normal, added: [T, M]
+        states, normal, added: [T, M]; states are the residual stream, at first the token embeddings.
         queries, folded, mixed: [T, S * G * D]
         keys, values: [T, S * D]
         gate, up: [T, I]
@@ -103,6 +106,7 @@ class Room(NamedTuple):
         scratch: as of `attend_rows`.
     """
 
+    states: Array
     normal: Array
     added: Array
     queries: Array
@@ -142,11 +146,13 @@ def compute_layers(
     scaling: Any,
     short: bool,
     nodes: Nodes,
-    states: Array,
+    last: Array,
+    epsilon: Any,
     room: Room,
     bits: Room,
+    found: Array,
 ) -> None:
-    """Compute some layers.
+    """Compute some layers, and the norm after them.
 
     Args:
         fork, threads, counters: as of `lade.base.threads.spread`.
@@ -155,9 +161,12 @@ def compute_layers(
         kind: as `layer_at` takes it.
         scaling: float32, of the scores of attention.
         short: whether bits are those of bfloat16.
-        states: [T, M] bits of the residual stream; what the last layer adds to it is in `bits.added`.
+        last: [M] bits of the last norm's factors.
+        epsilon: float32, of the last norm.
         bits: the room's numbers, rounded: of float32 the same memory.
+        found: [A, M] bits of the states that the head takes.
     """
+    states, size = bits.states, len(last)
     for place in range(number):
         layer = layer_at(layers, place, kind)
         added = bits.added[: len(states) if place else 0]
@@ -165,6 +174,10 @@ def compute_layers(
         attend_layer(fork, threads, counters, layer, heads, scaling, short, nodes, room, bits)
         normalise(states, bits.added, layer.after, layer.epsilons[1], short, room.squares, bits.normal)
         transform(fork, threads, counters, layer, len(nodes.places), short, room, bits)
+    for place in range(len(nodes.asked)):
+        begins = nodes.asked[place] * size
+        own, added = states[begins : begins + size], bits.added[begins : begins + size]
+        normalise(own, added, last, epsilon, short, room.squares, found[place * size : place * size + size])
 
 
 @compiled

@@ -1,6 +1,6 @@
 """The layers of a plan in one call (`lade.target.fused.stack`): where they may be, and what the call takes.
 
-T tokens of a forward; S heads of keys and values, each for G query heads; D head size.
+T tokens of a forward, A asked ones; M hidden size; S heads of keys and values, each for G query heads; D head size.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from typing import Any
+from typing import Any, cast
+from weakref import ReferenceType, ref
 
 import numpy as np
 import torch
+from torch import nn
 
-from lade.base.bits import SHORT_BYTES, bits_of, tensor_of
+from lade.base.bits import SHORT_BYTES, addresses, bits_of
 from lade.base.buffers import GrowingBuffers
 from lade.base.compiled import viewed
 from lade.base.threads import FORK, counters, threads_for
@@ -34,15 +36,16 @@ from lade.target.fused.stack import (
 )
 from lade.target.layers import TreeLayer
 from lade.target.looped import LONGEST, MOST_NODES
-from lade.target.rowloops import Heads, scratch_for
+from lade.target.rowloops import Heads, numbers_for
 from lade.weights.blocks import LINES
 
 PRODUCTS = "query", "key", "value", "output", "gate", "up", "down"
 WITH_BIAS = "query", "key", "value"
 NORMS = "before", "after", "query_norm", "key_norm"
-EPSILONS, SLOTS = 4, 2  # arrays of a layer before its epsilons, and those of its keys and values at the end
+NORMED, SLOTS = 4, 2  # arrays of a layer: factors of norms at the start, then epsilons; keys and values at the end
 VECTOR = 16  # float32 of a vector; one that crosses lines of the cache takes longer to load
 MANY = 1 << 40  # operations, which are worth all threads
+FEW_KEYS = 1 << 8  # for rows of fewer keys, there is as much room as for so many
 
 Part = torch.Tensor | FewBlocks
 
@@ -60,13 +63,16 @@ class Stack:
     def __init__(self, plan: Plan, cache: TreeCache) -> None:
         self._cache, self._scaling, self._dtype = cache, np.float32(plan.layers[0].scaling), plan.dtype
         self._table = _Table([_parts(layer) for layer in plan.layers], [_epsilons(layer) for layer in plan.layers])
+        self._embedding, self._norm = plan.embedding, plan.norm
+        self._lines = _lines(plan.embedding)
         first: Any = plan.layers[0]
         self._hidden, self._inner = first.query.weight.shape[1], len(first.gate.weight)
         self._across, self._stored, self._size = len(first.query.weight), len(first.key.weight), first.size
         widths = self._hidden, self._inner, self._across, self._stored, self._size
         self.kind = self._table.kind.dtype
         self._shape = self.kind, len(plan.layers), *widths
-        self._memory = GrowingBuffers(partial(_memory, plan.dtype is torch.bfloat16), 1)
+        self._rooms = _Rooms(plan.dtype is torch.bfloat16)
+        self._known = Heads(0, 0, 0, 0)
 
     @classmethod
     def of(cls, plan: Plan, cache: TreeCache, kinds: int) -> Stack | None:
@@ -77,6 +83,8 @@ class Stack:
         """
         products: list[tuple[str, Any]] = [(name, getattr(each, name)) for each in plan.layers for name in PRODUCTS]
         if kinds != 1 or {type(each) for _, each in products} not in ({FewTokens}, {FewBlocks}):
+            return None
+        if not plan.embedding.weight.is_contiguous():
             return None
         return cls(plan, cache) if all(each.bias is None or name in WITH_BIAS for name, each in products) else None
 
@@ -91,38 +99,72 @@ class Stack:
         keys = sum(end - begin for begin, end in rows.spans)
         return *self._shape, bisect_left(TOKENS, len(rows.places)), keys.bit_length()
 
-    def compute(self, states: torch.Tensor, rows: KindRows) -> torch.Tensor:
-        """What the last layer adds to the residual stream, [1, T, M] like this.
+    def compute(self, ids: torch.Tensor, rows: KindRows, asked: torch.Tensor | None) -> torch.Tensor:
+        """[1, A, M] states that the head takes.
 
         Args:
-            states: the token embeddings; afterwards the residual stream before that.
+            ids: [1, T]
+            asked: [A]; `None` for all.
         """
         table, tokens = rows.table, len(rows.places)
-        heads = self._heads(tokens)
-        threads = threads_for(MANY)
-        scratch = scratch_for(table.most, self._size, threads)
-        floats, bits = self._room(tokens, threads, len(scratch))
-        nodes = Nodes(rows.cosines, rows.sines, rows.places, np.array(rows.ends), table.rows, table.visible)
-        _compute(threads, self._table, heads, self._scaling, nodes, states, (floats, bits))
-        return tensor_of(bits.added).view(states.shape)
+        heads, threads = self._heads(tokens), threads_for(MANY)
+        room = self._room(tokens, threads, table.most)
+        self._embed(ids, room[1].states)
+        chosen = np.arange(tokens) if asked is None else asked.numpy()
+        nodes = Nodes(rows.cosines, rows.sines, rows.places, np.array(rows.ends), table.rows, table.visible, chosen)
+        found = torch.empty(1, len(chosen), self._hidden, dtype=self._dtype, device="cpu")
+        _compute(threads, self._table, heads, self._scaling, nodes, self._norm, room, found)
+        return found
+
+    def _embed(self, ids: torch.Tensor, states: np.ndarray) -> None:
+        """Token embeddings to [T * M] bits."""
+        numbers = ids.numpy().reshape(-1)
+        if numbers.view(np.uint64).max() >= len(self._lines):
+            self._embedding(ids)  # raises the model's own error
+        self._lines.take(numbers, 0, states.reshape(len(numbers), -1), "clip")
 
     def _heads(self, tokens: int) -> Heads:
         """Of attention; the table knows the slots' keys and values afterwards."""
-        like = torch.empty(1, self._stored // self._size, tokens, self._size, dtype=self._dtype, device="cpu")
-        layers: list[TreeLayer] = self._cache.layers
-        buffers = [layer.buffers(like, like) for layer in layers[: self._table.number]]
-        self._table.point([*chain.from_iterable(buffers)])
-        _, stored, total, size = buffers[0][0].shape
-        return Heads(stored, self._across // self._stored, size, total * size)
+        layers: list[TreeLayer] = self._cache.layers[: self._table.number]
+        if not self._table.points_at([kept for layer in layers for kept in (layer.keys, layer.values)]):
+            like = torch.empty(1, self._stored // self._size, tokens, self._size, dtype=self._dtype, device="cpu")
+            buffers = [layer.buffers(like, like) for layer in layers]
+            self._table.point([*chain.from_iterable(buffers)])
+            _, stored, total, size = buffers[0][0].shape
+            self._known = Heads(stored, self._across // self._stored, size, total * size)
+        return self._known
 
-    def _room(self, tokens: int, threads: int, scratch: int) -> tuple[Room, Room]:
+    def _room(self, tokens: int, threads: int, keys: int) -> tuple[Room, Room]:
         widths = (
-            *(self._hidden, self._hidden, self._across, self._across, self._across),
+            *(self._hidden, self._hidden, self._hidden, self._across, self._across, self._across),
             *(self._stored, self._stored, self._inner, self._inner),
         )
         sums = 0 if self.kind == PLAIN else threads * tokens * LINES
-        sizes = [*(tokens * width for width in widths), sums, max(self._hidden, self._size), scratch]
-        return _rooms(self._memory.of(_numbers_for(sizes)), sizes)
+        scratch = numbers_for(max(FEW_KEYS, 1 << (keys - 1).bit_length()), self._size, threads)
+        return self._rooms.of(*(tokens * width for width in widths), sums, max(self._hidden, self._size), scratch)
+
+
+class _Rooms:
+    """Memory to work in, cut into arrays; how it was cut is kept, since that takes longer than a small loop does.
+
+    Args:
+        short: whether bits are those of bfloat16.
+    """
+
+    def __init__(self, short: bool) -> None:
+        self._buffers = GrowingBuffers(partial(_memory, short), 1)
+        self._memory = self._buffers.of(1)
+        self._cut: dict[tuple[int, ...], tuple[Room, Room]] = {}
+
+    def of(self, *sizes: int) -> tuple[Room, Room]:
+        """Arrays of these sizes, as numbers and as bits."""
+        found = self._cut.get(sizes)
+        if found is None:
+            memory = self._buffers.of(_numbers_for(sizes))
+            if memory is not self._memory:
+                self._cut, self._memory = {}, memory
+            found = self._cut[sizes] = _rooms(memory, sizes)
+        return found
 
 
 class _Table:
@@ -137,29 +179,33 @@ class _Table:
     """
 
     def __init__(self, parts: Sequence[Sequence[Part]], epsilons: Sequence[np.ndarray]) -> None:
-        self.number, self._where, self._parts = len(parts), list[int](), parts
-        self._tensors = [part for part in chain.from_iterable(parts) if isinstance(part, torch.Tensor)]
+        self.number, self._parts = len(parts), parts
+        self._tensors = [part for own in parts for part in own[NORMED:] if isinstance(part, torch.Tensor) and len(part)]
         self._fixed = [[*map(_bits, own)] for own in parts]
         for own, numbers in zip(self._fixed, epsilons, strict=True):
-            own.insert(EPSILONS, numbers)
-        self._slots: list[np.ndarray] = []
+            own.insert(NORMED, numbers)
+        self._slots: list[ReferenceType[torch.Tensor]] = []  # weak, so that slots that close free their memory
         self.kind = np.empty(0, _kind_of(self._fixed[0]))
         self._typed = np.zeros((self.number, len(LayerArrays._fields), 2), np.int64)
         self._typed[:, :-SLOTS] = [[*map(_place, own)] for own in self._fixed]
-        self._known = _addresses(self._tensors)
+        self._where = addresses(self._tensors)
 
     @property
     def holds(self) -> bool:
-        """Whether everything that the table was made of lies where it lay; packed weights do as long as they live."""
-        return _addresses(self._tensors) == self._known
+        """Whether weights and biases lie where they lay. Packed ones do as long as they live; a plan knows of norms."""
+        return addresses(self._tensors) == self._where
+
+    def points_at(self, slots: Sequence[torch.Tensor | None]) -> bool:
+        """Whether these are the keys and values of each layer that the table knows."""
+        if len(slots) != len(self._slots):
+            return False
+        return all(own is not None and known() is own for known, own in zip(self._slots, slots, strict=True))
 
     def point(self, slots: Sequence[torch.Tensor]) -> None:
         """Keys and values of each layer, as they are stored now."""
-        where = _addresses(slots)
-        if where != self._where:
-            self._slots = [*map(bits_of, slots)]
-            self._typed[:, -SLOTS:] = np.array([*map(_place, self._slots)]).reshape(self.number, SLOTS, 2)
-            self._where = where
+        places = [(slot.data_ptr(), slot.numel()) for slot in slots]
+        self._typed[:, -SLOTS:] = np.array(places).reshape(self.number, SLOTS, 2)
+        self._slots = [*map(ref, slots)]
 
     def typed(self) -> np.ndarray:
         """For machine code."""
@@ -167,9 +213,9 @@ class _Table:
 
     def viewed(self) -> list[LayerArrays]:
         """For the functions as Python."""
-        found = []
+        found, slots = [], [bits_of(cast("torch.Tensor", slot())) for slot in self._slots]
         for layer, own in enumerate(self._fixed):
-            arrays = [*own, *self._slots[layer * SLOTS : (layer + 1) * SLOTS]]
+            arrays = [*own, *slots[layer * SLOTS : (layer + 1) * SLOTS]]
             kinds = ELEMENTS[self.kind.dtype.str[1:]]
             found.append(viewed(LayerArrays(*[array.view(kind) for array, kind in zip(arrays, kinds, strict=True)])))
         return found
@@ -181,23 +227,26 @@ def _compute(
     heads: Heads,
     scaling: np.float32,
     nodes: Nodes,
-    states: torch.Tensor,
+    last: Norm,
     room: tuple[Room, Room],
+    found: torch.Tensor,
 ) -> None:
-    short = states.dtype is torch.bfloat16
-    layers = table, table.number, table.kind
-    COMPUTE(FORK, threads, counters(), *layers, heads, scaling, short, nodes, bits_of(states), *room)
+    layers, norm = (table, table.number, table.kind), (last.bits, last.epsilon)
+    short = found.dtype is torch.bfloat16
+    COMPUTE(FORK, threads, counters(), *layers, heads, scaling, short, nodes, *norm, *room, bits_of(found))
 
 
-def _addresses(tensors: Sequence[torch.Tensor]) -> list[int]:
-    return [tensor.data_ptr() for tensor in tensors]
+def _lines(embedding: nn.Embedding) -> np.ndarray:
+    """[V, M] bits of its weight."""
+    found: np.ndarray = bits_of(embedding.weight.detach()).reshape(embedding.weight.shape)
+    return found
 
 
 def _kind_of(arrays: Sequence[np.ndarray]) -> str:
     """What a layer is made of (`ELEMENTS`)."""
     if arrays[0].itemsize == SHORT_BYTES:
         return SHORT
-    return MIXED if arrays[EPSILONS + 1].itemsize == SHORT_BYTES else PLAIN
+    return MIXED if arrays[NORMED + 1].itemsize == SHORT_BYTES else PLAIN
 
 
 def _bits(part: Part) -> np.ndarray:
@@ -258,9 +307,11 @@ def exercise() -> None:
         norm, none = (torch.zeros(size, dtype=dtype, device="cpu") for size in (2, 0))
         weight = torch.zeros(numbers, dtype=kept, device="cpu")
         table = _Table([[norm, norm, none, none, *[weight] * 7, none, none, none]], [np.ones(4, np.float32)])
-        table.point([norm.clone(), norm.clone()])
+        slots = [norm.clone(), norm.clone()]
+        table.point(slots)
         angle = bits_of(norm[:1])
-        nodes = Nodes(angle, angle, place, place + 1, row, np.zeros(0, np.uint8))
-        sizes = [2] * 9 + [LINES, 2, len(scratch_for(1, 2, 1))]
-        room = _rooms(_memory(dtype is half, _numbers_for(sizes)), sizes)
-        _compute(1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, norm.clone(), room)
+        nodes = Nodes(angle, angle, place, place + 1, row, np.zeros(0, np.uint8), place)
+        room = _Rooms(dtype is half).of(*[2] * 10, LINES, 2, numbers_for(1, 2, 1))
+        room[1].states[:] = 0
+        last = Norm(norm, 1.0)
+        _compute(1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, last, room, norm.clone())

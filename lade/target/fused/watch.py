@@ -7,17 +7,20 @@ user's ends it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
-from operator import is_
+from itertools import chain, repeat
+from operator import contains, is_, itemgetter
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from lade.base.bits import addresses
 from lade.target.patches import CALLED, HOOKS
 
 PARTS = ("_modules", "_parameters")
 COUNTS = "__counts__"
+_trained = itemgetter("training")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,27 +30,29 @@ class Watch:
 
     Args:
         modules: that are unpatched (`is_unpatched`).
+        tensors: whose memory is read as it lies.
     """
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self._modules = modules
+    def __init__(self, modules: Sequence[nn.Module], tensors: Sequence[torch.Tensor]) -> None:
+        self._modules, self._tensors, self._where = modules, tensors, addresses(tensors)
         self._kinds: list[Any] = [*map(type, modules)]
         self._own = [module.__dict__ for module in modules]
         self._hooks = [own[name] for own in self._own for name in HOOKS] + global_hooks()
-        self._parts: list[dict[str, Any]] = [own[name] for own in self._own for name in PARTS]
+        self._parts: list[dict[str, Any]] = [own[name] for own in self._own for name in PARTS if own[name]]
         self._known = [*chain.from_iterable(map(dict.values, self._parts))]
         self._forwards: list[tuple[Any, Any]] = [(kind, kind.forward) for kind in set(self._kinds)]
 
     def holds(self) -> bool:
         """Whether all of them are as they were, and none is trained."""
-        if any(self._hooks) or any("forward" in own or own["training"] for own in self._own):
+        if any(self._hooks) or any(map(_trained, self._own)) or any(map(contains, self._own, repeat("forward"))):
             return False
         if not all(map(is_, map(type, self._modules), self._kinds)):
             return False
         now = [*chain.from_iterable(map(dict.values, self._parts))]
         if len(now) != len(self._known) or not all(map(is_, now, self._known)):
             return False
-        return all(kind.forward is forward for kind, forward in self._forwards)
+        lies = addresses(self._tensors) == self._where
+        return lies and all(kind.forward is forward for kind, forward in self._forwards)
 
 
 def is_unpatched(module: nn.Module) -> bool:

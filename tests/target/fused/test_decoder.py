@@ -1,6 +1,7 @@
 """Fused decoder layers: whatever the trees, rows, windows and chunks, the logits are those of the text alone."""
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machinecode import unloaded
 from tiny import own_llama, tiny_model, words
+from torch.multiprocessing.reductions import StorageWeakRef
 from treetargets import Reading, alone, empty_target, random_draft, target_of
 
 import lade
@@ -22,6 +24,7 @@ from lade.target import layers as layers_module
 from lade.target import model as target_model
 from lade.target import store as store_module
 from lade.target.choice import Ways
+from lade.target.fused.angles import Angles
 from lade.target.fused.decoder import SAMPLES, FusedDecoder
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.stack import COMPUTE, MIXED
@@ -536,6 +539,36 @@ def test_which_layers_are_computed_in_one_call(change: Any, one_call: bool, trie
     assert tries == ["one call" if one_call else "products"]
 
 
+@WAYS
+@torch.no_grad()
+def test_memory_of_slots_that_have_closed(one_call: bool) -> None:
+    """It is free at once, and the next slots have their own."""
+    model = own_llama()
+    target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
+    for tokens in ([5, 6, 7], [8, 9, 4, 3]):
+        target.open(0, 4)
+        outputs = target.forward([0], [chain(tokens, asked=True)])
+        torch.testing.assert_close(outputs.at(0, len(tokens) - 1)[0], alone(model, tokens), atol=TOLERANCE, rtol=0)
+        kept = [StorageWeakRef(layer.keys.untyped_storage()) for layer in target.cache.layers]
+        target.close(0)
+        gc.collect()
+        assert all(memory.expired() for memory in kept)
+
+
+@WAYS
+@pytest.mark.parametrize("token", [-1, 999])
+@torch.no_grad()
+def test_ids_that_the_model_cannot_read(one_call: bool, token: int) -> None:
+    """The error is the model's own."""
+    model = own_llama()
+    target = in_one_call(target_of(model, (9,), fused=True), one_call)
+    with pytest.raises(IndexError) as plain:
+        model(torch.tensor([[token]]))
+    with pytest.raises(IndexError) as fused:
+        target.forward([0], [Draft.alone(token)])
+    assert str(fused.value) == str(plain.value)
+
+
 def test_layers_in_one_call_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
     own = Stack.compute
@@ -547,8 +580,8 @@ def test_layers_in_one_call_are_probed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_probe_finds_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:
-    own = FusedDecoder._angles
-    monkeypatch.setattr(FusedDecoder, "_angles", lambda *given: own(*given)[::-1])
+    own = Angles.of
+    monkeypatch.setattr(Angles, "of", lambda *given: own(*given)[::-1])
     model, inputs = own_llama(), words(9) | {"max_new_tokens": 12, "do_sample": False}
     for compiled in (False, True, True):
         monkeypatch.setattr("lade.target.probe.can_fuse", lambda model, found=compiled: found)

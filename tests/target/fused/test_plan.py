@@ -51,6 +51,13 @@ def hook(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def hook_of_the_embedding(model: Any) -> Iterator[None]:
+    handle = model.model.embed_tokens.register_forward_hook(lambda *given: None)
+    yield
+    handle.remove()
+
+
+@contextlib.contextmanager
 def hook_of_all_modules(model: Any) -> Iterator[None]:
     handle = register_module_forward_hook(lambda *given: None)
     yield
@@ -131,8 +138,8 @@ def another_activation(model: Any) -> Iterator[None]:
 
 
 CHANGES = (
-    *(hook, hook_of_all_modules, method_of_an_instance, method_of_the_model, method_of_a_class, decorated_class),
-    *(another_class, another_layer, another_activation, training),
+    *(hook, hook_of_the_embedding, hook_of_all_modules, method_of_an_instance, method_of_the_model),
+    *(method_of_a_class, decorated_class, another_class, another_layer, another_activation, training),
 )
 
 
@@ -147,6 +154,25 @@ def test_what_a_change_ends(change: Change) -> None:
         assert not plan.holds(model)
         assert plan_of(model) is None
     assert plan_of(model) is not None
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.embed_tokens.weight"])
+@torch.no_grad()
+def test_what_lies_elsewhere_is_a_change_that_the_next_plan_knows(name: str) -> None:
+    model = own_llama()
+    plan, parameter = plan_of(model), model.get_parameter(name)
+    parameter.mul_(2)
+    assert plan is not None
+    assert plan.holds(model)
+    parameter.data = parameter.data.clone()
+    assert not plan.holds(model)
+    assert plan_of(model) is not None
+
+
+def test_an_embedding_that_changes_its_weight_is_another_kind() -> None:
+    model = own_llama()
+    model.model.embed_tokens.max_norm = 1.0
+    assert plan_of(model) is None
 
 
 @torch.no_grad()
