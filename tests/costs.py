@@ -9,7 +9,7 @@ from lade.pace.overhead import Overhead
 class FixedCosts:
     """A wider forward costs 2% more per token."""
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
         pass
 
     def table(self, limit: int, context: int, rows: int) -> list[float]:

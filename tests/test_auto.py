@@ -68,7 +68,7 @@ class Whims:
     def known(self, tokens: int, context: int, rows: int) -> bool:
         return self.noise.random() < 0.5
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
         assert seconds >= 0
 
     def save(self) -> None:

@@ -50,6 +50,7 @@ class Controller:
         self._size, self._rest = Size(limit, sharing, policy.size), Rest(policy.rest)
         self._steps, self._rows = 0, 1
         self._unknown: Counter[int] = Counter()  # rows -> steps since the cost of one token per row was known
+        self._asked = False  # whether this step carries one token per row for that
         self._overhead = 0.0
 
     def room(self, context: int, beliefs: Sequence[Belief], overhead: float) -> int:
@@ -63,7 +64,7 @@ class Controller:
         rows = self._rows = len(beliefs)
         self._steps += 1
         self._overhead = overhead
-        self.rests = self._rest.step()
+        self.rests, self._asked = self._rest.step(), False
         if self.rests:
             for belief in beliefs:
                 belief.next_token()
@@ -73,6 +74,11 @@ class Controller:
         else:
             return self._size.grown(rows)
         return rows
+
+    def repeat(self) -> None:
+        """The step was not timed. If its time was wanted, that of the next one is."""
+        self._unknown[self._rows] -= self._asked
+        self._asked = False
 
     @property
     def fruitless(self) -> bool:
@@ -127,6 +133,7 @@ class Controller:
             self._unknown[rows] = 0
         else:
             self._unknown[rows] = steps = self._unknown[rows] + 1
-            if not steps & (steps - 1):
+            self._asked = not steps & (steps - 1)
+            if self._asked:
                 return True
         return self._steps % timing.baseline_every == 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from operator import sub
 
 from lade.pace.changes import Change
-from lade.pace.curve import KALMAN, Curve, KalmanPolicy, monotone
+from lade.pace.curve import KALMAN, Beside, Curve, KalmanPolicy, monotone
 from lade.pace.knots import KNOTS, WIDEST, nearest
 
 Key = tuple[int, int]  # logarithms to base 2: of rows, of the context
@@ -78,14 +78,18 @@ class StepCost:
         """Per kind of step the logarithms of the costs of all knots but the first."""
         return {key: entry.curve.logs for key, entry in self._entries.items()}
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
-        """One whole step. Ignored if it is wider than 256 tokens per row or its time is not positive and finite."""
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
+        """One whole step. Ignored if it is wider than 256 tokens per row or its time is not positive and finite.
+
+        Args:
+            first: after requests have joined or left.
+        """
         width = _width(tokens, rows)
         if width > WIDEST or not 0 < seconds < math.inf:
             return
         self._steps += 1
         entry = self._entry(context, rows)
-        counted, change = entry.curve.observe(width, seconds)
+        counted, change = entry.curve.observe(width, seconds, Beside(math.log2(rows), float(first)))
         if change is Change.SHAPE:
             for steps in entry.timed:
                 steps.clear()

@@ -33,9 +33,9 @@ class SharedCost:
         self._unsaved, self._enough = 0, FIRST_SAVE  # steps
         self._lock = fork_safe_lock()
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
         with self._lock:
-            self.cost.observe(tokens, context, rows, seconds)
+            self.cost.observe(tokens, context, rows, seconds, first)
             self._unsaved += 1
 
     def table(self, limit: int, context: int, rows: int) -> Sequence[float]:

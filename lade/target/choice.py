@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from statistics import median
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ import torch
 from lade.target.ways import Call, Way
 
 SAMPLES = 12  # timed calls of each way of attention
+FEWEST, CLEAR = 2, 0.8  # samples that suffice where all of one way's take less than this share of every other's
 GAIN = 0.03  # share of the rule's time that another way must save
 REMEMBERED = 4096  # shapes
 FINEST = 1e-6  # seconds
@@ -48,6 +50,8 @@ Each = TypeVar("Each", bound=Named)
 Found = TypeVar("Found")
 
 _choices: dict[Shape, Choice[Any]] = {}
+_tries = count(1)
+_tried = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class Choice(Generic[Each]):
 
     def next(self) -> Each:
         """The way that was tried least often, which counts as tried then."""
+        global _tried
+        _tried = next(_tries)
         way = min(self.ways, key=lambda way: self._tried[way.name])
         self._tried[way.name] += 1
         return way
@@ -97,10 +103,21 @@ class Choice(Generic[Each]):
     def note(self, way: Each, seconds: float) -> None:
         """The time of one call. The last one that was needed decides."""
         self._seconds[way.name].append(seconds)
-        if min(map(len, self._seconds.values())) >= self._needed:
+        samples = min(map(len, self._seconds.values()))
+        if samples >= self._needed or (samples >= FEWEST and self._is_clear()):
             usual = {each.name: median(self._seconds[each.name]) for each in self.ways}
             rule, fastest = self.ways[0], min(self.ways, key=lambda each: usual[each.name])
             self.best = fastest if usual[fastest.name] < (1 - GAIN) * usual[rule.name] else rule
+
+    def _is_clear(self) -> bool:
+        """Whether the slowest sample of one way is far below all of the others."""
+        slowest, *others = sorted(self._seconds.values(), key=max)
+        return max(slowest) < CLEAR * min(map(min, others))
+
+
+def tried() -> int:
+    """Changes whenever a way is tried: what is computed meanwhile takes another time than later."""
+    return _tried
 
 
 def attend(choice: Choice[Way], call: Call) -> tuple[torch.Tensor, str]:

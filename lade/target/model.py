@@ -19,6 +19,7 @@ from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
 from lade.target.available import ways_of
 from lade.target.cache import TreeCache
+from lade.target.choice import tried
 from lade.target.fused.decoder import decoder_for
 from lade.target.masks import Mask, MaskKind, TreeMasks
 from lade.target.outputs import Outputs
@@ -73,6 +74,7 @@ class HFTarget:
         self.position_limit = position_limit
         self.clock = clock
         self.positions: dict[int, int] = {}
+        self.untimed = False  # whether a way to compute was tried in the last forward
         self.slices_logits = model._supports_logits_to_keep()
         self.vocabulary = readable(model)
         self.follows_index = follows_index(config)
@@ -151,8 +153,10 @@ class HFTarget:
 
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """One forward of a draft in each of these slots."""
+        before = tried()
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
             logits, lines = self.compute(slots, [Piece.whole(draft) for draft in drafts])
+        self.untimed = tried() != before
         return Outputs(logits, lines, vocabulary=self.vocabulary)
 
     def compute(

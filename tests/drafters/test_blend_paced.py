@@ -51,7 +51,7 @@ class Costs:
     def known(self, tokens: int, context: int, rows: int) -> bool:
         return True
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
         assert seconds == pytest.approx(1)  # a look takes as long for any draft
         self.observed.append((tokens, context, rows))
 

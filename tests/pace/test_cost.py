@@ -164,6 +164,31 @@ def test_costs_of_wider_steps_are_extrapolated_by_the_slope() -> None:
     assert relative(cost, 2 * WIDEST, CONTEXT, ROWS) > 1.5 * relative(cost, WIDEST, CONTEXT, ROWS)
 
 
+@pytest.mark.parametrize("growth", [0.0, 0.35, 0.7])
+def test_numbers_of_rows_share_a_curve(growth: float) -> None:
+    """Though a step of 16 rows takes longer than one of 9, and both widths are those of other numbers of rows."""
+    cost, curve, generator = StepCost(policy=MEAN), {1: 1.0, 2: 1.5, 4: 2.2}, random.Random(0)
+    for step in range(400):
+        rows = 9 + step % 8
+        width = generator.choice((2, 4) if rows < 13 else (1, 1, 2))
+        level = 0.01 * math.exp(growth * math.log2(rows / 16)) * math.exp(generator.gauss(0, 0.03))
+        cost.observe(rows * width, CONTEXT, rows, level * curve[width])
+    for rows in (9, 16):
+        assert relative(cost, 2 * rows, CONTEXT, rows) == pytest.approx(1.5, rel=0.06)
+        assert relative(cost, 4 * rows, CONTEXT, rows) == pytest.approx(2.2, rel=0.06)
+
+
+def test_first_steps_are_slower() -> None:
+    """Where most steps of one token per row are the first after a request has joined."""
+    cost, curve, generator = StepCost(policy=MEAN), {1: 1.0, 4: 2.2}, random.Random(0)
+    for step in range(300):
+        first = step % 10 == 0
+        width = generator.choice((1, 1, 1, 4) if first else (4, 4, 4, 1))
+        seconds = 0.01 * curve[width] * (1.4 if first else 1.0) * math.exp(generator.gauss(0, 0.03))
+        cost.observe(width, CONTEXT, ROWS, seconds, first)
+    assert relative(cost, 4, CONTEXT, ROWS) == pytest.approx(2.2, rel=0.05)
+
+
 def test_costs_are_learned_from_rows_of_different_sizes() -> None:
     """A step of packed rows has a number of tokens that its rows need not divide."""
     cost = StepCost(policy=MEAN)

@@ -25,10 +25,12 @@ class Notes:
     def __init__(self, known: bool = True) -> None:
         self.slope, self.is_known = 0.0, known
         self.observed: list[tuple[int, int, int, float]] = []
+        self.first: list[bool] = []  # of each
         self.saved = 0
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
         self.observed.append((tokens, context, rows, seconds))
+        self.first.append(first)
 
     def table(self, limit: int, context: int, rows: int) -> Sequence[float]:
         return [1.0, *(1 + self.slope * further for further in range(limit))]
@@ -101,8 +103,7 @@ def test_a_step_that_also_reads_prompts_is_not_timed() -> None:
     clock.now += 99.0
     run(pace, clock, (7, 103, 1), 0.25, 1.0, 0.25)
     begin(pace, 110)
-    assert [kind for *kind, _ in notes.observed] == [[5, 100, 1], [7, 103, 1]]
-    assert all(seconds <= 1.25 for *_, seconds in notes.observed)
+    assert notes.observed == [(5, 100, 1, 0.5), (7, 103, 1, 1.5)]
 
 
 def test_one_token_alone_costs_no_drafting_and_no_learning() -> None:
@@ -112,6 +113,31 @@ def test_one_token_alone_costs_no_drafting_and_no_learning() -> None:
         run(pace, clock, (1, 100, rows), 0.25, 2.0, 0.125)
     begin(pace, 100, 3)
     assert notes.observed == [(1, 100, 1, 2.0), (3, 100, 3, 2.0)]
+
+
+def test_the_first_step_of_other_rows_is_known_as_such() -> None:
+    """And that after one that was not timed."""
+    clock, notes = Clock(), Notes(known=False)
+    pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
+    for rows in (1, 1, 1, 2, 2, 3, 2):
+        run(pace, clock, (5, 100, rows), 1.0, 1.0, 1.0)
+    pace.pause()
+    for _ in range(2):
+        run(pace, clock, (5, 100, 2), 1.0, 1.0, 1.0)
+    begin(pace, 100, 2)
+    assert [rows for *_, rows, _ in notes.observed] == [1, 2, 2, 3, 2, 2]
+    assert notes.first == [False, True, False, True, True, False]
+
+
+def test_a_step_of_one_token_that_was_not_timed_is_repeated() -> None:
+    clock, notes = Clock(), Notes(known=False)
+    pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
+    looked = list[bool]()
+    for step in range(TIMING.warm_up + 9):
+        looked.append(run(pace, clock, (1, 100, 1), 1.0, 1.0, 1.0))
+        if step in (TIMING.warm_up, TIMING.warm_up + 1, TIMING.warm_up + 3):
+            pace.pause()
+    assert looked[TIMING.warm_up :] == [*[False] * 5, True, False, True, True]
 
 
 def test_steps_of_known_cost_are_timed_now_and_then() -> None:

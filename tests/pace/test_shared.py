@@ -80,9 +80,9 @@ class Guarded(StepCost):
 
     lock: Any
 
-    def observe(self, tokens: int, context: int, rows: int, seconds: float) -> None:
+    def observe(self, tokens: int, context: int, rows: int, seconds: float, first: bool = False) -> None:
         assert self.lock._is_owned()
-        super().observe(tokens, context, rows, seconds)
+        super().observe(tokens, context, rows, seconds, first)
 
     def table(self, limit: int, context: int, rows: int) -> list[float]:
         assert self.lock._is_owned()

@@ -176,6 +176,26 @@ def test_ways_are_timed_in_turn_and_the_fastest_stays() -> None:
     assert chosen({"rule": 1.0})[1] == []
 
 
+def test_few_samples_suffice_where_one_way_is_clearly_faster() -> None:
+    assert chosen({"rule": 1.0, "slow": 2.0, "fast": 0.79}) == ("fast", ["rule", "slow", "fast"] * choice.FEWEST)
+    assert chosen({"rule": 1.0, "slow": 2.0, "other": 1.3}) == ("rule", ["rule", "slow", "other"] * choice.FEWEST)
+    assert len(chosen({"rule": 1.0, "fast": 0.81})[1]) == 2 * choice.SAMPLES
+
+
+def test_one_disturbed_sample_does_not_decide() -> None:
+    found, seconds = Choice(ways("rule", "other")), iter([1.0, 0.5, 1.0, 1.0])
+    for _ in range(4):
+        found.note(found.next(), next(seconds))
+    assert found.best is None
+
+
+def test_a_try_is_known_afterwards() -> None:
+    found, before = Choice(ways("rule", "other"), samples=1), choice.tried()
+    assert choice.tried() == before
+    found.next()
+    assert choice.tried() != before
+
+
 class Event:
     """Of a device that has done nothing yet."""
 
