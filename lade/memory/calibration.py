@@ -6,6 +6,9 @@ import numpy as np
 
 from lade.memory.stages import BUCKETS, DEPTHS, FIRSTS, STAGES
 
+_PRIORS = [weight for stage in STAGES for weight in stage.priors * DEPTHS]
+_BEGINNING = np.array(_PRIORS + [stage.strength for stage in STAGES for _ in range(stage.buckets)])
+
 
 class Calibration:
     """Weights per stage and bucket, at first the priors.
@@ -16,8 +19,7 @@ class Calibration:
     """
 
     def __init__(self) -> None:
-        priors = [weight for stage in STAGES for weight in stage.priors * DEPTHS]
-        self.numbers = np.array(priors + [stage.strength for stage in STAGES for _ in range(stage.buckets)])
+        self.numbers = _BEGINNING.copy()
 
     @property
     def weights(self) -> list[np.ndarray]:

@@ -19,13 +19,14 @@ class Regions:
 
     Args:
         header: numbers before the first region.
+        room: numbers of regions that there is room for at first.
 
     Attributes:
         ints: int32; another array after a region has grown.
     """
 
-    def __init__(self, header: int) -> None:
-        self.ints = np.zeros(header, np.int32)
+    def __init__(self, header: int, room: int = 0) -> None:
+        self.ints = np.zeros(header + room, np.int32)
         self._header = self._used = header
         self._sizes: dict[int, int] = {}  # by field
 

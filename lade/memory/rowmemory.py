@@ -20,6 +20,7 @@ from lade.memory.stages import STAGES
 
 PER_TOKEN = 4  # contexts that a token of the text follows
 TOKENS, LEAST_NODES = 64, 32  # room at first, behind the text
+NUMBERS = 90  # that a token takes in all tables; with more, they are moved when they grow
 
 READ_TEXT, READ_REFERENCE = Compiled(row.read_text), Compiled(row.read_reference)
 ADD_FOLLOWER = Compiled(followers.add_follower)
@@ -54,7 +55,7 @@ class RowMemory:
         noise: Source | None = None,
     ) -> None:
         self.pool, self.warm, self._read = pool, NO_TABLE if warm is None else warm, len(tokens)
-        self._regions = regions = Regions(row.HEADER)
+        self._regions = regions = Regions(row.HEADER, NUMBERS * (min(len(tokens), row.COUNTED) + TOKENS))
         self._text, self._reference = _TextTables(regions, OWN), _TextTables(regions, REFERENCE)
         self._counts, self._grams = _FollowerTables(regions, row.COUNTS), _FollowerTables(regions, GRAMS)
         self.coupling = Coupling(regions, row.NOISE, noise)
