@@ -181,9 +181,9 @@ def test_numbers_of_rows_share_a_curve(growth: float) -> None:
 def test_first_steps_are_slower() -> None:
     """Where most steps of one token per row are the first after a request has joined."""
     cost, curve, generator = StepCost(policy=MEAN), {1: 1.0, 4: 2.2}, random.Random(0)
-    for step in range(300):
-        first = step % 10 == 0
-        width = generator.choice((1, 1, 1, 4) if first else (4, 4, 4, 1))
+    for step in range(400):
+        first = step % 4 == 0
+        width = generator.choice((1, 1, 1, 4) if first else (4, 4, 4, 4, 4, 4, 4, 1))
         seconds = 0.01 * curve[width] * (1.4 if first else 1.0) * math.exp(generator.gauss(0, 0.03))
         cost.observe(width, CONTEXT, ROWS, seconds, first)
     assert relative(cost, 4, CONTEXT, ROWS) == pytest.approx(2.2, rel=0.05)

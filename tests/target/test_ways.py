@@ -183,7 +183,7 @@ def test_few_samples_suffice_where_one_way_is_clearly_faster() -> None:
 
 
 def test_one_disturbed_sample_does_not_decide() -> None:
-    found, seconds = Choice(ways("rule", "other")), iter([1.0, 0.5, 1.0, 1.0])
+    found, seconds = Choice(ways("rule", "other")), iter([1.0, 0.5, 1.0, 0.9])
     for _ in range(4):
         found.note(found.next(), next(seconds))
     assert found.best is None
