@@ -51,6 +51,7 @@ class Controller:
         self._steps, self._rows = 0, 1
         self._unknown: Counter[int] = Counter()  # rows -> steps since the cost of one token per row was known
         self._asked = False  # whether this step carries one token per row for that
+        self._repeats = 0  # of such steps, in a row
         self._overhead = 0.0
 
     def room(self, context: int, beliefs: Sequence[Belief], overhead: float) -> int:
@@ -64,6 +65,8 @@ class Controller:
         rows = self._rows = len(beliefs)
         self._steps += 1
         self._overhead = overhead
+        if self._asked:  # the last step was timed
+            self._repeats = 0
         self.rests, self._asked = self._rest.step(), False
         if self.rests:
             for belief in beliefs:
@@ -76,8 +79,10 @@ class Controller:
         return rows
 
     def repeat(self) -> None:
-        """The step was not timed. If its time was wanted, that of the next one is."""
-        self._unknown[self._rows] -= self._asked
+        """The step was not timed. If its time was wanted, that of the next one is, unless no step seems to be timed."""
+        if self._asked and self._repeats < self._timing.repeats:
+            self._unknown[self._rows] -= 1
+            self._repeats += 1
         self._asked = False
 
     @property

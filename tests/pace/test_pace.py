@@ -140,6 +140,17 @@ def test_a_step_of_one_token_that_was_not_timed_is_repeated() -> None:
     assert looked[TIMING.warm_up :] == [*[False] * 5, True, False, True, True]
 
 
+def test_drafts_are_looked_for_where_no_step_is_timed() -> None:
+    """As in an engine that always reads a prompt."""
+    clock = Clock()
+    pace = Pace(Notes(known=False), 16, clock)  # type: ignore[arg-type]
+    looked = list[bool]()
+    for _ in range(TIMING.repeats + 64):
+        looked.append(run(pace, clock, (1, 100, 1), 1.0, 1.0, 1.0))
+        pace.pause()
+    assert looked.count(False) <= TIMING.repeats + 7
+
+
 def test_steps_of_known_cost_are_timed_now_and_then() -> None:
     clock, notes = Clock(), Notes(known=True)
     pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
