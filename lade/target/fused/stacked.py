@@ -6,9 +6,8 @@ T tokens of a forward, A asked ones; M hidden size; S heads of keys and values, 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import accumulate, chain
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, cast
 from weakref import ReferenceType, ref
 
@@ -17,13 +16,13 @@ import torch
 from torch import nn
 
 from lade.base.bits import SHORT_BYTES, addresses, bits_of
-from lade.base.buffers import GrowingBuffers
 from lade.base.compiled import viewed
 from lade.base.threads import FORK, counters, threads_for
 from lade.target.cache import TreeCache
 from lade.target.fused.attention import KindRows
 from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens
 from lade.target.fused.plan import Layer, Norm, Plan
+from lade.target.fused.rooms import Rooms
 from lade.target.fused.stack import (
     COMPUTE,
     ELEMENTS,
@@ -43,7 +42,6 @@ PRODUCTS = "query", "key", "value", "output", "gate", "up", "down"
 WITH_BIAS = "query", "key", "value"
 NORMS = "before", "after", "query_norm", "key_norm"
 NORMED, SLOTS = 4, 2  # arrays of a layer: factors of norms at the start, then epsilons; keys and values at the end
-VECTOR = 16  # float32 of a vector; one that crosses lines of the cache takes longer to load
 MANY = 1 << 40  # operations, which are worth all threads
 FEW_KEYS = 1 << 8  # for rows of fewer keys, there is as much room as for so many
 
@@ -71,7 +69,7 @@ class Stack:
         widths = self._hidden, self._inner, self._across, self._stored, self._size
         self.kind = self._table.kind.dtype
         self._shape = self.kind, len(plan.layers), *widths
-        self._rooms = _Rooms(plan.dtype is torch.bfloat16)
+        self._rooms = Rooms(plan.dtype is torch.bfloat16)
         self._known = Heads(0, 0, 0, 0)
 
     @classmethod
@@ -142,29 +140,6 @@ class Stack:
         sums = 0 if self.kind == PLAIN else threads * tokens * LINES
         scratch = numbers_for(max(FEW_KEYS, 1 << (keys - 1).bit_length()), self._size, threads)
         return self._rooms.of(*(tokens * width for width in widths), sums, max(self._hidden, self._size), scratch)
-
-
-class _Rooms:
-    """Memory to work in, cut into arrays; how it was cut is kept, since that takes longer than a small loop does.
-
-    Args:
-        short: whether bits are those of bfloat16.
-    """
-
-    def __init__(self, short: bool) -> None:
-        self._buffers = GrowingBuffers(partial(_memory, short), 1)
-        self._memory = self._buffers.of(1)
-        self._cut: dict[tuple[int, ...], tuple[Room, Room]] = {}
-
-    def of(self, *sizes: int) -> tuple[Room, Room]:
-        """Arrays of these sizes, as numbers and as bits."""
-        found = self._cut.get(sizes)
-        if found is None:
-            memory = self._buffers.of(_numbers_for(sizes))
-            if memory is not self._memory:
-                self._cut, self._memory = {}, memory
-            found = self._cut[sizes] = _rooms(memory, sizes)
-        return found
 
 
 class _Table:
@@ -275,30 +250,6 @@ def _epsilons(layer: Layer) -> np.ndarray:
     return np.array([0 if norm is None else norm.epsilon for norm in norms], np.float32)
 
 
-def _memory(short: bool, numbers: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many float32, which begin where a vector of the processor may, and as many bits: the same memory, if not
-    short."""
-    floats = torch.empty(numbers, dtype=torch.float32, device="cpu").numpy()
-    return floats, np.empty(numbers, np.uint16) if short else floats.view(np.uint32)
-
-
-def _begins(sizes: Sequence[int]) -> Iterator[int]:
-    """Where arrays of these sizes begin, each where a vector may, and where they end."""
-    return accumulate((-(-size // VECTOR) * VECTOR for size in sizes), initial=0)
-
-
-def _numbers_for(sizes: Sequence[int]) -> int:
-    *_, end = _begins(sizes)
-    return end
-
-
-def _rooms(memory: tuple[np.ndarray, np.ndarray], sizes: Sequence[int]) -> tuple[Room, Room]:
-    """Arrays of these sizes, as numbers and as bits."""
-    spans = [slice(begin, begin + size) for begin, size in zip(_begins(sizes), sizes, strict=False)]
-    floats, bits = (Room(*[part[span] for span in spans]) for part in memory)
-    return floats, bits
-
-
 def exercise() -> None:
     """Make the call with the arguments that decoding gives it: one layer, one token."""
     place, row = np.zeros(1, np.int64), np.array([0, 1, 0, 1, 0, 1, 0])
@@ -311,7 +262,7 @@ def exercise() -> None:
         table.point(slots)
         angle = bits_of(norm[:1])
         nodes = Nodes(angle, angle, place, place + 1, row, np.zeros(0, np.uint8), place)
-        room = _Rooms(dtype is half).of(*[2] * 10, LINES, 2, numbers_for(1, 2, 1))
+        room = Rooms(dtype is half).of(*[2] * 10, LINES, 2, numbers_for(1, 2, 1))
         room[1].states[:] = 0
         last = Norm(norm, 1.0)
         _compute(1, table, Heads(1, 1, 2, 2), np.float32(1), nodes, last, room, norm.clone())

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lade.target.fused.rooms import Rooms
 from lade.target.fused.stack import Room
-from lade.target.fused.stacked import _Rooms
 
 SIZES = st.integers(0, 40)
 
@@ -14,7 +14,7 @@ SIZES = st.integers(0, 40)
 @pytest.mark.parametrize("short", [False, True])
 @given(wanted=st.lists(st.tuples(*[SIZES] * len(Room._fields)), min_size=1, max_size=6))
 def test_arrays_are_of_one_memory(short: bool, wanted: list[tuple[int, ...]]) -> None:
-    rooms = _Rooms(short)
+    rooms = Rooms(short)
     for sizes in wanted:
         found = rooms.of(*sizes)
         assert rooms.of(*sizes) is found
