@@ -4,6 +4,7 @@ import pytest
 
 from lade.drafters import factory
 from lade.pace.overhead import Overhead
+from lade.target import model
 
 
 class FixedCosts:
@@ -24,5 +25,6 @@ class FixedCosts:
 
 def fix_costs(monkeypatch: pytest.MonkeyPatch, look: float = 0.0) -> None:
     """For all calls and engines from now on. A look takes so many steps of one token."""
-    monkeypatch.setattr(factory, "shared_cost", lambda model, companion, steps: FixedCosts())
+    monkeypatch.setattr(factory, "shared_cost", lambda *given: FixedCosts())
     monkeypatch.setattr(Overhead, "ratio", lambda self, rows: look)
+    monkeypatch.setattr(model, "tried", lambda: 0)  # which shapes were tried before depends on the tests before

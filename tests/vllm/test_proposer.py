@@ -145,7 +145,7 @@ def test_steps_are_timed_with_the_tokens_of_all_rows(monkeypatch: pytest.MonkeyP
     engine, shared, clock = paced(monkeypatch, {})
     timed: list[tuple[int, int, float]] = []
     monkeypatch.setattr(
-        shared, "observe", lambda tokens, context, rows, seconds: timed.append((tokens, rows, round(seconds)))
+        shared, "observe", lambda tokens, context, rows, seconds, first: timed.append((tokens, rows, round(seconds)))
     )
     engine.rows = [Row([start]) for start in range(3)]
     expected = []
