@@ -1,4 +1,4 @@
-"""Numbers as bits: tensors as arrays of them, which the loops take, and what loops make of them."""
+"""Numbers as bits: tensors as arrays of them, which the loops take."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ def bits_of(states: torch.Tensor) -> Any:
     if states.dtype is torch.float32:
         return states.numpy().view(np.uint32).reshape(-1)
     return states.view(torch.int16).numpy().view(np.uint16).reshape(-1)
-
-
-def tensor_of(bits: np.ndarray) -> torch.Tensor:
-    """The flat tensor of bits, in the same memory."""
-    if bits.dtype == np.uint32:
-        return torch.from_numpy(bits.view(np.float32))
-    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
 
 
 def addresses(tensors: Iterable[torch.Tensor]) -> list[int]:

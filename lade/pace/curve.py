@@ -148,8 +148,8 @@ class Curve:
         low, less, high, more = interpolation(width)
 
         def observed(known: Any) -> Any:
-            found = known[0] + less * known[low] + more * known[high] + beside.doublings * known[-2]
-            return found + known[-1] if beside.first else found
+            curve = known[0] + less * known[low] + more * known[high]
+            return curve + beside.doublings * known[-2] + beside.first * known[-1]
 
         cross = observed(self.covariance)
         variance, expected = observed(cross) + self.noise**2, observed(self.state)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from statistics import median
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -50,8 +49,7 @@ Each = TypeVar("Each", bound=Named)
 Found = TypeVar("Found")
 
 _choices: dict[Shape, Choice[Any]] = {}
-_tries = count(1)
-_tried = 0
+_tried = 0  # ways so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Choice(Generic[Each]):
     def next(self) -> Each:
         """The way that was tried least often, which counts as tried then."""
         global _tried
-        _tried = next(_tries)
+        _tried += 1
         way = min(self.ways, key=lambda way: self._tried[way.name])
         self._tried[way.name] += 1
         return way
@@ -110,9 +108,9 @@ class Choice(Generic[Each]):
             self.best = fastest if usual[fastest.name] < (1 - GAIN) * usual[rule.name] else rule
 
     def _is_clear(self) -> bool:
-        """Whether the slowest sample of one way is far below all of the others."""
-        slowest, *others = sorted(self._seconds.values(), key=max)
-        return max(slowest) < CLEAR * min(map(min, others))
+        """Whether all samples of one way are far below those of the others."""
+        fastest, *others = sorted(self._seconds.values(), key=max)
+        return max(fastest) < CLEAR * min(map(min, others))
 
 
 def tried() -> int:

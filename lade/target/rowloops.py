@@ -326,7 +326,7 @@ def numbers_for(keys: int, size: int, threads: int) -> int:
 
 
 def scratch_for(keys: int, size: int, threads: int) -> np.ndarray:
-    """So many."""
+    """Memory for them."""
     return np.empty(numbers_for(keys, size, threads), np.float32)
 
 

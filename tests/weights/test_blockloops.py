@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from bitnumbers import tensor_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machinecode import both_ways
 
-from lade.base.bits import DTYPES, bits_of, tensor_of
+from lade.base.bits import DTYPES, bits_of
 from lade.base.threads import FORK, counters
 from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks, room_for
 from lade.weights.blocks import LINES

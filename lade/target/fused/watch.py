@@ -38,6 +38,7 @@ class Watch:
         self._kinds: list[Any] = [*map(type, modules)]
         self._own = [module.__dict__ for module in modules]
         self._hooks = [own[name] for own in self._own for name in HOOKS] + global_hooks()
+        # What an empty one gets, no stock function reads.
         self._parts: list[dict[str, Any]] = [own[name] for own in self._own for name in PARTS if own[name]]
         self._known = [*chain.from_iterable(map(dict.values, self._parts))]
         self._forwards: list[tuple[Any, Any]] = [(kind, kind.forward) for kind in set(self._kinds)]

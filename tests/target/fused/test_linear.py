@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bitnumbers import tensor_of
 from torch import nn
 from torch.nn.functional import linear as torch_linear
 
-from lade.base.bits import bits_of, tensor_of
+from lade.base.bits import bits_of
 from lade.target.fused import linear
 from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens, are_faster
 from lade.target.fused.products import MULTIPLY, UNIT
