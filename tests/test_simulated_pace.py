@@ -19,7 +19,7 @@ def decoded(cost: StepCost, rows_of_steps: list[int], noise: float, chance: floa
     """A pace after steps of so many rows, whose drafts are accepted with a chance."""
     machine, draws = Simulated(CODE, noise), random.Random(0)
     pace = Timed(machine, SharedCost(cost, lambda logs: None), LIMIT, sharing=PACKED)
-    beliefs = [pace.belief() for _ in range(max(rows_of_steps))]
+    beliefs = [pace.start() for _ in range(max(rows_of_steps))]
     for rows in rows_of_steps:
         room, nodes = pace.begin([CONTEXT] * rows, beliefs[:rows]), [1] * rows
         if room > rows:
@@ -65,7 +65,7 @@ def test_without_drafts_a_machine_takes_no_time_for_looks() -> None:
     pace = Timed(machine, SharedCost(StepCost(), lambda logs: None), LIMIT, sharing=PACKED)
     pace.off = True
     for _ in range(3):
-        assert pace.begin([CONTEXT] * 2, [pace.belief()] * 2) == 2
+        assert pace.begin([CONTEXT] * 2, [pace.start()] * 2) == 2
         pace.carry([1, 1])
         pace.verified()
         pace.ended()

@@ -79,11 +79,15 @@ class Controller:
         return rows
 
     def repeat(self) -> None:
-        """The step was not timed. If its time was wanted, that of the next one is, unless no step seems to be timed."""
+        """The step was not timed. If its time was wanted, that of the next but one is, unless none seems timed."""
         if self._asked and self._repeats < self._timing.repeats:
-            self._unknown[self._rows] -= 1
+            self._unknown[self._rows] = max(self._unknown[self._rows], 4) - 2
             self._repeats += 1
         self._asked = False
+
+    def refer(self) -> None:
+        """A request starts that has a reference, a text that its own may repeat."""
+        self._rest.after_reference(1 / self._rows)
 
     @property
     def fruitless(self) -> bool:

@@ -80,8 +80,12 @@ class WholeBudget:
         """Whether the last looks saved less than they took, so that most steps look for no drafts."""
         return False
 
-    def belief(self) -> Belief:
-        """That of a request that starts."""
+    def start(self, reference: bool = False) -> Belief:
+        """A request starts. Returns its belief.
+
+        Args:
+            reference: whether it has one, a text that its own may repeat: the next step looks for drafts.
+        """
         return Belief()
 
     def begin(self, contexts: Sequence[int], beliefs: Sequence[Belief]) -> int:
@@ -146,7 +150,9 @@ class Pace(WholeBudget):
     def fruitless(self) -> bool:
         return self._controller.fruitless
 
-    def belief(self) -> Belief:
+    def start(self, reference: bool = False) -> Belief:
+        if reference:
+            self._controller.refer()
         return Belief(self._policy.belief)
 
     def begin(self, contexts: Sequence[int], beliefs: Sequence[Belief]) -> int:

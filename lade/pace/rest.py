@@ -25,6 +25,7 @@ class RestPolicy:
         most: largest credit.
         retries_after_repeat: credit that there is at least where a token repeats one of the text.
         retries_after_accepted: the same where a draft was accepted against the belief.
+        retries_after_reference: the same where a request starts that has a reference. Chosen without data.
         least_trust: smallest share of these that is given where they were spent in vain before.
         overhead: share of the time that looks may take while steps rest.
         rest: most steps that rest at first between two looks.
@@ -35,6 +36,7 @@ class RestPolicy:
     most: int = 24
     retries_after_repeat: int = 4
     retries_after_accepted: int = 8
+    retries_after_reference: int = 8
     least_trust: float = 1 / 16
     overhead: float = 0.005
     rest: int = 16
@@ -102,6 +104,11 @@ class Rest:
         """A draft was accepted against the belief: drafts may be right again. The share is that of `after_repeat`."""
         if self._retry(self._policy.retries_after_accepted * share):
             self._left = 0
+
+    def after_reference(self, share: float = 1.0) -> None:
+        """A request starts that has a reference, a text that its own may repeat: the next step looks, for any share."""
+        self._retry(max(self._policy.retries_after_reference * share, 1 / self._trust))
+        self._left = 0
 
     def _retry(self, looks: float) -> bool:
         """Returns whether any look follows; parts of one are kept until they are a whole one."""

@@ -14,8 +14,8 @@ class TimingPolicy:
             token, they made every wider forward of a small model look nearly free.
         baseline_every: period of the steps of one token later on.
         every: period of the steps that are timed if their cost is known: updating the costs takes time too.
-        repeats: how often in a row a step of one token is repeated because it was not timed: ways to compute that are
-            tried in such steps take ten of them at most. Chosen without data.
+        repeats: how often a step of one token is repeated, as every other step, while it was not timed: ways to
+            compute that are tried in such steps take ten of them at most. Chosen without data.
     """
 
     warm_up: int = 2

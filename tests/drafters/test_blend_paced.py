@@ -202,6 +202,22 @@ def test_a_long_unpredictable_text_does_not_end_drafting_for_good() -> None:
     assert next(step.at for step in run.decode(200, "predictable") if step.tokens >= 4) - turned <= 32
 
 
+def test_a_reference_is_followed_at_once_though_steps_rest() -> None:
+    run = Run(0.9)
+    run.decode(300, "adverse")
+    while run.steps[-1].rests:
+        run.decode(1, "adverse")
+    while not run.steps[-1].rests:
+        run.decode(1, "adverse")
+    drafts = []
+    for reference in (None, [7, 8, 9, 10, 11]):
+        request = Request(1, [3, 5, 7], 2, 10**6)
+        request.reference = reference
+        run.drafter.start(request)
+        drafts += run.drafter.draft([request], [DEEP])
+    assert [draft.sources[:5] for draft in drafts] == [["root"], ["root", *["reference"] * 4]]
+
+
 @WARM
 def test_every_step_has_one_reason(warm: float | None) -> None:
     run = Run(warm)

@@ -80,7 +80,7 @@ def test_steps_are_chosen_unless_all_of_them_take_the_whole_budget(model: PreTra
     assert isinstance(other.pace, Pace)
     assert one.pace is not other.pace
     assert one.pace._shared is other.pace._shared is shared_cost(model)
-    assert [drafter.pace.begin([9], [drafter.pace.belief()]) for drafter in (one, other)] == [HOST_BUDGET, 9]
+    assert [drafter.pace.begin([9], [drafter.pace.start()]) for drafter in (one, other)] == [HOST_BUDGET, 9]
     assert not blend(model, adapt=False).pace.adapts
 
 

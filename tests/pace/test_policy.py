@@ -28,7 +28,7 @@ def test_the_given_policy_decides() -> None:
 
 def chosen(policy: PacePolicy) -> list[int]:
     pace = Pace(FixedCosts(), 9, policy=policy)  # type: ignore[arg-type]
-    belief = pace.belief()
+    belief = pace.start()
     assert pace.begin([100], [belief]) == 9
     return pace.choose([Row([1.0, 0.2], belief)])
 

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from lade.pace.rest import Rest, RestPolicy
 
 POLICY = RestPolicy(
-    patience=6, most=10, retries_after_repeat=2, retries_after_accepted=4, overhead=0.1, rest=3, longest=10
+    patience=6,
+    most=10,
+    retries_after_repeat=2,
+    retries_after_accepted=4,
+    retries_after_reference=3,
+    overhead=0.1,
+    rest=3,
+    longest=10,
 )
 LONG = 9.0  # overhead of a look after which steps rest as long as they may
 
@@ -147,6 +154,20 @@ def test_a_share_of_the_rows_gives_its_part_of_the_looks() -> None:
     assert looks_left(rest) == 0
     rest.after_repeat(0.125)
     assert looks_left(rest) == 1
+
+
+def test_a_reference_ends_the_rest_and_gives_some_looks() -> None:
+    rest = resting()
+    rest.after_reference()
+    assert steps(rest) == [False] * 5
+    assert looks_left(rest) == POLICY.retries_after_reference
+
+
+def test_a_reference_of_one_row_of_many_gives_one_look_whatever_came_before() -> None:
+    rest = resting()
+    for _ in range(9):
+        rest.after_reference(1 / 64)
+        assert looks_left(rest) == 1
 
 
 def test_part_of_a_look_ends_no_rest() -> None:

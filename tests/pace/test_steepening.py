@@ -25,7 +25,7 @@ def decoded(before: Cost, after: Cost, rows: int, seed: int) -> tuple[list[int],
     """Tokens of each step, of good drafts, and why; the costs change after `TURN` steps."""
     generator, seconds = random.Random(seed), [0.0]
     pace = Pace(SharedCost(StepCost(), lambda costs: None), LIMIT, now=lambda: seconds[0], sharing=PACKED)
-    beliefs, carried = [pace.belief() for _ in range(rows)], []
+    beliefs, carried = [pace.start() for _ in range(rows)], []
     for step in range(END):
         room, lengths = pace.begin([100] * rows, beliefs), [1] * rows
         if room > rows:
