@@ -5,6 +5,7 @@ import warnings
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from unbranchable import UNBRANCHABLE
 import lade
 from lade.pace.costfile import cost_file
 from lade.pace.shared import shared_cost
+from lade.target.contrastive import ContrastiveTarget
 
 WINDOW = lade.LookaheadConfig(mode="lookahead", ngram=4, window=5, guesses=5, pool_from_prompt=True)
 AUTO = lade.LookaheadConfig(adapt=False, budget=24)
@@ -101,6 +103,13 @@ def test_same_text_as_one_by_one(
     assert stats.fallback is None
     assert stats.new_tokens == TOKENS * len(lengths)
     assert config is not ONE_TOKEN or stats.forward_tokens == stats.steps == (TOKENS - 1) * len(lengths)
+
+
+@pytest.mark.parametrize("untimed", [(False, False), (True, False), (False, True)])
+def test_a_step_counts_as_timed_where_it_does_in_both_models(untimed: tuple[bool, bool]) -> None:
+    expert, amateur = (SimpleNamespace(clock=None, vocabulary=9, packed=True, untimed=each) for each in untimed)
+    target = ContrastiveTarget(expert, amateur, None, None)  # type: ignore[arg-type]
+    assert target.untimed == any(untimed)
 
 
 def test_drafts_are_accepted() -> None:

@@ -73,7 +73,12 @@ class SharedTarget:
     Args:
         inner: computes this rank's shares.
         layout: of the exchange.
+
+    Attributes:
+        untimed: never, since a rank does not know which ways to compute the others try, and all must decide alike.
     """
+
+    untimed = False
 
     def __init__(self, inner: HFTarget, group: Group, layout: Layout, steps: Steps) -> None:
         self.inner, self.group, self.layout, self.steps = inner, group, layout, steps

@@ -153,7 +153,7 @@ class DecodeLoop:
             learn(decoding[:drafting], drafts[:drafting], verdicts[:drafting], outputs)
         if reading:
             self._read(reading, outputs, first=len(decoding))
-        if reading or drafting < len(decoding) or getattr(self.target, "untimed", False):
+        if reading or drafting < len(decoding) or self.target.untimed:
             self.drafter.pause()  # the cost of its drafts is not known from its time
         if rounds is not None:
             rounds.ended(decoding)

@@ -27,6 +27,11 @@ class Target(Protocol):
         """Whether a forward takes trees of unequal sizes without padding."""
         ...
 
+    @property
+    def untimed(self) -> bool:
+        """Whether the last forward took its time for once: a way to compute was tried, or captured."""
+        ...
+
     def open(self, slot: int, tokens: int, most: int) -> None:
         """Start an empty sequence.
 

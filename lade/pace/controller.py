@@ -19,6 +19,7 @@ from lade.pace.policy import PACE, PacePolicy
 from lade.pace.rest import Rest
 from lade.pace.sharing import PADDED, Row, Sharing
 from lade.pace.size import Choice, Size
+from lade.pace.timing import Baseline
 
 
 class Cost(Protocol):
@@ -46,13 +47,9 @@ class Controller:
         self.cost, self.limit, self.sharing = cost, limit, sharing
         self.decisions: Counter[str] = Counter()
         self.rests = False
-        self._timing = policy.timing
         self._size, self._rest = Size(limit, sharing, policy.size), Rest(policy.rest)
-        self._steps, self._rows = 0, 1
-        self._unknown: Counter[int] = Counter()  # rows -> steps since the cost of one token per row was known
-        self._asked = False  # whether this step carries one token per row for that
-        self._repeats = 0  # of such steps, in a row
-        self._overhead = 0.0
+        self._baseline = Baseline(policy.timing)
+        self._rows, self._overhead = 1, 0.0  # of the running step
 
     def room(self, context: int, beliefs: Sequence[Belief], overhead: float) -> int:
         """Tokens worth growing in the step that begins, roots included; if roots only, `choose` is not to be asked.
@@ -63,27 +60,22 @@ class Controller:
             overhead: time of a look for drafts, over that of a step of one token per row without (`Overhead`).
         """
         rows = self._rows = len(beliefs)
-        self._steps += 1
         self._overhead = overhead
-        if self._asked:  # the last step was timed
-            self._repeats = 0
-        self.rests, self._asked = self._rest.step(), False
+        self._baseline.begin()
+        self.rests = self._rest.step()
         if self.rests:
             for belief in beliefs:
                 belief.next_token()
             self.decisions["drafts not looked for"] += 1
-        elif self._baseline_due(context, rows):
+        elif self._size.last != 1 and self._baseline.due(rows, self.cost.known(rows, context, rows)):
             self.decisions["baseline timed"] += 1
         else:
             return self._size.grown(rows)
         return rows
 
     def repeat(self) -> None:
-        """The step was not timed. If its time was wanted, that of the next but one is, unless none seems timed."""
-        if self._asked and self._repeats < self._timing.repeats:
-            self._unknown[self._rows] = max(self._unknown[self._rows], 4) - 2
-            self._repeats += 1
-        self._asked = False
+        """The step was not timed (`Baseline.repeat`)."""
+        self._baseline.repeat()
 
     def refer(self) -> None:
         """A request starts that has a reference, a text that its own may repeat."""
@@ -129,20 +121,3 @@ class Controller:
         explores = sum(row.belief.trusted for row in rows) / number
         choice = self._size.choose(plan.expected, costs, number, explores, self._overhead)
         return plan.split(choice.size), choice
-
-    def _baseline_due(self, context: int, rows: int) -> bool:
-        """Whether this step carries one token per row to be timed; then the last choice stands.
-
-        While its cost is not known, steps 1, 2, 4, 8 and so on of as many rows do.
-        """
-        timing = self._timing
-        if self._size.last == 1 or self._steps <= timing.warm_up:
-            return False
-        if self.cost.known(rows, context, rows):
-            self._unknown[rows] = 0
-        else:
-            self._unknown[rows] = steps = self._unknown[rows] + 1
-            self._asked = not steps & (steps - 1)
-            if self._asked:
-                return True
-        return self._steps % timing.baseline_every == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 
@@ -25,3 +26,42 @@ class TimingPolicy:
 
 
 TIMING = TimingPolicy()
+
+
+class Baseline:
+    """Which steps of one call carry one token per row, to be timed."""
+
+    def __init__(self, policy: TimingPolicy = TIMING) -> None:
+        self._policy = policy
+        self._steps = 0
+        self._unknown: Counter[int] = Counter()  # rows -> steps since the cost of one token per row was known
+        self._asked: int | None = None  # rows of this step, if it carries one token per row because that is not known
+        self._repeats = 0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._steps += 1
+        if self._asked is not None:  # the last step was timed
+            self._repeats = 0
+        self._asked = None
+
+    def due(self, rows: int, known: bool) -> bool:
+        """Whether this step does. While the cost is not known, steps 1, 2, 4, 8 and so on of as many rows do."""
+        policy = self._policy
+        if self._steps <= policy.warm_up:
+            return False
+        if known:
+            self._unknown[rows] = 0
+        else:
+            self._unknown[rows] = steps = self._unknown[rows] + 1
+            if not steps & (steps - 1):
+                self._asked = rows
+                return True
+        return self._steps % policy.baseline_every == 0
+
+    def repeat(self) -> None:
+        """This step was not timed. If its time was wanted, that of the next but one is, unless none seems timed."""
+        rows, self._asked = self._asked, None
+        if rows is not None and self._repeats < self._policy.repeats:
+            self._unknown[rows] = max(self._unknown[rows], 4) - 2
+            self._repeats += 1

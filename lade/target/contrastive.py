@@ -35,6 +35,10 @@ class ContrastiveTarget:
         self.vocabulary = min(expert.vocabulary, amateur.vocabulary)
         self.packed = expert.packed and amateur.packed
 
+    @property
+    def untimed(self) -> bool:
+        return self.expert.untimed or self.amateur.untimed
+
     def prefill(
         self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int | None = None
     ) -> Outputs:

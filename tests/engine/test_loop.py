@@ -88,6 +88,7 @@ class Target:
         self.texts: dict[int, list[int]] = {slot: list(prompt) for slot, prompt in enumerate(prompts)}
         self.prompts = {slot: len(prompt) for slot, prompt in enumerate(prompts)}
         self.drafts: Sequence[Draft] = []
+        self.untimed = False
         self.widths: list[int] = []
         self.read, self.decoded = 0, list[int]()  # tokens of prompts, and of each draft, since `end_step`
 
@@ -474,6 +475,19 @@ def test_steps_that_read_prompts_are_no_measure_of_time() -> None:
         pauses.append(drafter.pauses)
     assert pauses == [1, 2, 2, 3, 3, 3]
     assert reading.steps == [(0, STEP_TOKENS), (0, STEP_TOKENS), (1, 0), (1, 1), (2, 0), (2, 0)]
+
+
+def test_steps_that_the_target_does_not_time_are_no_measure_of_time() -> None:
+    table = Table(0)
+    target, drafter = Target(table, []), Knowing(table, 2)
+    loop = DecodeLoop(target, drafter, slots=1)
+    loop.submit(request_of([1], 30, HostRule(frozenset())))
+    pauses = []
+    for untimed in (False, False, True, True, False):
+        target.untimed = untimed
+        loop.step()
+        pauses.append(drafter.pauses)
+    assert pauses == [1, 1, 2, 3, 3]  # the first step reads the prompt
 
 
 class Following(Knowing):
