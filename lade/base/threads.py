@@ -9,7 +9,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,19 @@ from lade.base.compiled import compiled_as
 
 WORKERS, UNITS = 0, 1  # counters: of threads that work, of units that are taken
 OPERATIONS = 1 << 16  # that are worth a thread: some 5 microseconds
+
+
+class Team(NamedTuple):
+    """The threads that some calls of `spread` have in common.
+
+    Attributes:
+        fork, threads: as `spread` takes them.
+        counters: as `counters` makes them.
+    """
+
+    fork: int
+    threads: int
+    counters: Any
 
 
 def _spread() -> Any:

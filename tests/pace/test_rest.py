@@ -1,5 +1,8 @@
 """Back-off after fruitless looks: when steps rest, for how long, and what ends it."""
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,11 +119,20 @@ def test_a_repeated_token_gives_some_looks() -> None:
     assert looks_left(rest) == POLICY.retries_after_repeat
 
 
-def test_an_accepted_draft_ends_the_rest_and_gives_some_looks() -> None:
+@pytest.mark.parametrize(
+    ("sign", "looks"),
+    [
+        (Rest.after_accepted, POLICY.retries_after_accepted),
+        (Rest.after_reference, POLICY.retries_after_reference),
+    ],
+)
+def test_an_accepted_draft_or_a_reference_ends_the_rest_and_gives_some_looks(
+    sign: Callable[[Rest], None], looks: int
+) -> None:
     rest = resting()
-    rest.after_accepted()
+    sign(rest)
     assert steps(rest) == [False] * 5
-    assert looks_left(rest) == POLICY.retries_after_accepted
+    assert looks_left(rest) == looks
 
 
 def test_retries_that_were_in_vain_are_fewer_next_time() -> None:
@@ -154,13 +166,6 @@ def test_a_share_of_the_rows_gives_its_part_of_the_looks() -> None:
     assert looks_left(rest) == 0
     rest.after_repeat(0.125)
     assert looks_left(rest) == 1
-
-
-def test_a_reference_ends_the_rest_and_gives_some_looks() -> None:
-    rest = resting()
-    rest.after_reference()
-    assert steps(rest) == [False] * 5
-    assert looks_left(rest) == POLICY.retries_after_reference
 
 
 def test_a_reference_of_one_row_of_many_gives_one_look_whatever_came_before() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lade.base.buffers import GrowingBuffers
-from lade.target.fused.stack import Room
+from lade.target.fused.layerarrays import Room
 
 VECTOR = 16  # float32 of a vector; one that crosses lines of the cache takes longer to load
 

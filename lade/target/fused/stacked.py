@@ -20,19 +20,11 @@ from lade.base.compiled import viewed
 from lade.base.threads import FORK, counters, threads_for
 from lade.target.cache import TreeCache
 from lade.target.fused.attention import KindRows
+from lade.target.fused.layerarrays import ELEMENTS, MIXED, PLAIN, SHORT, LayerArrays, Nodes, Room
 from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens
 from lade.target.fused.plan import Layer, Norm, Plan
 from lade.target.fused.rooms import Rooms
-from lade.target.fused.stack import (
-    COMPUTE,
-    ELEMENTS,
-    MIXED,
-    PLAIN,
-    SHORT,
-    LayerArrays,
-    Nodes,
-    Room,
-)
+from lade.target.fused.stack import COMPUTE
 from lade.target.layers import TreeLayer
 from lade.target.looped import LONGEST, MOST_NODES
 from lade.target.rowloops import Heads, numbers_for
@@ -207,8 +199,7 @@ def _compute(
     found: torch.Tensor,
 ) -> None:
     layers, norm = (table, table.number, table.kind), (last.bits, last.epsilon)
-    short = found.dtype is torch.bfloat16
-    COMPUTE(FORK, threads, counters(), *layers, heads, scaling, short, nodes, *norm, *room, bits_of(found))
+    COMPUTE(FORK, threads, counters(), *layers, heads, scaling, nodes, *norm, *room, bits_of(found))
 
 
 def _lines(embedding: nn.Embedding) -> np.ndarray:

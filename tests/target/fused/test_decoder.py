@@ -26,8 +26,9 @@ from lade.target import store as store_module
 from lade.target.choice import Ways
 from lade.target.fused.angles import Angles
 from lade.target.fused.decoder import SAMPLES, FusedDecoder
+from lade.target.fused.layerarrays import MIXED
 from lade.target.fused.linear import FewBlocks, FewTokens
-from lade.target.fused.stack import COMPUTE, MIXED
+from lade.target.fused.stack import COMPUTE
 from lade.target.fused.stacked import Stack
 from lade.target.looped import MOST_NODES, Looped
 from lade.target.model import HFTarget

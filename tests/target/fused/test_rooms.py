@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lade.target.fused.layerarrays import Room
 from lade.target.fused.rooms import Rooms
-from lade.target.fused.stack import Room
 
 SIZES = st.integers(0, 40)
 

@@ -13,8 +13,9 @@ from treetargets import target_of
 
 from lade.base.bits import DTYPES, bits_of
 from lade.core.tree import chain
-from lade.target.fused import stack
-from lade.target.fused.stack import COMPUTE, ELEMENTS, MIXED, PLAIN, SHORT
+from lade.target.fused import layerproducts
+from lade.target.fused.layerarrays import ELEMENTS, MIXED, PLAIN, SHORT
+from lade.target.fused.stack import COMPUTE
 from lade.target.model import HFTarget
 from lade.weights.packing import pack_weights
 
@@ -42,7 +43,7 @@ def test_activation(dtype: torch.dtype) -> None:
     up = torch.linspace(-3, 5, len(numbers)).to(dtype)
     found = numbers.clone()
     with unloaded(), np.errstate(all="ignore"):
-        stack.activate(bits_of(found), bits_of(up), dtype is torch.bfloat16)
+        layerproducts.activate(bits_of(found), bits_of(up))
     expected, rtol = torch.nn.functional.silu(numbers) * up, 0 if dtype is torch.bfloat16 else 1e-5
     torch.testing.assert_close(found, expected, rtol=rtol, atol=1e-12, equal_nan=True)
 
@@ -66,7 +67,7 @@ def test_threads_share_the_work(kind: str, threads: int, tokens: list[int]) -> N
     model = llama_of(kind)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lade.target.fused.stacked.threads_for", lambda operations: threads)
-        patch.setattr(stack, "OPERATIONS", 1)
+        patch.setattr(layerproducts, "OPERATIONS", 1)
         target = target_of(model, (9,), fused=True)
         assert target.fused is not None
         assert target.fused.stack is not None
