@@ -15,6 +15,7 @@ import lade
 from lade.applications.serve.answer import Answer, Choice
 from lade.applications.serve.errors import APIError, bad, busy, unavailable
 from lade.applications.serve.metrics import Metrics
+from lade.applications.serve.openmp import release_threads
 from lade.applications.serve.plan import Planner, Text
 from lade.applications.serve.settings import ServeSettings
 from lade.applications.serve.worker import EngineWorker, Update
@@ -103,7 +104,20 @@ class Service:
 
     def _begin(self, plan: Callable[[], list[Text]], per_prompt: int, tenant: str | None, start: float) -> Answer:
         """Plan and submit texts, in a thread of its own; the engine may decode them before this returns."""
-        texts, requests = plan(), list[lade.Request]()
+        try:
+            texts = plan()
+            requests = self._submit(texts, tenant)
+        finally:
+            release_threads()  # else the engine's may sleep at barriers from now on
+        pairs = enumerate(zip(texts, requests, strict=True))
+        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt, start)
+        for choice in answer.choices:
+            self.worker.add(choice.request, (answer, choice))
+        return answer
+
+    def _submit(self, texts: Sequence[Text], tenant: str | None) -> list[lade.Request]:
+        """All of them or none."""
+        requests = list[lade.Request]()
         try:
             for text in texts:
                 requests.append(self.engine.submit(tenant=tenant, **text.generate, **text.own))
@@ -111,11 +125,7 @@ class Service:
             for request in requests:
                 self.engine.cancel(request)
             raise
-        pairs = enumerate(zip(texts, requests, strict=True))
-        answer = Answer([self._choice(index, *pair) for index, pair in pairs], per_prompt, start)
-        for choice in answer.choices:
-            self.worker.add(choice.request, (answer, choice))
-        return answer
+        return requests
 
     async def _counted(self, texts: int, submitting: Awaitable[Answer]) -> Answer:
         """Texts that could not be submitted are none that decode or wait."""

@@ -1,12 +1,14 @@
 """Answers of the endpoints: their texts, their fields, and streams that tell the same."""
 
 import math
+from threading import current_thread
 from typing import Any
 
 import pytest
 from served import NAME, PROMPT, Served, events
 
 from lade.applications.chat.formats import PLAIN
+from lade.applications.serve import service
 from lade.target.fused.stacked import Stack
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
@@ -166,6 +168,19 @@ def test_the_end_of_a_text_is_not_told(served: Served) -> None:
     assert choice["logprobs"]["content"] == []
     (scored,) = served.complete(echo=True, logprobs=1, **ends | {"max_tokens": 1})["choices"]
     assert len(scored["logprobs"]["token_logprobs"]) == len(served.tokenizer(PROMPT)["input_ids"]) + 1
+
+
+@pytest.mark.parametrize(("length", "status"), [(3, 200), (1 << 12, 400)])
+def test_who_submits_lets_go_of_the_threads_that_it_computed_with(
+    length: int, status: int, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the request is refused."""
+    found = list[str]()
+    monkeypatch.setattr(service, "release_threads", lambda: found.append(current_thread().name))
+    body = {"model": NAME, "prompt": [50] * length, "max_tokens": 2}
+    assert served.client.post("/v1/completions", json=body).status_code == status
+    (name,) = found
+    assert name.startswith("asyncio_")
 
 
 def test_an_answer_ends_where_the_model_does(served: Served) -> None:
