@@ -59,8 +59,6 @@ def probed_reason(
     if patches.foreign is not None:
         return f"{patches.foreign}, may do another thing to a tree than to a text"
     implementation = implementation_of(model)
-    fusible = implementation == NAME and can_fuse(model)
-    fuse = fuse and fusible
     key = (
         (implementation, registered_function(implementation)),
         (model.dtype, model.device, precision(model)),
@@ -70,6 +68,9 @@ def probed_reason(
     with _locks.of(model):
         verdicts = _reasons.setdefault(model, {})
         known = verdicts.get(key)
+        told = known is not None and known.fused is not None
+        fusible = (fuse or told) and implementation == NAME and can_fuse(model)
+        fuse = fuse and fusible
         if known is None or (fuse and known.packed and known.fused is None):
             if len(verdicts) >= REMEMBERED:
                 verdicts.clear()

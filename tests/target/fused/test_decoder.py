@@ -392,16 +392,18 @@ def test_a_model_that_is_not_fusible_any_more_is_not_fused(monkeypatch: pytest.M
 
 
 def test_an_engine_has_them_once_the_loops_are_compiled(monkeypatch: pytest.MonkeyPatch, probes: list[bool]) -> None:
-    """Probed by a step, whose thread computes, and not by whoever submits."""
+    """Planned and probed by a step, whose thread computes, and not by whoever submits."""
     model, inputs = own_llama(), words(9) | {"max_new_tokens": 24, "do_sample": False}
     plain = model.generate(**inputs)
+    planned = list[Any]()
     monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: False)
     monkeypatch.setattr("lade.entry.engine.is_compiled", lambda: False)
     with lade.Engine(model) as engine:
         requests = [engine.submit(**inputs)]
         engine.step()
-        monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: True)
+        monkeypatch.setattr("lade.target.probe.can_fuse", lambda model: planned.append(model) or True)
         requests.append(engine.submit(**inputs))
+        assert not planned
         assert probes == [False]
         assert engine._target.fused is None
         monkeypatch.setattr("lade.entry.engine.is_compiled", lambda: True)
