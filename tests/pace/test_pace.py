@@ -54,17 +54,19 @@ def begin(pace: WholeBudget, context: int = 100, rows: int = 1) -> int:
     return pace.begin([context] * rows, [pace.start() for _ in range(rows)])
 
 
-def choose(pace: WholeBudget, *rows: list[float]) -> list[int]:
+def choose(pace: WholeBudget, *rows: Sequence[float]) -> list[int]:
     return pace.choose([Row(masses, pace.start()) for masses in rows])
 
 
-def run(pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float) -> bool:
-    """One step: drafting, the forward, learning. Returns whether it looks for drafts."""
+def run(
+    pace: Pace, clock: Clock, carried: tuple[int, int, int], *seconds: float, masses: Sequence[float] = (1.0, 0.5)
+) -> bool:
+    """One step: drafting a tree for each row, the forward, learning. Returns whether it looks for drafts."""
     nodes, context, rows = carried
     looks = begin(pace, context, rows) > rows
     clock.now += seconds[0]
     if looks:
-        choose(pace, *[[1.0, 0.5]] * rows)
+        choose(pace, *[masses] * rows)
     pace.carry([nodes] * rows)
     clock.now += seconds[1]
     pace.verified()
@@ -158,18 +160,9 @@ def test_drafts_are_looked_for_where_no_step_is_timed() -> None:
 def test_a_reference_ends_a_rest(rows: int) -> None:
     clock = Clock()
     pace = Pace(Notes(known=True), 16, clock)  # type: ignore[arg-type]
-    beliefs = [pace.start() for _ in range(rows)]
 
     def looks() -> bool:
-        room = pace.begin([100] * rows, beliefs)
-        if room > rows:
-            pace.choose([Row([1.0], belief) for belief in beliefs])
-        clock.now += 2.0
-        pace.carry([1] * rows)
-        clock.now += 1.0
-        pace.verified()
-        pace.ended()
-        return room > rows
+        return run(pace, clock, (1, 100, rows), 2.0, 1.0, 0.0, masses=[1.0])
 
     while looks() or looks():
         pass
