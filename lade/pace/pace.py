@@ -227,5 +227,5 @@ class Pace(WholeBudget):
         else:
             seconds = ended - step.began - look
         kind = step.tokens, step.context, step.rows
-        if not self._ended % timing.every or not self._shared.known(*kind):
+        if not step.looks or not self._ended % timing.every or not self._shared.known(*kind):
             self._shared.observe(*kind, seconds, step.first)

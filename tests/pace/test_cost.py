@@ -264,7 +264,7 @@ def test_some_steps_are_ignored(tokens: int, seconds: float) -> None:
     assert all(len(logs) == len(KNOTS) - 1 for logs in before.values())
 
 
-def test_costs_are_lower_confidence_bounds() -> None:
+def test_costs_of_one_row_are_lower_confidence_bounds() -> None:
     bound, mean = StepCost(), StepCost(policy=MEAN)
     for cost in (bound, mean):
         for _ in range(50):
@@ -276,3 +276,12 @@ def test_costs_are_lower_confidence_bounds() -> None:
         for _ in range(20):
             cost.observe(32, CONTEXT, ROWS, 0.04)
     assert 0.93 * 4.0 < relative(bound, 32, CONTEXT, ROWS) <= relative(mean, 32, CONTEXT, ROWS)
+
+
+@pytest.mark.parametrize("rows", [2, 8])
+def test_costs_of_more_rows_are_the_mean(rows: int) -> None:
+    cost, mean = StepCost(), StepCost(policy=MEAN)
+    for each in (cost, mean):
+        for width, ratio in zip(WIDTHS, CURVES["steep"], strict=True):
+            each.observe(width * rows, CONTEXT, rows, 0.01 * ratio)
+    assert cost.table(64, CONTEXT, rows) == mean.table(64, CONTEXT, rows)

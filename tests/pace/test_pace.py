@@ -180,6 +180,19 @@ def test_steps_of_known_cost_are_timed_now_and_then() -> None:
     assert [tokens for tokens, *_ in notes.observed] == [1 + TIMING.every * times for times in range(1, 5)]
 
 
+def test_steps_of_one_token_to_be_timed_are_whichever_others_are() -> None:
+    clock, notes = Clock(), Notes(known=True)
+    pace = Pace(notes, 16, clock)  # type: ignore[arg-type]
+    run(pace, clock, (2, 100, 1), 0.25, 0.5, 0.25)
+    pace.pause()
+    steps = range(3, 3 + TIMING.baseline_every)
+    asked = [nodes for nodes in steps if not run(pace, clock, (nodes, 100, 1), 0.25, 0.5, 0.25)]
+    assert asked == [1 + TIMING.baseline_every]
+    observed = [tokens for tokens, *_ in notes.observed]
+    assert observed[-1] == asked[0]
+    assert observed[-1] - observed[-2] < TIMING.every
+
+
 @pytest.mark.parametrize(("overhead", "rest"), [(0.0045, 0), (0.0225, 4), (0.0525, 10), (3.0, REST.longest)])
 def test_the_longer_a_look_takes_the_more_steps_rest(overhead: float, rest: int) -> None:
     """Where drafts are never worth their cost. The overhead is a moving average, so not at once."""
