@@ -13,13 +13,15 @@ from treetargets import target_of
 
 from lade.base.bits import DTYPES, bits_of
 from lade.core.tree import chain
+from lade.target.choice import Ways
 from lade.target.fused import layerproducts
 from lade.target.fused.layerarrays import ELEMENTS, MIXED, PLAIN, SHORT
 from lade.target.fused.stack import COMPUTE
+from lade.target.looped import Looped
 from lade.target.model import HFTarget
 from lade.weights.packing import pack_weights
 
-TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 0.1}
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 0.0}  # PyTorch computes a float32 activation by other code
 KINDS = pytest.mark.parametrize("kind", ELEMENTS, ids=["plain", "mixed", "short"])
 
 
@@ -61,11 +63,13 @@ def logits(target: HFTarget, tokens: list[int], one_call: bool) -> torch.Tensor:
 @given(tokens=st.lists(st.integers(3, 40), min_size=1, max_size=30))
 @torch.no_grad()
 def test_threads_share_the_work(kind: str, threads: int, tokens: list[int]) -> None:
-    """As machine code; as Python there is one."""
+    """As machine code; as Python there is one. Attention and products are the loops' in both, whatever is faster."""
     if not COMPUTE.ready:
         pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
     model = llama_of(kind)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.target.model.ways_of", lambda *args: Ways((Looped(),)))
+        patch.setattr("lade.target.fused.linear.are_faster", lambda *args, **kwargs: True)
         patch.setattr("lade.target.fused.stacked.threads_for", lambda operations: threads)
         patch.setattr(layerproducts, "OPERATIONS", 1)
         target = target_of(model, (9,), fused=True)
