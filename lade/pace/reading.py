@@ -22,9 +22,9 @@ class ReadingPolicy:
     On a CPU 192 prompt tokens beside 7 rows of an 8M model took a step 4.6 times as long as one that reads none.
 
     Attributes:
-        slowdown: the time of a step that reads prompts, over that of one that reads none, where at most half as many
-            requests have prompts to be read as decode. Beyond it the prompts' time grows with their number: few wait
-            then for many, and short batches cost throughput.
+        slowdown: the time of a step that reads prompts, over that of one that reads none, where few requests have
+            prompts to be read. Where u have and r decode, the prompts' time is up to 2 u² / r times as long: few wait
+            then for many, and steps of small batches, which cost throughput, are fewer.
         first: tokens read while their cost is not known.
         least: tokens read at least.
         smoothing: weight of the past in the cost of a prompt token.
@@ -98,7 +98,7 @@ class ReadingPace(WholeReading):
             return 0
         if not self._tokens:
             return policy.first
-        slowdown = (policy.slowdown - 1) * max(1.0, 2 * unread / rows)
+        slowdown = (policy.slowdown - 1) * max(1.0, 2 * unread**2 / rows)
         room = slowdown * decoding.usual * self._tokens
         return UNLIMITED if room >= UNLIMITED * self._seconds else max(policy.least, int(room / self._seconds))
 
