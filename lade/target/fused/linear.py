@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,12 +25,13 @@ from lade.weights.onednn import packed
 from lade.weights.packed import BLOCKS, PackedProduct
 
 TOKENS = 1, 2, 4, 8, 16, 32, 64  # whose times are compared, each for all numbers up to it; for more the loops are none
-ELEMENTS = 1 << 19  # of the largest weight whose times are compared; of a larger one the first lines stand for all
-ROUNDS = 3
-GAIN = 0.95  # of PyTorch's time, that the loops must keep below
+ELEMENTS = 1 << 21  # of the largest weight whose times are compared; of a larger one the first lines stand for all
+# Bytes of weights that are read in turn, more than a core's own caches hold: those of a model are not there, either.
+CACHED, MOST = 1 << 23, 16  # and the most weights
+ROUNDS = 2
 
 Compute = Callable[[torch.Tensor], torch.Tensor]
-Pair = tuple[Compute, Compute, torch.Tensor]
+Pair = tuple[Callable[[torch.Tensor], None], Callable[[torch.Tensor], None], torch.Tensor]
 
 
 class FewTokens:
@@ -128,25 +129,37 @@ def _comparison(lines: int, size: int, in_blocks: bool, threads: int) -> list[bo
     for tokens in TOKENS:
         states = like.new_ones(1, tokens, size)
         first, second = _seconds(partial(own, states), partial(other, states))
-        found.append(first < GAIN * second)
+        found.append(first < second)
     return found
 
 
 def _plain_pair(lines: int, size: int) -> Pair:
-    """The loops and PyTorch with one weight, and a tensor of its dtype."""
-    weight = torch.ones(lines, size, dtype=torch.float32, device="cpu")
-    numbers = weight.numpy().reshape(-1)
-    return lambda states: multiplied(states, numbers, lines), lambda states: linear(states, weight), weight
+    """The loops and PyTorch with some weights, and a tensor of their dtype."""
+    weights = _weights(lines, size, torch.float32)
+    numbers = [weight.numpy().reshape(-1) for weight in weights]
+    own = [partial(multiplied, weight=each, lines=lines) for each in numbers]
+    return _all(own), _all([partial(linear, weight=weight) for weight in weights]), weights[0]
 
 
 def _packed_pair(lines: int, size: int) -> Pair:
-    weight = torch.ones(-(-lines // UNIT) * UNIT, size, dtype=torch.bfloat16, device="cpu")
-    blocks = bits_of(weight)  # in whatever order, they are ones
-    return (
-        lambda states: multiplied_by_blocks(states, blocks, lines),
-        PackedProduct(packed(weight[:lines]), None),
-        weight,
-    )
+    weights = _weights(-(-lines // UNIT) * UNIT, size, torch.bfloat16)
+    blocks = [bits_of(weight) for weight in weights]  # in whatever order, they are ones
+    own = [partial(multiplied_by_blocks, blocks=each, lines=lines) for each in blocks]
+    return _all(own), _all([PackedProduct(packed(weight[:lines]), None) for weight in weights]), weights[0]
+
+
+def _weights(lines: int, size: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    """Some of this shape."""
+    number = min(-(-CACHED // (lines * size * dtype.itemsize)), MOST)
+    return [torch.ones(lines, size, dtype=dtype, device="cpu") for _ in range(number)]
+
+
+def _all(products: Sequence[Compute]) -> Callable[[torch.Tensor], None]:
+    def compute(states: torch.Tensor) -> None:
+        for product in products:
+            product(states)
+
+    return compute
 
 
 def _seconds(*functions: Callable[[], Any]) -> list[float]:
