@@ -36,8 +36,7 @@ class CostPolicy:
             confidence bound, widths that were not timed lately are tried where that matters. Without it costs of unused
             widths stayed at an old estimate (1.55 at 16 tokens where 1.40 was measured), and wider trees were never
             tried. Costs of more rows are the mean: they gain less by drafts, and a bound below it sent them at every
-            step. With a simulated clock (`benchmarks/simulated_pace.py`, 4 to 16 rows of lade-code-8M, 14 rounds) the
-            mean was 1.0 % faster than the bound at a noise of 0.1, and 1.5 % at 0.2.
+            step.
         table_change: change of a log cost from which tables are made anew.
     """
 
