@@ -29,7 +29,8 @@ ELEMENTS = 1 << 21  # of the largest weight whose times are compared; of a large
 # Bytes of weights that are read in turn, more than a core's own caches hold: those of a model are not there, either.
 CACHED, MOST = 1 << 23, 16  # and the most weights
 ROUNDS = 2
-TIE = 1.05  # of PyTorch's time, below which the loops are taken: they fetch ahead, which saves more in larger models
+# Of PyTorch's time, below which the loops are taken: those of blocks fetch ahead, which saves more in larger models.
+PLAIN_TIE, BLOCKS_TIE = 1.0, 1.05
 
 Compute = Callable[[torch.Tensor], torch.Tensor]
 Pair = tuple[Callable[[torch.Tensor], None], Callable[[torch.Tensor], None], torch.Tensor]
@@ -124,13 +125,13 @@ def are_faster(tokens: int, lines: int, size: int, in_blocks: bool = False) -> b
 @lru_cache(maxsize=256)
 def _comparison(lines: int, size: int, in_blocks: bool, threads: int) -> list[bool]:
     """The same for each of `TOKENS`, by their times."""
-    lines = min(lines, max(UNIT, ELEMENTS // size))
+    lines, tie = min(lines, max(UNIT, ELEMENTS // size)), BLOCKS_TIE if in_blocks else PLAIN_TIE
     own, other, like = (_packed_pair if in_blocks else _plain_pair)(lines, size)
     found = []
     for tokens in TOKENS:
         states = like.new_ones(1, tokens, size)
         first, second = _seconds(partial(own, states), partial(other, states))
-        found.append(first < TIE * second)
+        found.append(first < tie * second)
     return found
 
 
