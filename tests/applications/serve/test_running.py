@@ -185,7 +185,7 @@ def test_a_text_that_fails_ends_alone(
 
         async def arrive() -> None:
             running = [asyncio.create_task(each.run()) for each in (good, bad, told)]
-            await until(lambda: served.service.texts == 3)
+            await until(lambda: served.service.texts == 3 and told.status == 200)
             gate.open()
             await asyncio.gather(*running)
 
