@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from families import PAD, VOCAB, WINDOW
 from hypothesis import strategies as st
@@ -11,7 +12,11 @@ from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 
 from lade.core.stats import Clock
 from lade.core.tree import Draft, TreeBuilder, chain
+from lade.target import model as target_model
 from lade.target.cache import TreeCache
+from lade.target.choice import Ways
+from lade.target.fused import linear
+from lade.target.looped import Looped
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 
@@ -37,6 +42,12 @@ def target_of(
         inputs = {"attention_mask": batch["attention_mask"], "position_ids": positions, "use_cache": True}
         target.prefill(batch["input_ids"], GenerationConfig(), inputs)
     return target
+
+
+def only_loops(patch: pytest.MonkeyPatch) -> None:
+    """Loops compute attention and products of fused layers, whatever is faster or tried."""
+    patch.setattr(target_model, "ways_of", lambda *args: Ways((Looped(),)))
+    patch.setattr(linear, "are_faster", lambda *args, **kwargs: True)
 
 
 def alone(model: PreTrainedModel, tokens: list[int]) -> Tensor:

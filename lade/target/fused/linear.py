@@ -26,14 +26,14 @@ from lade.weights.packed import BLOCKS, PackedProduct
 
 TOKENS = 1, 2, 4, 8, 16, 32, 64  # whose times are compared, each for all numbers up to it; for more the loops are none
 ELEMENTS = 1 << 21  # of the largest weight whose times are compared; of a larger one the first lines stand for all
-# Bytes of weights that are read in turn, more than a core's own caches hold: those of a model are not there, either.
-CACHED, MOST = 1 << 23, 16  # and the most weights
+# Bytes of weights that are read in turn, more than a core's own caches hold, as a model's are; and the most weights.
+CACHED, MOST = 1 << 23, 16
 ROUNDS = 2
-# Of PyTorch's time, below which the loops are taken: those of blocks fetch ahead, which saves more in larger models.
-PLAIN_TIE, BLOCKS_TIE = 1.0, 1.05
+# Of PyTorch's time, that the loops must keep below. Those of blocks fetch ahead, which saves more in larger models.
+GAIN, BLOCKS_GAIN = 0.95, 1.05
 
 Compute = Callable[[torch.Tensor], torch.Tensor]
-Pair = tuple[Callable[[torch.Tensor], None], Callable[[torch.Tensor], None], torch.Tensor]
+Pair = tuple[Sequence[Compute], Sequence[Compute], torch.Tensor]
 
 
 class FewTokens:
@@ -125,29 +125,29 @@ def are_faster(tokens: int, lines: int, size: int, in_blocks: bool = False) -> b
 @lru_cache(maxsize=256)
 def _comparison(lines: int, size: int, in_blocks: bool, threads: int) -> list[bool]:
     """The same for each of `TOKENS`, by their times."""
-    lines, tie = min(lines, max(UNIT, ELEMENTS // size)), BLOCKS_TIE if in_blocks else PLAIN_TIE
+    lines, gain = min(lines, max(UNIT, ELEMENTS // size)), BLOCKS_GAIN if in_blocks else GAIN
     own, other, like = (_packed_pair if in_blocks else _plain_pair)(lines, size)
     found = []
     for tokens in TOKENS:
         states = like.new_ones(1, tokens, size)
-        first, second = _seconds(partial(own, states), partial(other, states))
-        found.append(first < tie * second)
+        first, second = _seconds(partial(_multiply, own, states), partial(_multiply, other, states))
+        found.append(first < gain * second)
     return found
 
 
 def _plain_pair(lines: int, size: int) -> Pair:
-    """The loops and PyTorch with some weights, and a tensor of their dtype."""
+    """By the loops and by PyTorch, products with some weights; and a tensor of their dtype."""
     weights = _weights(lines, size, torch.float32)
     numbers = [weight.numpy().reshape(-1) for weight in weights]
     own = [partial(multiplied, weight=each, lines=lines) for each in numbers]
-    return _all(own), _all([partial(linear, weight=weight) for weight in weights]), weights[0]
+    return own, [partial(linear, weight=weight) for weight in weights], weights[0]
 
 
 def _packed_pair(lines: int, size: int) -> Pair:
     weights = _weights(-(-lines // UNIT) * UNIT, size, torch.bfloat16)
     blocks = [bits_of(weight) for weight in weights]  # in whatever order, they are ones
     own = [partial(multiplied_by_blocks, blocks=each, lines=lines) for each in blocks]
-    return _all(own), _all([PackedProduct(packed(weight[:lines]), None) for weight in weights]), weights[0]
+    return own, [PackedProduct(packed(weight[:lines]), None) for weight in weights], weights[0]
 
 
 def _weights(lines: int, size: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -156,12 +156,9 @@ def _weights(lines: int, size: int, dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.ones(lines, size, dtype=dtype, device="cpu") for _ in range(number)]
 
 
-def _all(products: Sequence[Compute]) -> Callable[[torch.Tensor], None]:
-    def compute(states: torch.Tensor) -> None:
-        for product in products:
-            product(states)
-
-    return compute
+def _multiply(products: Sequence[Compute], states: torch.Tensor) -> None:
+    for product in products:
+        product(states)
 
 
 def _seconds(*functions: Callable[[], Any]) -> list[float]:

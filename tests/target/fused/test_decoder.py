@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from machinecode import unloaded
 from tiny import own_llama, tiny_model, words
 from torch.multiprocessing.reductions import StorageWeakRef
-from treetargets import Reading, alone, empty_target, random_draft, target_of
+from treetargets import Reading, alone, empty_target, only_loops, random_draft, target_of
 
 import lade
 from lade.base.bits import DTYPES
@@ -24,14 +24,13 @@ from lade.target import layers as layers_module
 from lade.target import model as target_model
 from lade.target import store as store_module
 from lade.target.choice import Ways
-from lade.target.fused import linear
 from lade.target.fused.angles import Angles
 from lade.target.fused.decoder import SAMPLES, FusedDecoder
 from lade.target.fused.layerarrays import MIXED
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.stack import COMPUTE
 from lade.target.fused.stacked import Stack
-from lade.target.looped import MOST_NODES, Looped
+from lade.target.looped import MOST_NODES
 from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
@@ -111,8 +110,7 @@ def test_half_precision_in_one_call_rounds_where_products_do(name: str, monkeypa
     """Attention and products are the loops' in both ways, whatever is faster."""
     if not COMPUTE.ready:
         pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
-    monkeypatch.setattr(target_model, "ways_of", lambda *args: Ways((Looped(),)))
-    monkeypatch.setattr(linear, "are_faster", lambda *args, **kwargs: True)
+    only_loops(monkeypatch)
     model = packed_model(name)
     targets = [in_one_call(target_of(model, (9,), fused=True), one_call) for one_call in (False, True)]
     products, one = (target.forward([0], [tree()]).logits for target in targets)

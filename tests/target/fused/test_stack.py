@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machinecode import unloaded
 from tiny import own_llama
-from treetargets import target_of
+from treetargets import only_loops, target_of
 
 from lade.base.bits import DTYPES, bits_of
 from lade.core.tree import chain
-from lade.target.choice import Ways
 from lade.target.fused import layerproducts
 from lade.target.fused.layerarrays import ELEMENTS, MIXED, PLAIN, SHORT
 from lade.target.fused.stack import COMPUTE
-from lade.target.looped import Looped
 from lade.target.model import HFTarget
 from lade.weights.packing import pack_weights
 
@@ -68,8 +66,7 @@ def test_threads_share_the_work(kind: str, threads: int, tokens: list[int]) -> N
         pytest.skip("the loops are not compiled in this run: LADE_COMPILED=1 compiles them")
     model = llama_of(kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lade.target.model.ways_of", lambda *args: Ways((Looped(),)))
-        patch.setattr("lade.target.fused.linear.are_faster", lambda *args, **kwargs: True)
+        only_loops(patch)
         patch.setattr("lade.target.fused.stacked.threads_for", lambda operations: threads)
         patch.setattr(layerproducts, "OPERATIONS", 1)
         target = target_of(model, (9,), fused=True)
