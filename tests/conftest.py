@@ -85,9 +85,13 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def fast_products() -> Iterator[None]:
-    """torch counts as fast in half precision, so that what is loaded in which dtype is the same on every machine."""
+    """torch counts as fast in half precision, so that what is loaded in which dtype is the same on every machine.
+
+    Where oneDNN packs no bfloat16, weights lie in blocks nevertheless.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lade.facts.products.told", lambda dtype: True)
+        patch.setattr("lade.weights.blocks.slow_on_cpu", lambda dtype: True)
         yield
 
 

@@ -97,7 +97,7 @@ def weights_state(model: Any) -> tuple[Any, ...]:
     places = list(map(_place, tensors))
     samples: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for tensor in tensors:
-        if tensor.device.type != "meta" and tensor.numel() and not tensor.is_mkldnn:
+        if tensor.device.type != "meta" and tensor.numel() and not hasattr(tensor, SERIAL):
             samples.setdefault((tensor.device, tensor.dtype), []).append(_sample(tensor))
     sampled = [torch.cat(parts).view(torch.uint8).cpu().numpy().tobytes() for parts in samples.values()]
     return (*places, *sampled, *_adapters(model))
@@ -105,7 +105,7 @@ def weights_state(model: Any) -> tuple[Any, ...]:
 
 def _place(tensor: torch.Tensor) -> tuple[int, int]:
     """Address and version counter; a packed weight has no address, but a number that no other one has."""
-    address = getattr(tensor, SERIAL) if tensor.is_mkldnn else tensor.data_ptr()
+    address = getattr(tensor, SERIAL) if hasattr(tensor, SERIAL) else tensor.data_ptr()
     return address, -1 if tensor.is_inference() else tensor._version
 
 

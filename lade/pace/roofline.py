@@ -19,6 +19,7 @@ from lade.base.seconds import least_seconds
 from lade.facts.precision import is_quantised
 from lade.facts.products import slow_on_cpu
 from lade.pace.prior import PRIOR, SERIAL, CurvePrior
+from lade.weights.packing import SHORT, packing_of
 
 EXPOSED = 0.25  # share of the shorter of reading and computing that the longer one does not hide
 COPIED = 1 << 27  # bytes of the buffer whose copy shows the bandwidth: beyond any cache
@@ -74,8 +75,9 @@ def prior_for(model: Any) -> CurvePrior:
 
 
 def _is_serial(model: Any) -> bool:
-    """Whether the products of this model are computed token by token."""
-    return model.device.type == "cpu" and slow_on_cpu(model.dtype) and not is_quantised(model)
+    """Whether the products of this model are computed token by token, as torch's are; loops compute those in blocks."""
+    slow = model.device.type == "cpu" and slow_on_cpu(model.dtype)
+    return slow and not is_quantised(model) and packing_of(model) != SHORT
 
 
 def roofline_of(model: Any, device: Device) -> RooflinePrior:

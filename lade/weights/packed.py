@@ -2,8 +2,8 @@
 
 torch stores weights row by row, and oneDNN reorders them in every product. A packed weight is read as it lies: the
 products are the same, up to the order of their sums. A float32 weight may be packed in 16 bits if all its numbers are
-bfloat16's, as those of most checkpoints are: loops multiply it in float32, and read half as much (`by_short`).
-Knows no model.
+bfloat16's, as those of most checkpoints are: loops multiply it in float32, and read half as much (`by_loops`). They
+multiply a bfloat16 weight, too, where oneDNN packs none and torch computes token by token. Knows no model.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch.nn.functional import linear
 
 from lade.facts.fingerprint import DTYPE, SERIAL
 from lade.weights.blockloops import MULTIPLY_BLOCKS, multiplied_by_blocks
-from lade.weights.blocks import TOGETHER, blocks_of
-from lade.weights.onednn import packed, packs, product, readable
+from lade.weights.blocks import blocks_of, can_lie_in_blocks, dense, is_packed, laid_in_blocks
+from lade.weights.onednn import packed, packs, product
 
 ROUNDING = 8  # times the dtype's rounding that two ways to sum one product may differ
 ORIGIN = "lade_origin"  # where a packed layer keeps its `Origin`
@@ -29,9 +29,9 @@ SHORT = "lade_short"  # where a copy of one tells whether its weight is to lie i
 # float32 without it. One thread of an AMD EPYC with AVX-512, 1 to 32 rows: 1.3 to 1.6 times as fast at 512 x 256 in
 # float32 and 0.5 to 1.0 times at 256 x 256; in bfloat16 1.06 to 1.12 times at 128 x 128.
 LEAST = {torch.float32: 1 << 17, torch.bfloat16: 1 << 14, torch.float16: 1 << 14}
-BLOCKS = "lade_blocks"  # where the parameter of a float32 weight in 16 bits keeps its memory
+BLOCKS = "lade_blocks"  # where the parameter of a weight that loops multiply keeps its memory
 KEPT = "lade_kept"  # and what holds that, whatever becomes of the parameter
-MOST_LOOPED = 256  # tokens that loops multiply with such a weight; of more, it takes less time to make it float32 first
+MOST_LOOPED = 256  # tokens that loops multiply with one of oneDNN's; of more, to make it float32 first takes less time
 _serials = itertools.count()
 
 
@@ -78,7 +78,7 @@ class PackedLinear(nn.Linear):
     def _is_packed(self, weight: Any) -> bool:
         """Whether a weight is packed, and no other module has written to it since."""
         origin: Origin = self.__dict__[ORIGIN]
-        return weight.is_mkldnn and (origin.tied is None or _version(origin.tied) == origin.version)
+        return is_packed(weight) and (origin.tied is None or _version(origin.tied) == origin.version)
 
     def _needs_plain(self, input: torch.Tensor, bias: torch.Tensor | None) -> bool:
         """Whether more than a product is asked for: autocast, or gradients."""
@@ -141,16 +141,17 @@ class PackedProduct:
         blocks = getattr(self.weight, BLOCKS, None)
         if blocks is None:
             return product(input, self.weight, self.bias)
-        return by_short(input, self.weight, blocks, self.bias)
+        return by_loops(input, self.weight, blocks, self.bias)
 
 
-def by_short(input: torch.Tensor, weight: torch.Tensor, blocks: Any, bias: torch.Tensor | None) -> torch.Tensor:
-    """Float32 products with a weight in 16 bits, and its memory."""
+def by_loops(input: torch.Tensor, weight: torch.Tensor, blocks: Any, bias: torch.Tensor | None) -> torch.Tensor:
+    """Products with a weight in 16 bits, and its memory; by torch where there are no loops, or for many tokens."""
     lines, size = weight.shape
     fits = bias is None or bias.dtype is input.dtype  # for another one torch has its own word
-    if MULTIPLY_BLOCKS.ready and fits and 0 < input.numel() <= MOST_LOOPED * size:
+    few = input.numel() <= MOST_LOOPED * size or not weight.is_mkldnn
+    if MULTIPLY_BLOCKS.ready and fits and few and input.numel():
         return multiplied_by_blocks(input.detach().contiguous(), blocks, lines, bias)
-    return linear(input, weight.to_dense(torch.float32), bias)
+    return linear(input, dense(weight, input.dtype), bias)
 
 
 def product_of(layer: nn.Module, now: bool = False) -> Callable[[torch.Tensor], torch.Tensor] | None:
@@ -172,15 +173,15 @@ def product_of(layer: nn.Module, now: bool = False) -> Callable[[torch.Tensor], 
 def plain_weight(layer: PackedLinear) -> Any:
     """The parameter of the plain layer."""
     weight, origin = layer._parameters["weight"], layer.__dict__[ORIGIN]
-    if weight is None or not weight.is_mkldnn:  # somebody has given the layer another one
+    if weight is None or not is_packed(weight):  # somebody has given the layer another one
         return weight
     if origin.tied is not None:
         return origin.tied
-    return nn.Parameter(weight.to_dense(origin.dtype), requires_grad=origin.requires_grad)
+    return nn.Parameter(dense(weight, origin.dtype), requires_grad=origin.requires_grad)
 
 
 def lies_short(layer: nn.Module) -> bool:
-    """Whether its float32 weight is packed in 16 bits."""
+    """Whether its weight is packed in 16 bits for loops."""
     return isinstance(layer, PackedLinear) and hasattr(layer._parameters["weight"], BLOCKS)
 
 
@@ -195,16 +196,19 @@ def can_pack(layer: nn.Module, short: bool = False) -> bool:
     """Whether a layer is plain and on the CPU, large enough, and of a dtype that oneDNN packs.
 
     Args:
-        short: float32 weights of any size may be packed, if their numbers are bfloat16's.
+        short: weights of any size may be packed that loops multiply (`is_short`).
     """
     if type(layer) is not nn.Linear or "forward" in layer.__dict__:  # a patch
         return False
     weight: Any = layer.weight
-    if type(weight) not in (torch.Tensor, nn.Parameter) or weight.is_mkldnn:
+    if type(weight) not in (torch.Tensor, nn.Parameter) or weight.is_mkldnn or weight.device.type != "cpu":
         return False
-    if weight.device.type != "cpu" or not packs(weight.dtype):
-        return False
-    return weight.numel() >= LEAST[weight.dtype] or (short and is_short(weight))
+    return _may_pack(weight) or (short and is_short(weight))
+
+
+def _may_pack(weight: torch.Tensor) -> bool:
+    """Whether oneDNN packs a weight, and gains by it."""
+    return packs(weight.dtype) and weight.numel() >= LEAST[weight.dtype]
 
 
 @torch.no_grad()
@@ -213,14 +217,14 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
 
     Args:
         tied: whether another module holds the weight, too.
-        short: whether a float32 weight is packed in 16 bits, if its numbers are bfloat16's.
+        short: whether a weight is packed in 16 bits for loops where it can be (`is_short`).
     """
     if not can_pack(layer, short):
         return False
     plain: Any = layer.weight
     weight = short_parameter(plain.detach()) if short else None
     if weight is None:
-        if plain.numel() < LEAST[plain.dtype]:
+        if not _may_pack(plain):
             return False
         weight = _parameter(packed(plain.detach()))
     if not _agree(plain, weight):
@@ -232,15 +236,20 @@ def pack(layer: nn.Module, tied: bool = False, short: bool = False) -> bool:
 
 
 def is_short(weight: torch.Tensor) -> bool:
-    """Whether a plain weight is float32, all its numbers are bfloat16's, and this machine packs it in 16 bits."""
+    """Whether a plain weight may be packed in 16 bits for loops on this machine, unless oneDNN chooses otherwise.
+
+    So may a float32 one whose numbers are all bfloat16's, and one of bfloat16 where oneDNN packs none.
+    """
     return _halved(weight) is not None
 
 
 def _halved(weight: torch.Tensor) -> torch.Tensor | None:
     """Such a weight in bfloat16; `None` of others."""
-    if weight.dtype is not torch.float32 or not weight.numel() or weight.shape[1] % TOGETHER:
+    if not can_lie_in_blocks(weight):
         return None
-    if not packs(torch.bfloat16) or not readable():
+    if weight.dtype is torch.bfloat16:
+        return None if packs(torch.bfloat16) else weight
+    if weight.dtype is not torch.float32:
         return None
     found = weight.bfloat16()
     return found if torch.equal(found.float(), weight) else None
@@ -265,13 +274,11 @@ def unpack(layer: nn.Module) -> bool:
 def short_parameter(weight: torch.Tensor) -> nn.Parameter | None:
     """A weight in 16 bits; `None` where that loses anything, or loops cannot read it."""
     half = _halved(weight)
-    if half is None:
+    lying = None if half is None else laid_in_blocks(half)
+    if lying is None:
         return None
-    found = _parameter(packed(half))
-    blocks = blocks_of(found)
-    if blocks is None:
-        return None
-    setattr(found, BLOCKS, blocks)
+    found = _parameter(lying)
+    setattr(found, BLOCKS, blocks_of(found))
     setattr(found, KEPT, found.detach())
     setattr(found, DTYPE, weight.dtype)
     return found

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from families import BY_NAME
+from inblocks import own_blocks
 from tiny import tiny_model
 from transformers import LlamaForCausalLM
 
@@ -14,6 +15,7 @@ from lade.pace import costfile
 from lade.pace.cost import COST, StepCost
 from lade.pace.prior import PRIOR, SERIAL
 from lade.pace.roofline import prior_for
+from lade.weights.packing import pack_weights
 
 # Of a step over one of a token, in bfloat16 on an AMD EPYC with AVX2.
 MEASURED = {
@@ -42,6 +44,14 @@ def test_the_dtype_and_the_machine_decide(monkeypatch: pytest.MonkeyPatch) -> No
 def test_quantised_weights_have_other_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lade.pace.roofline.is_quantised", lambda model: True)
     assert prior_for(halved()) is PRIOR
+
+
+@pytest.mark.usefixtures("slow_products")
+def test_weights_in_blocks_have_other_products() -> None:
+    model = halved()
+    with own_blocks():
+        assert pack_weights(model, short=True)
+    assert prior_for(model) is PRIOR
 
 
 @pytest.mark.usefixtures("slow_products")

@@ -7,9 +7,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inblocks import own_blocks
 
 from lade.weights import blocks, onednn
-from lade.weights.blocks import LINES, blocks_of, lines_of
+from lade.weights.blocks import (
+    LINES,
+    BlockWeight,
+    blocks_of,
+    can_lie_in_blocks,
+    dense,
+    is_packed,
+    laid_in_blocks,
+    lines_of,
+)
 from lade.weights.onednn import packed, packs
 
 BFLOAT16 = torch.bfloat16
@@ -49,6 +59,71 @@ def test_a_packed_weight_is_found_in_its_memory(lines: int, half: int) -> None:
     if memory is not None:  # oneDNN is free to choose
         numbers = weight.view(torch.int16).numpy().view(np.uint16)
         assert (lines_of(memory, lines, 2 * half) == numbers).all()
+
+
+def own(weight: torch.Tensor) -> BlockWeight:
+    """Laid in blocks by lade."""
+    with own_blocks():
+        found = laid_in_blocks(weight)
+    assert isinstance(found, BlockWeight)
+    return found
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 3 * LINES), st.integers(1, 70), st.sampled_from([BFLOAT16, torch.float32]))
+def test_a_weight_that_lade_lays_in_blocks(lines: int, half: int, dtype: torch.dtype) -> None:
+    """Its numbers are those that `lines_of` finds; lines that fill the last block are 0."""
+    weight = weight_of(lines, 2 * half)
+    kept = own(weight)
+    memory = blocks_of(kept)
+    assert memory is not None
+    assert (lines_of(memory, lines, 2 * half) == weight.view(torch.int16).numpy().view(np.uint16)).all()
+    assert not lines_of(memory, memory.size // (2 * half), 2 * half)[lines:].any()
+    assert torch.equal(dense(kept, dtype), weight.to(dtype))
+    assert (kept.shape, kept.dtype, kept.device) == (weight.shape, weight.dtype, weight.device)
+
+
+@needs_packing
+def test_lade_lays_weights_as_onednn_does() -> None:
+    weight = weight_of(LINES + 5, 8)
+    theirs = laid_in_blocks(weight)
+    if theirs is None:
+        pytest.skip("oneDNN chooses another layout on this machine")
+    assert not isinstance(theirs, BlockWeight)
+    assert (blocks_of(theirs) == blocks_of(own(weight))).all()
+
+
+def test_nothing_reads_a_weight_in_blocks_by_itself() -> None:
+    """What its numbers would be is in another order: an error says how to get them."""
+    kept = own(weight_of(5, 8))
+    for read in (torch.Tensor.float, torch.Tensor.clone, lambda weight: weight + 1, lambda weight: weight[0]):
+        with pytest.raises(RuntimeError, match=r"must be plain for .* \(lade.unpack_weights\), got a packed one"):
+            read(kept)
+    assert repr(kept) == "BlockWeight(shape=[5, 8])"
+
+
+def test_a_detached_weight_has_the_same_memory() -> None:
+    """Also where inference tensors are made: the weight is none."""
+    kept = torch.nn.Parameter(own(weight_of(5, 8)), requires_grad=False)
+    with torch.inference_mode():
+        found = kept.detach()
+    assert is_packed(kept)
+    assert is_packed(found)
+    assert blocks_of(found) is blocks_of(kept)
+
+
+@pytest.mark.parametrize(
+    ("packing", "slow", "expected"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_where_weights_can_lie_in_blocks(
+    packing: bool, slow: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where oneDNN packs them, or torch is known to be slow; none that loops cannot read."""
+    monkeypatch.setattr(blocks, "packs", lambda dtype: packing)
+    monkeypatch.setattr(blocks, "slow_on_cpu", lambda dtype: slow)
+    assert can_lie_in_blocks(weight_of(5, 8)) == expected
+    assert not can_lie_in_blocks(weight_of(5, 7))
+    assert not can_lie_in_blocks(weight_of(0, 8))
 
 
 @needs_packing

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from inblocks import OWN
 from machinecode import unloaded
 from torch import nn
 from torch.testing import assert_close
@@ -16,16 +17,16 @@ from torch.testing import assert_close
 from lade.base.compiled import viewed
 from lade.weights import packed as module
 from lade.weights.blockloops import MULTIPLY_BLOCKS
+from lade.weights.blocks import laid_in_blocks
 from lade.weights.packed import PackedLinear, can_pack, dtype_of, lies_short, pack, packs, product_of, unpack
 
 DTYPES = [dtype for dtype in (torch.float32, torch.bfloat16, torch.float16) if packs(dtype)]
 SHAPES = st.sampled_from([(), (0,), (1,), (7,), (1, 33), (2, 3, 5), (0, 4)])
 pytestmark = [
     pytest.mark.skipif(not DTYPES, reason="oneDNN packs no weights on this machine"),
-    pytest.mark.usefixtures("small_weights"),
+    pytest.mark.usefixtures("layout", "small_weights"),
 ]
-needs_short = pytest.mark.skipif(torch.bfloat16 not in DTYPES, reason="oneDNN packs no bfloat16 on this machine")
-EACH = pytest.mark.parametrize("short", [False, pytest.param(True, marks=needs_short)], ids=["own", "short"])
+EACH = pytest.mark.parametrize("short", [False, True], ids=["own", "short"])
 
 
 def layer(inputs: int = 24, outputs: int = 40, bias: bool = True, dtype: torch.dtype = torch.float32) -> nn.Linear:
@@ -88,13 +89,13 @@ def either_way(request: pytest.FixtureRequest) -> object:
 def test_products_are_those_of_the_plain_layer(
     dtype: torch.dtype, shape: tuple[int, ...], inputs: int, outputs: int, bias: bool, seed: int
 ) -> None:
+    assume(module.packs(dtype))
     plain, other = both(inputs=inputs, outputs=outputs, bias=bias, dtype=dtype)
     rows = torch.randn(*shape, inputs, generator=torch.Generator().manual_seed(seed)).to(dtype)
     with torch.no_grad():
         assert_close(other(rows), plain(rows))
 
 
-@needs_short
 @pytest.mark.usefixtures("either_way")
 @settings(max_examples=20)
 @given(shape=SHAPES, half=st.integers(1, 35), outputs=st.integers(1, 70), bias=st.booleans(), seed=st.integers(0, 9))
@@ -108,9 +109,8 @@ def test_products_of_a_weight_in_16_bits(
         assert_close(other(rows), plain(rows), rtol=1e-5, atol=1e-5)
 
 
-@needs_short
-def test_loops_multiply_few_states(looped: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more, torch does, and of none."""
+def test_loops_multiply_few_states(looped: list[int], layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more, torch does where oneDNN packs the weight, and of none."""
     plain, other = both(short=True)
     looped.clear()  # of what packing tried
     monkeypatch.setattr(module, "MOST_LOOPED", 6)
@@ -119,10 +119,9 @@ def test_loops_multiply_few_states(looped: list[int], monkeypatch: pytest.Monkey
             rows = torch.randn(*shape, 24, generator=torch.Generator().manual_seed(0))
             assert_close(other(rows), plain(rows), rtol=1e-5, atol=1e-5)
             assert other(rows).shape == plain(rows).shape
-    assert looped == [1, 1, 1, 1, 6, 6]
+    assert looped == [1, 1, 1, 1, 6, 6, *([7, 7, 8, 8] if layout == OWN else [])]
 
 
-@needs_short
 @pytest.mark.usefixtures("either_way")
 def test_a_bias_of_another_dtype_is_refused_as_by_the_plain_layer() -> None:
     """Not read as if it were float32."""
@@ -132,9 +131,8 @@ def test_a_bias_of_another_dtype_is_refused_as_by_the_plain_layer() -> None:
             each(torch.ones(2, 24))
 
 
-@needs_short
-def test_which_weights_are_packed_in_16_bits() -> None:
-    """Float32 ones whose numbers are bfloat16's, where that is asked for."""
+def test_which_weights_are_packed_in_16_bits(layout: str) -> None:
+    """Float32 ones whose numbers are bfloat16's, where that is asked for; bfloat16 ones that oneDNN does not pack."""
     for change, short in ((0.0, True), (2.0**-9, False), (torch.nan, None), (torch.inf, None)):
         given = exact()
         given.weight.data[3, 4] = 1 + change
@@ -144,14 +142,14 @@ def test_which_weights_are_packed_in_16_bits() -> None:
     assert pack(asked)
     assert pack(half, short=True)
     assert pack(odd, short=True)  # loops read two numbers of a line at a time
-    assert not any(map(lies_short, (asked, half, odd, layer())))
+    assert lies_short(half) == (layout == OWN)
+    assert not any(map(lies_short, (asked, odd, layer())))
 
 
-@needs_short
 @pytest.mark.parametrize("numbers", [24 * 40, 24 * 40 + 1])
 def test_a_weight_that_does_not_lie_in_blocks(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is packed as other float32 weights are: not where it is small."""
-    monkeypatch.setattr(module, "blocks_of", lambda weight: None)
+    monkeypatch.setattr(module, "laid_in_blocks", lambda weight: None)
     monkeypatch.setattr(module, "LEAST", {torch.float32: numbers})
     given, small = exact(), numbers > 24 * 40
     assert pack(given, short=True) != small
@@ -161,7 +159,6 @@ def test_a_weight_that_does_not_lie_in_blocks(numbers: int, monkeypatch: pytest.
         assert_close(given(torch.eye(24)), exact()(torch.eye(24)))
 
 
-@needs_short
 def test_small_weights_are_packed_in_16_bits_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEAST", {torch.float32: 1 << 20})
     for each, short in ((exact(), True), (exact(inputs=23), False), (layer(), False)):
@@ -170,14 +167,12 @@ def test_small_weights_are_packed_in_16_bits_alone(monkeypatch: pytest.MonkeyPat
         assert pack(each, short=True) == lies_short(each) == short
 
 
-@needs_short
 def test_states_of_a_weight_in_16_bits_are_float32() -> None:
     plain, other = both(short=True)
     assert other.weight.dtype is torch.bfloat16
     assert dtype_of(other) is dtype_of(plain) is torch.float32
 
 
-@needs_short
 def test_the_product_of_a_weight_in_16_bits(looped: list[int]) -> None:
     plain, other = both(short=True)
     product = product_of(other)
@@ -187,13 +182,12 @@ def test_the_product_of_a_weight_in_16_bits(looped: list[int]) -> None:
     assert looped[-1] == 24
 
 
-@needs_short
 def test_what_becomes_of_a_parameter_in_16_bits_frees_no_memory_that_is_read() -> None:
     _, other = both(short=True)
     blocks = getattr(other.weight, module.BLOCKS)
     before = blocks.copy()
-    other.weight.data = module.packed(torch.zeros(40, 24).bfloat16())
-    others = [module.packed(torch.zeros(40, 24).bfloat16()) for _ in range(8)]  # what would lie there now
+    other.weight.data = laid_in_blocks(torch.zeros(40, 24).bfloat16())
+    others = [laid_in_blocks(torch.zeros(40, 24).bfloat16()) for _ in range(8)]  # what would lie there now
     assert others
     assert (blocks == before).all()
 
@@ -277,15 +271,16 @@ def test_a_checkpoint_is_loaded_and_packed(dtype: torch.dtype, short: bool) -> N
 
 
 @EACH
-def test_casting_packs_anew_or_unpacks(short: bool) -> None:
+def test_casting_packs_anew_or_unpacks(short: bool, layout: str) -> None:
     plain, other = both(short)
     assert type(other.double()) is nn.Linear
     assert other.weight.dtype is torch.float64
     assert pack(other.float(), short=short)
     assert lies_short(other) == short
-    if torch.bfloat16 in DTYPES:
+    own = layout == OWN  # which must be asked for
+    if short or not own:
         assert type(other.bfloat16()) is PackedLinear
-        assert not lies_short(other)
+        assert lies_short(other) == own
         with torch.no_grad():
             assert_close(other(torch.ones(2, 24).bfloat16()), plain.bfloat16()(torch.ones(2, 24).bfloat16()))
         unpack(other.float())

@@ -25,10 +25,9 @@ from lade.weights.packing import PACKED, SHORT, has_packed_weights, packing_of
 
 pytestmark = [
     pytest.mark.skipif(not packed.packs(torch.float32), reason="oneDNN packs no weights on this machine"),
-    pytest.mark.usefixtures("small_weights"),
+    pytest.mark.usefixtures("layout", "small_weights"),
 ]
-needs_short = pytest.mark.skipif(not packed.packs(torch.bfloat16), reason="oneDNN packs no bfloat16 on this machine")
-EACH = pytest.mark.parametrize("short", [False, pytest.param(True, marks=needs_short)], ids=["own", "short"])
+EACH = pytest.mark.parametrize("short", [False, True], ids=["own", "short"])
 CASE = words(9, 5)
 
 
@@ -59,7 +58,6 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@needs_short
 def test_weights_that_fit_into_16_bits(begun: list[bool]) -> None:
     """They are packed so, and what multiplies them is loaded."""
     model = exact(own_llama())
@@ -89,7 +87,6 @@ def test_weights_that_do_not_fit(possible: bool, begun: list[bool], monkeypatch:
     assert not any(map(lies_short, model.modules()))
 
 
-@needs_short
 def test_layers_of_both_kinds() -> None:
     """Each is packed as its own weight can be."""
     model = exact(own_llama())
@@ -100,7 +97,6 @@ def test_layers_of_both_kinds() -> None:
     assert packing_of(model) == SHORT
 
 
-@needs_short
 @pytest.mark.parametrize("family", BRANCHABLE, ids=lambda family: family.name)
 def test_every_family_computes_the_same_in_16_bits(family: Family) -> None:
     model = exact(copy.deepcopy(tiny_model(family)))
@@ -247,7 +243,6 @@ def test_an_embedding_and_its_head_share_their_weight_again(short: bool) -> None
     assert model.lm_head.weight is model.get_input_embeddings().weight is shared
 
 
-@needs_short
 def test_costs_of_steps_are_kept_apart() -> None:
     """Those of plain weights, packed ones and ones in 16 bits."""
     model, found = exact(own_llama()), list[tuple[Any, ...]]()

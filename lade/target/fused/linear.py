@@ -81,11 +81,11 @@ class FewBlocks:
         bias: [N], or `None`.
     """
 
-    __slots__ = ("_float", "_kept", "_product", "bias", "blocks", "weight")
+    __slots__ = ("_by_loops", "_kept", "_product", "bias", "blocks", "weight")
 
     def __init__(self, product: PackedProduct, blocks: np.ndarray) -> None:
         self._product, self.weight, self.bias, self.blocks = product, product.weight, product.bias, blocks
-        self._float = hasattr(product.weight, BLOCKS)
+        self._by_loops = hasattr(product.weight, BLOCKS)
         self._kept = product.weight.detach()  # the same memory, whatever becomes of the parameter
 
     @classmethod
@@ -97,7 +97,7 @@ class FewBlocks:
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """[1, T, N] of [1, T, K]."""
         tokens, (lines, size) = states.shape[1], self.weight.shape
-        if self._float or not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
+        if self._by_loops or not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
             return self._product(states)
         return multiplied_by_blocks(states, self.blocks, lines, self.bias)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from bitnumbers import tensor_of
+from inblocks import own_blocks
 from torch import nn
 from torch.nn.functional import linear as torch_linear
 
@@ -92,10 +93,8 @@ def test_without_machine_code_pytorch_computes(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Weights of any size are packed; the loops of blocks are there, as numpy, and faster for two to four tokens."""
-    if not packs(torch.bfloat16):
-        pytest.skip("oneDNN packs no bfloat16 on this machine")
     found: list[int] = []
 
     def multiply(*given: Any) -> None:
@@ -110,6 +109,14 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(linear, "are_faster", lambda tokens, lines, size, in_blocks: in_blocks and 2 <= tokens <= 4)
     monkeypatch.setattr(MULTIPLY_BLOCKS, "machine", multiply)
     return found
+
+
+@pytest.fixture
+def blocks(loops: list[int]) -> list[int]:
+    """The same, where oneDNN lays weights in blocks."""
+    if not packs(torch.bfloat16):
+        pytest.skip("oneDNN packs no bfloat16 on this machine")
+    return loops
 
 
 def packed_layer(bias: bool = False) -> nn.Linear:
@@ -149,6 +156,25 @@ def test_products_of_a_float32_layer_in_16_bits(bias: bool, blocks: list[int], m
         torch.testing.assert_close(found, plain(states(tokens)), rtol=1e-5, atol=1e-5)
         assert found.shape == (1, tokens, LINES)
     assert blocks == [1, 5, TOKENS[-1], 100]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_products_of_a_layer_that_lade_lays_in_blocks(bias: bool, dtype: torch.dtype, loops: list[int]) -> None:
+    """The loops compute them all: torch is slow in bfloat16, and would make a float32 weight of 16 bits first."""
+    plain = layer(bias).bfloat16().to(dtype)
+    own = copy.deepcopy(plain)
+    with own_blocks():
+        assert pack(own, short=True)
+    few_blocks = FewBlocks.of(product_of(own))
+    assert few_blocks is not None
+    loops.clear()  # of what packing tried
+    for tokens in (0, 1, 5, packed.MOST_LOOPED + 1):
+        found, expected = few_blocks(states(tokens).to(dtype)), plain(states(tokens).to(dtype))
+        torch.testing.assert_close(found, expected, **({} if dtype is torch.float32 else {"rtol": 2**-7, "atol": 1e-3}))
+        assert found.dtype is dtype
+    assert loops == [1, 5, packed.MOST_LOOPED + 1]
 
 
 @pytest.mark.usefixtures("blocks")
