@@ -77,14 +77,16 @@ def multiply_block(
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         arrays = (make_array(signature.args[place])(context, builder, given[place]).data for place in (0, 1, 2, 4))
-        first, numbers, coming, goal = arrays
+        states, numbers, coming, goal = arrays
         width, registers = vectors()
-        rows = rows_from(builder, first, given[3], range(number))
+        rows = rows_from(builder, states, given[3], range(number))
         pairs, awaited = (builder.bitcast(each, LANE.as_pointer()) for each in (numbers, coming))
         together = min(height // width, max((registers - SPARE) // number, 1))
-        for begin in range(0, height, width * together):
+        begins = range(0, height, width * together)
+        for turn, begin in enumerate(begins):
             places = range(begin, min(begin + width * together, height), width)
-            soon = awaited, 0 if begin else fetched
+            first, last = (fetched * each // len(begins) for each in (turn, turn + 1))  # all turns share in fetching
+            soon = awaited, fetched, range(first, last)
             sums = _block_sums(builder, rows, pairs, given[3], places, height, *soon)
             for state, row in enumerate(sums):
                 for place, value in zip(places, row, strict=True):
@@ -103,15 +105,21 @@ def _block_sums(
     height: int,
     awaited: Any,
     fetched: int,
+    own_share: Sequence[int],
 ) -> list[list[Any]]:
-    """Per state the scalar products with the lines at some places of a block, as many as a vector has numbers."""
+    """Per state the scalar products with the lines at some places of a block, as many as a vector has numbers.
+
+    Args:
+        fetched: parts of the caches for each two numbers, as of `multiply_block`.
+        own_share: which of these are fetched here.
+    """
     kind, lanes = (ir.VectorType(each, vectors()[0]) for each in (FLOAT, LANE))
     add, none = multiply_add(builder, kind), kind([0.0] * kind.count)
     held = [[cgutils.alloca_once_value(builder, none) for _ in places] for _ in states]
     with cgutils.for_range_slice(builder, INDEX(0), size, INDEX(2), intp=INDEX) as (place, _):
         pair, after = builder.lshr(place, INDEX(1)), builder.add(place, INDEX(1))
         base, soon = (builder.mul(pair, INDEX(each)) for each in (height, fetched * CACHE_LINE // BYTES))
-        for which in range(fetched):
+        for which in own_share:
             _fetch(builder, builder.gep(awaited, [builder.add(soon, INDEX(which * CACHE_LINE // BYTES))]))
         own = [
             [splat(builder, builder.load(builder.gep(state, [at])), kind) for at in (place, after)] for state in states
