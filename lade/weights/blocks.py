@@ -21,7 +21,7 @@ from lade.weights.onednn import layout, memory, packed, packs, readable
 
 LINES = 64  # of a block
 TOGETHER = 2  # numbers of a line
-PAIR = np.uint32  # as many bits as these have
+PAIR = np.uint32  # of two numbers
 WORD = 8  # bytes of an int64
 NUMBERS = 0x7F00  # bits of bfloat16 below these are those of positive numbers, and none of NaN or infinity
 MOST = 1024  # lines of a weight of known numbers; of a longer weight that is packed in the same way they stand for all
@@ -101,9 +101,9 @@ def blocks_of(weight: torch.Tensor) -> np.ndarray | None:
 
 
 def lines_of(blocks: np.ndarray, lines: int, size: int) -> np.ndarray:
-    """[N, K] of the memory of blocks."""
+    """[N, K] of the memory of blocks, in memory of their own."""
     parts = blocks.view(PAIR).reshape(_filled(lines) // LINES, -1, LINES)
-    whole: np.ndarray = np.ascontiguousarray(parts.transpose(0, 2, 1)).view(np.uint16)
+    whole: np.ndarray = parts.transpose(0, 2, 1).copy().view(np.uint16)
     return whole.reshape(len(parts) * LINES, -1)[:lines, :size]
 
 

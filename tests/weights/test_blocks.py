@@ -93,6 +93,16 @@ def test_lade_lays_weights_as_onednn_does() -> None:
     assert (blocks_of(theirs) == blocks_of(own(weight))).all()
 
 
+def test_a_plain_weight_shares_no_memory_with_blocks() -> None:
+    """Whoever writes to one writes to no other; of lines of two numbers, both have the same order."""
+    weight = weight_of(LINES, 2)
+    kept = own(weight)
+    dense(kept, BFLOAT16).zero_()
+    before = weight.clone()
+    weight.zero_()
+    assert torch.equal(dense(kept, BFLOAT16), before)
+
+
 def test_nothing_reads_a_weight_in_blocks_by_itself() -> None:
     """What its numbers would be is in another order: an error says how to get them."""
     kept = own(weight_of(5, 8))
