@@ -90,7 +90,11 @@ def test_lade_lays_weights_as_onednn_does() -> None:
     if theirs is None:
         pytest.skip("oneDNN chooses another layout on this machine")
     assert not isinstance(theirs, BlockWeight)
-    assert (blocks_of(theirs) == blocks_of(own(weight))).all()
+    memories = [memory.reshape(2, -1) for each in (own(weight), theirs) if (memory := blocks_of(each)) is not None]
+    assert len(memories) == 2
+    size = memories[0].shape[1]  # oneDNN may fill lines up
+    assert (memories[0] == memories[1][:, :size]).all()
+    assert not memories[1][:, size:].any()
 
 
 def test_a_plain_weight_shares_no_memory_with_blocks() -> None:
