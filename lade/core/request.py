@@ -83,6 +83,7 @@ class Request:
         prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
             (`lade.engine.protocols.PrefixStore`); `None` for the loop's.
         awaited: whether its caller waits for other rows too: each step helps the caller most in the row that ends last.
+        undisturbed: whether no code but lade's and transformers' runs for it between two forwards.
         on_end: called once, when it has left its slot.
         error: what its processors, stop rules or streamer raised, or that a step of its engine was interrupted.
     """
@@ -108,6 +109,7 @@ class Request:
     tenant: str | None = None
     prefixes: Any = None
     awaited: bool = False
+    undisturbed: bool = False
     on_end: Callable[[Request], None] | None = None
     error: Exception | None = None
     cancelled: bool = False

@@ -162,7 +162,8 @@ class Clock:
 
     def attended(self, ways: Iterable[str]) -> None:
         """Count the ways of attention that a forward used."""
-        self.attention.update(ways)
+        for way in ways:
+            self.attention[way] += 1
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:

@@ -83,6 +83,7 @@ class SharedTarget:
     def __init__(self, inner: HFTarget, group: Group, layout: Layout, steps: Steps) -> None:
         self.inner, self.group, self.layout, self.steps = inner, group, layout, steps
         self.clock, self.vocabulary, self.packed = inner.clock, inner.vocabulary, inner.packed
+        self.undisturbed = False
         self.lacking: dict[int, list[int]] = {}  # by slot: accepted tokens that are not in this rank's cache
         self._lags = Lags(group.size)
         self._shares: Sequence[Share] = ()  # of the last forward

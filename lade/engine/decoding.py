@@ -23,6 +23,7 @@ from lade.engine.emission_factory import ahead_for, emission_for
 from lade.engine.loop import DecodeLoop
 from lade.engine.method import Method
 from lade.engine.padding import pad_ended_rows
+from lade.engine.purity import leaves_alone
 from lade.engine.result import result_of, returns_cache
 from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.scores import Record
@@ -97,8 +98,10 @@ class Decoding:
             together = drafts_on_device(target, settings)
             asked = self.noise, self.record, proposals, together
             self.emission = emission_for(call, self.requests, stream, *asked)
+        undisturbed = method is None and leaves_alone(call, streamer)
         for request in self.requests:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
+            request.undisturbed = undisturbed
             request.reference = references[request.row] if references is not None else None
             if self.noise is not None and not processes.splits:
                 request.noise = self.noise.ahead(request.row)

@@ -54,6 +54,7 @@ class DecodeLoop:
         self._lock = fork_safe_lock()
         self._stepping = False
         self._cancelled = False  # whether a request was, since the last step
+        self._undisturbed = False  # whether the last step was
 
     def submit(self, request: Request) -> None:
         """Decode a request as soon as a slot and the memory that it needs are free (`Admission`).
@@ -97,7 +98,9 @@ class DecodeLoop:
                 self.admission.end_cancelled()
                 self._retire()
             if self.admission:
-                self.active += self.admission.admit()
+                admitted = self.admission.admit()
+                self.active += admitted
+                self._undisturbed &= not admitted  # the model may be another one for them
             self._advance_all(planned(self.active, self.target, self.admission, self.step_tokens, self.reading))
             self._retire()
         except BaseException as error:
@@ -123,6 +126,8 @@ class DecodeLoop:
         self._retire()
 
     def _advance_all(self, plan: StepPlan) -> None:
+        undisturbed = all(request.undisturbed for request in self.active)
+        self.target.undisturbed, self._undisturbed = undisturbed and self._undisturbed, undisturbed
         prompt_tokens = sum(map(len, plan.reading))
         self.reading.begin()
         for request in plan.outgrown:

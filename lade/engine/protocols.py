@@ -12,7 +12,13 @@ from lade.target.outputs import Outputs
 
 
 class Target(Protocol):
-    """What computes trees: a model, or two of them for contrastive decoding."""
+    """What computes trees: a model, or two of them for contrastive decoding.
+
+    Attributes:
+        undisturbed: whether nothing but lade has run since the last forward, so that the model is as it was.
+    """
+
+    undisturbed: bool
 
     @property
     def clock(self) -> Clock: ...

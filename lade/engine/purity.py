@@ -6,11 +6,14 @@ A class that is not in these tables, such as a user's, runs in batches of one on
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process, stopping_criteria
+
+from lade.target.call import Call
 
 
 def _classes(module: Any, *names: str) -> frozenset[type]:
@@ -40,6 +43,21 @@ HOST_CRITERIA = _classes(stopping_criteria, "MaxLengthCriteria", "EosTokenCriter
 ROW_PURE_CRITERIA = HOST_CRITERIA | _classes(stopping_criteria, "MaxTimeCriteria", "StopStringCriteria")
 # Attributes of processors with one entry per row of the batch.
 PER_ROW = {"RepetitionPenaltyLogitsProcessor": "prompt_ignore_length"}
+
+
+def leaves_alone(call: Call, streamer: Any, forced: Any = None) -> bool:
+    """Whether a call runs no code but lade's and transformers' between its forwards, which could change the model.
+
+    Args:
+        forced: as of `Request`.
+    """
+    kinds = {type(each) for each in (*call.processors, *call.criteria)} - ROW_PURE - ROW_PURE_CRITERIA
+    return _is_of(("lade",), *kinds, forced) and _is_of(("lade", "transformers"), streamer)
+
+
+def _is_of(packages: Sequence[str], *things: Any) -> bool:
+    """Whether each class, object or function was defined in one of these; of a user's class, it was not."""
+    return all(thing is None or getattr(thing, "__module__", "").partition(".")[0] in packages for thing in things)
 
 
 def processors_of_row(processors: LogitsProcessorList, row: int, rows: int) -> LogitsProcessorList:

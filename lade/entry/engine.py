@@ -225,6 +225,7 @@ class Engine:
         if self._budget is not None:
             check_memory(call, self._budget)
         request = submission.request(call)
+        request.undisturbed &= self._method is None  # one may skip layers of this model
         request.prefixes = None if cache is None else readable(OwnCache(self._target, cache), self._steps)
         return request
 

@@ -21,6 +21,7 @@ from lade.core.noise import Noise
 from lade.core.request import Request
 from lade.engine.decoding import inverse_temperature_of, requests_of
 from lade.engine.emission_factory import emission_for
+from lade.engine.purity import leaves_alone
 from lade.engine.scores import Record
 from lade.engine.stream import Stream
 from lade.entry.inputs import check_inputs, check_strategy
@@ -111,6 +112,7 @@ class Submission:
             request.logprobs = Logprobs(self.logprobs, bool(self.prompt_logprobs))
         way = {"proposals": False, "together": self.together}
         request.emission = emission_for(call, [request], stream, noise, record, **way)
+        request.undisturbed = leaves_alone(call, self.streamer, self.forced)
         request.inverse_temperature = inverse_temperature_of(call)
         request.noise = None if noise is None else noise.ahead(request.row)
         given = references_for(

@@ -38,6 +38,7 @@ class StaticTarget:
         self.eager, self.graphs = eager, graphs
         self.clock, self.vocabulary = eager.clock, eager.vocabulary
         self.untimed = False  # whether the last forward was the first of its size, which is captured
+        self.undisturbed = False
         self.lengths: dict[int, int] = {}  # tokens of the slots that decode, those of `_moves` included
         self._moves: dict[int, list[tuple[int, int]]] = {}  # places of tokens that the next step moves
         self._compacted = False  # whether the device has kept the accepted paths of the last forward itself

@@ -34,6 +34,7 @@ class ContrastiveTarget:
         self.clock = expert.clock
         self.vocabulary = min(expert.vocabulary, amateur.vocabulary)
         self.packed = expert.packed and amateur.packed
+        self.undisturbed = False
 
     @property
     def untimed(self) -> bool:

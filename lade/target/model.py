@@ -49,6 +49,7 @@ class HFTarget:
         implementation: of attention, that the model was loaded with.
         ways: of attention that packed forwards may use.
         positions: position of each slot's root.
+        untimed, undisturbed: as of `lade.engine.protocols.Target`.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class HFTarget:
         self.position_limit = position_limit
         self.clock = clock
         self.positions: dict[int, int] = {}
-        self.untimed = False  # whether a way to compute was tried in the last forward
+        self.untimed = self.undisturbed = False
         self.slices_logits = model._supports_logits_to_keep()
         self.vocabulary = readable(model)
         self.follows_index = follows_index(config)
@@ -154,6 +155,8 @@ class HFTarget:
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """One forward of a draft in each of these slots."""
         before = tried()
+        if self.fused is not None and not self.undisturbed:
+            self.fused.look()
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
             logits, lines = self.compute(slots, [Piece.whole(draft) for draft in drafts])
         self.untimed = tried() != before

@@ -150,7 +150,8 @@ def by_loops(input: torch.Tensor, weight: torch.Tensor, blocks: Any, bias: torch
     fits = bias is None or bias.dtype is input.dtype  # for another one torch has its own word
     few = input.numel() <= MOST_LOOPED * size or not weight.is_mkldnn
     if MULTIPLY_BLOCKS.ready and fits and few and input.numel():
-        return multiplied_by_blocks(input.detach().contiguous(), blocks, lines, bias)
+        states = input.detach() if input.requires_grad else input
+        return multiplied_by_blocks(states.contiguous(), blocks, lines, bias)
     return linear(input, dense(weight, input.dtype), bias)
 
 

@@ -88,7 +88,8 @@ class Target:
         self.texts: dict[int, list[int]] = {slot: list(prompt) for slot, prompt in enumerate(prompts)}
         self.prompts = {slot: len(prompt) for slot, prompt in enumerate(prompts)}
         self.drafts: Sequence[Draft] = []
-        self.untimed = False
+        self.untimed = self.undisturbed = False
+        self.trusting: list[bool] = []  # whether each forward might take the model for what it was
         self.widths: list[int] = []
         self.read, self.decoded = 0, list[int]()  # tokens of prompts, and of each draft, since `end_step`
 
@@ -120,6 +121,7 @@ class Target:
         raise AssertionError("no logits were NaN")
 
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
+        self.trusting.append(self.undisturbed)
         texts = [self.texts[slot] for slot in slots]
         reading = [len(text) < self.prompts[slot] for slot, text in zip(slots, texts, strict=True)]
         assert self.packed or len(slots) == 1 or not any(reading), "unequal trees in one forward"
@@ -488,6 +490,29 @@ def test_steps_that_the_target_does_not_time_are_no_measure_of_time() -> None:
         loop.step()
         pauses.append(drafter.pauses)
     assert pauses == [1, 1, 2, 3, 3]  # the first step reads the prompt
+
+
+def test_the_model_is_trusted_where_nothing_but_lade_has_run() -> None:
+    """Not where a request begins, nor beside one for which others' code runs, nor behind its last step."""
+    table = Table(0)
+    target = Target(table, [])
+    loop = DecodeLoop(target, Knowing(table, 0), slots=2)
+
+    def submit(limit: int, undisturbed: bool) -> None:
+        request = request_of([1], limit, HostRule(frozenset()))
+        request.undisturbed = undisturbed
+        loop.submit(request)
+
+    submit(7, undisturbed=True)
+    for _ in range(3):
+        loop.step()
+    submit(2, undisturbed=False)
+    while loop.step():
+        pass
+    submit(3, undisturbed=True)
+    while loop.step():
+        pass
+    assert target.trusting == [False, True, True, False, False, False, True, False, True, True]
 
 
 class Following(Knowing):

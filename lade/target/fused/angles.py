@@ -25,6 +25,7 @@ class Angles:
 
     def __init__(self, rotary: Any, dtype: torch.dtype) -> None:
         self._rotary, self._dtype = rotary, dtype
+        self._where, self._bytes = 0, np.empty(0, np.uint8)  # of the frequencies
         self._made_of: tuple[bytes, float] | None = None
         self._kept = np.empty((2, 0, 0))  # cosines and sines, [2, P, D / 2]
 
@@ -33,12 +34,15 @@ class Angles:
         most = positions.view(np.uint64).max()  # of a negative one it is larger
         if most >= MOST:
             return self._computed(torch.from_numpy(positions))
-        made_of = self._rotary.inv_freq.view(torch.uint8).numpy().tobytes(), self._rotary.attention_scaling
+        frequencies = self._rotary.inv_freq
+        if frequencies.data_ptr() != self._where:
+            self._where, self._bytes = frequencies.data_ptr(), frequencies.view(torch.uint8).numpy()
+        made_of = self._bytes.tobytes(), self._rotary.attention_scaling
         if made_of != self._made_of or most >= self._kept.shape[1]:
             self._keep(max(FIRST, 1 << int(most).bit_length()))
             self._made_of = made_of
-        cosines, sines = self._kept
-        return cosines.take(positions, 0).reshape(-1), sines.take(positions, 0).reshape(-1)
+        cosines, sines = self._kept.take(positions, 1).reshape(2, -1)
+        return cosines, sines
 
     def _keep(self, positions: int) -> None:
         kept = self._computed(torch.arange(positions, device="cpu"))

@@ -25,7 +25,7 @@ from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.plan import Norm, Plan, plan_of
 from lade.target.fused.stack import COMPUTE
 from lade.target.fused.stacked import Stack
-from lade.target.fused.watch import global_hooks, is_unpatched
+from lade.target.fused.watch import SHARES, is_unpatched
 from lade.target.groups import PackedGroup
 from lade.target.layers import TreeLayer
 from lade.target.looped import Looped
@@ -64,12 +64,21 @@ class FusedDecoder:
         self.stack = Stack.of(plan, cache, len(masks.each_kind))
         self.one_call: bool | None = None
         self._known_head: FewBlocks | None = None
+        self._holds, self._turn = False, 0
+        self._share: int | None = None  # of the model, that this forward looks at
+
+    def look(self) -> None:
+        """Others' code may have run: the next forward looks at the whole model."""
+        self._holds = False
 
     def fits(self) -> bool:
         """Whether the model is as it was, and no more than its forward is asked for."""
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return False
-        return self.plan.holds(self.model)
+        self._turn = (self._turn + 1) % SHARES
+        self._share = self._turn if self._holds else None
+        self._holds = self.plan.holds(self.model, self._share)
+        return self._holds
 
     def logits(
         self,
@@ -100,7 +109,7 @@ class FusedDecoder:
     def _states(self, ids: torch.Tensor, rows: Sequence[KindRows], asked: torch.Tensor | None) -> torch.Tensor:
         """[1, A, M] that the head takes, computed in the faster way, or in one that is tried."""
         stack, wanted = self.stack, self.one_call
-        if stack is None or wanted is False or not (wanted or COMPUTE.ready) or not stack.fits(rows[0]):
+        if stack is None or wanted is False or not (wanted or COMPUTE.ready) or not stack.fits(rows[0], self._share):
             return self._by_products(ids, rows, asked)
         if wanted:
             return self._in_one_call(stack, ids, rows, asked)
@@ -137,8 +146,8 @@ class FusedDecoder:
 
     def _head(self) -> Any:
         """The model's, or what computes the same while nothing else hangs on it."""
-        head = self.model.lm_head
-        if any(global_hooks()) or not is_unpatched(head):
+        head = self.model._modules["lm_head"]
+        if not is_unpatched(head):  # hooks of all modules end more than this (`fits`)
             return head
         return FewTokens.of(head) or self._head_in_blocks(product_of(head, now=True)) or head
 

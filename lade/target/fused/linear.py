@@ -96,8 +96,10 @@ class FewBlocks:
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """[1, T, N] of [1, T, K]."""
+        if self._by_loops:
+            return self._product(states)
         tokens, (lines, size) = states.shape[1], self.weight.shape
-        if self._by_loops or not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
+        if not (tokens and MULTIPLY_BLOCKS.ready and are_faster(tokens, lines, size, in_blocks=True)):
             return self._product(states)
         return multiplied_by_blocks(states, self.blocks, lines, self.bias)
 

@@ -111,11 +111,11 @@ class Plan:
     layers: list[Layer]
     norm: Norm
 
-    def holds(self, model: Any) -> bool:
-        """Whether the model is as it was."""
+    def holds(self, model: Any, share: int | None = None) -> bool:
+        """Whether the model is as it was; its modules are looked at as `Watch.holds` says."""
         if type(model).forward is not self.forward or not is_only_counted(model):
             return False
-        return self.watch.holds()
+        return self.watch.holds(share)
 
 
 def plan_of(model: Any) -> Plan | None:

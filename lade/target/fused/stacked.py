@@ -25,6 +25,7 @@ from lade.target.fused.linear import TOKENS, FewBlocks, FewTokens
 from lade.target.fused.plan import Layer, Norm, Plan
 from lade.target.fused.rooms import Rooms
 from lade.target.fused.stack import COMPUTE
+from lade.target.fused.watch import part_of
 from lade.target.layers import TreeLayer
 from lade.target.looped import LONGEST, MOST_NODES
 from lade.target.rowloops import Heads, numbers_for
@@ -78,9 +79,13 @@ class Stack:
             return None
         return cls(plan, cache) if all(each.bias is None or name in WITH_BIAS for name, each in products) else None
 
-    def fits(self, rows: KindRows) -> bool:
-        """Whether a forward is small enough, its attention may be the loop's, and weights lie where they lay."""
-        if len(rows.places) > MOST_NODES or not rows.may_loop or not self._table.holds:
+    def fits(self, rows: KindRows, share: int | None = None) -> bool:
+        """Whether a forward is small enough, its attention may be the loop's, and weights lie where they lay.
+
+        Args:
+            share: of the weights, that is looked at (`Watch.holds`).
+        """
+        if len(rows.places) > MOST_NODES or not rows.may_loop or not self._table.holds(share):
             return False
         return max(end - begin for begin, end in rows.spans) <= LONGEST
 
@@ -155,12 +160,13 @@ class _Table:
         self.kind = np.empty(0, _kind_of(self._fixed[0]))
         self._typed = np.zeros((self.number, len(LayerArrays._fields), 2), np.int64)
         self._typed[:, :-SLOTS] = [[*map(_place, own)] for own in self._fixed]
-        self._where = addresses(self._tensors)
+        self._where, self._held = addresses(self._tensors), True
 
-    @property
-    def holds(self) -> bool:
+    def holds(self, share: int | None = None) -> bool:
         """Whether weights and biases lie where they lay. Packed ones do as long as they live; a plan knows of norms."""
-        return addresses(self._tensors) == self._where
+        part = part_of(share if self._held else None)
+        self._held = addresses(self._tensors[part]) == self._where[part]
+        return self._held
 
     def points_at(self, slots: Sequence[torch.Tensor | None]) -> bool:
         """Whether these are the keys and values of each layer that the table knows."""

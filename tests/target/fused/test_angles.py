@@ -57,6 +57,9 @@ def test_what_is_kept_follows_the_module() -> None:
     before = found(kept, positions)
     own.inv_freq.mul_(0.5)
     assert found(kept, [2, 14]) == before
+    own.inv_freq.data = rotary.inv_freq.clone()
+    assert found(kept, positions) == before
+    own.inv_freq.mul_(0.5)
     own.inv_freq = rotary.inv_freq
     assert found(kept, positions) == before
     own.attention_scaling = 2.0

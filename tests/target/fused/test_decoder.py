@@ -30,6 +30,7 @@ from lade.target.fused.layerarrays import MIXED
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.stack import COMPUTE
 from lade.target.fused.stacked import Stack
+from lade.target.fused.watch import SHARES, Watch
 from lade.target.looped import MOST_NODES
 from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
@@ -291,6 +292,34 @@ def test_changes_between_steps_are_seen(change: Any, one_call: bool) -> None:
     expected = alone(model, [5, 6, 7])  # a change of keys and values would need a new text
     outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
     torch.testing.assert_close(outputs.at(0, 2)[0], expected, atol=TOLERANCE, rtol=0)
+
+
+@WAYS
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_changes_behind_the_back_of_undisturbed_steps_are_seen_soon(change: Any, one_call: bool) -> None:
+    """Such as another thread's; at the next step, as soon as others' code may have run."""
+    model = own_llama()
+    target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
+    target.open(0, 4)
+    target.forward([0], [chain([5, 6, 7], asked=True)])
+    change(model)
+    expected = alone(model, [5, 6, 7])
+    target.undisturbed = True
+    for _ in range(SHARES):
+        outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
+    torch.testing.assert_close(outputs.at(0, 2)[0], expected, atol=TOLERANCE, rtol=0)
+
+
+@torch.no_grad()
+def test_undisturbed_steps_look_at_a_share_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, shares, holds = target_of(own_llama(), (9,), fused=True), list[int | None](), Watch.holds
+    monkeypatch.setattr(Watch, "holds", lambda watch, share: shares.append(share) or holds(watch, share))
+    for undisturbed in (False, True, True, False, True):
+        target.undisturbed = undisturbed
+        target.forward([0], [Draft.alone(5)])
+    assert [share is None for share in shares] == [True, False, False, True, False]
+    assert len({*shares}) == 4
 
 
 @torch.no_grad()

@@ -13,12 +13,14 @@ import pytest
 import torch
 from families import BRANCHABLE, Family
 from tiny import own_llama, tiny_model
+from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from transformers import LlamaForCausalLM
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel, LlamaRMSNorm
 
-from lade.target.fused.plan import plan_of
+from lade.target.fused.plan import Plan, plan_of
+from lade.target.fused.watch import SHARES, part_of
 
 FUSED = {"llama", "mistral", "mistral-sliding", "qwen2", "qwen2-sliding", "qwen3"}
 
@@ -173,6 +175,59 @@ def test_an_embedding_that_changes_its_weight_is_another_kind() -> None:
     model = own_llama()
     model.model.embed_tokens.max_norm = 1.0
     assert plan_of(model) is None
+
+
+@contextlib.contextmanager
+def moved_norm(model: Any) -> Iterator[None]:
+    weight = model.model.norm.weight
+    own, weight.data = weight.data, weight.data.clone()
+    yield
+    weight.data = own
+
+
+def plan_for(model: Any) -> Plan:
+    plan = plan_of(model)
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("change", [*CHANGES, moved_norm])
+@torch.no_grad()
+def test_each_change_is_in_a_share(change: Change) -> None:
+    model = own_llama()
+    plan = plan_for(model)
+    assert all(plan.holds(model, share) for share in range(SHARES))
+    with change(model):
+        assert not all(plan.holds(model, share) for share in range(SHARES))
+    assert all(plan.holds(model, share) for share in range(SHARES))
+
+
+@torch.no_grad()
+def test_a_hook_is_seen_whichever_share_is_looked_at() -> None:
+    model = own_llama()
+    plan = plan_for(model)
+    with hook(model):
+        assert not any(plan.holds(model, share) for share in range(SHARES))
+    assert all(plan.holds(model, share) for share in range(SHARES))
+
+
+@torch.no_grad()
+def test_a_hook_elsewhere_costs_one_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, looked = own_llama(), list[Any]()
+    plan = plan_for(model)
+    kind = type(plan.watch._shares[0])
+    holds = kind.holds
+    monkeypatch.setattr(kind, "holds", lambda share: looked.append(share) or holds(share))
+    nn.Linear(1, 1).register_forward_hook(lambda *given: None)
+    assert plan.holds(model, 1)
+    assert plan.holds(model, 1)
+    assert looked == [*plan.watch._shares, plan.watch._shares[1]]
+
+
+def test_shares_are_all() -> None:
+    things = range(3 * SHARES + 1)
+    assert sorted(thing for share in range(SHARES) for thing in things[part_of(share)]) == [*things]
+    assert things[part_of(None)] == things
 
 
 @torch.no_grad()
