@@ -1,12 +1,14 @@
 """The scripts in benchmarks/ that time forwards and measure memory, in small."""
 
 import json
+from pathlib import Path
 
 import attention
 import attention_cpu
 import dtypes
 import few_tokens
 import fused_layers
+import host_time
 import memory
 import older
 import packed
@@ -63,6 +65,29 @@ def test_few_tokens(over: str, dtype: str) -> None:
     assert [timing["nodes"] for timing in found["timings"]] == [*fused_layers.NODES]
     assert all(timing["ratio"] > 0 for timing in found["timings"])
     assert [entry.machine for entry in few_tokens.LOOPS] == machines
+
+
+def test_host_time(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"{name} went to the"}) + "\n" for name in ("Tim", "Lily")))
+    given = {"prompts": prompts, "rows": "1,2", "nodes": "3,4", "contexts": "20,60", "steps": 2, "threads": 1}
+    arguments = [f"--{name}={value}" for name, value in given.items()]
+    result = CliRunner().invoke(host_time.main, ["stories260K", *arguments, "--json"], catch_exceptions=False)
+    found = json.loads(result.stdout)["found"]
+    assert [(case["nodes"], case.get("rows"), case.get("context")) for case in found] == [
+        *((nodes, rows, None) for rows in (1, 2) for nodes in (3, 4)),
+        *((nodes, None, context) for nodes in (3, 4) for context in (20, 60)),
+    ]
+    assert all(case["host"] > case["drafting"] > 0 < case["model"] for case in found)
+
+
+def test_host_time_of_too_few_positions(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"prompt": "once " * 254}))
+    arguments = ["stories260K", f"--prompts={prompts}", "--rows=1", "--nodes=2", "--contexts="]
+    result = CliRunner().invoke(host_time.main, arguments)
+    assert result.exit_code
+    assert "MODEL must have positions for more than" in result.output
 
 
 def test_few_tokens_are_not_compared_with_what_they_are() -> None:
