@@ -79,7 +79,7 @@ class Stack:
             return None
         return cls(plan, cache) if all(each.bias is None or name in WITH_BIAS for name, each in products) else None
 
-    def fits(self, rows: KindRows, share: int | None = None) -> bool:
+    def fits(self, rows: KindRows, share: int | None) -> bool:
         """Whether a forward is small enough, its attention may be the loop's, and weights lie where they lay.
 
         Args:
@@ -162,7 +162,7 @@ class _Table:
         self._typed[:, :-SLOTS] = [[*map(_place, own)] for own in self._fixed]
         self._where, self._held = addresses(self._tensors), True
 
-    def holds(self, share: int | None = None) -> bool:
+    def holds(self, share: int | None) -> bool:
         """Whether weights and biases lie where they lay. Packed ones do as long as they live; a plan knows of norms."""
         part = part_of(share if self._held else None)
         self._held = addresses(self._tensors[part]) == self._where[part]

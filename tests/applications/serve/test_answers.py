@@ -53,7 +53,7 @@ def test_parts_of_a_message_are_one_text(served: Served) -> None:
 @pytest.fixture
 def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers are computed in one way, so that equal requests have the same logits to the last bit."""
-    monkeypatch.setattr(Stack, "fits", lambda self, rows: False)
+    monkeypatch.setattr(Stack, "fits", lambda self, rows, share: False)
 
 
 @pytest.mark.usefixtures("one_way")
