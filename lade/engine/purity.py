@@ -57,7 +57,8 @@ def leaves_alone(call: Call, streamer: Any, forced: Any = None) -> bool:
 
 def _is_of(packages: Sequence[str], *things: Any) -> bool:
     """Whether each class, object or function was defined in one of these; of a user's class, it was not."""
-    return all(thing is None or getattr(thing, "__module__", "").partition(".")[0] in packages for thing in things)
+    modules = [str(getattr(thing, "__module__", None)) for thing in things if thing is not None]
+    return all(module.partition(".")[0] in packages for module in modules)
 
 
 def processors_of_row(processors: LogitsProcessorList, row: int, rows: int) -> LogitsProcessorList:

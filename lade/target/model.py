@@ -155,8 +155,6 @@ class HFTarget:
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """One forward of a draft in each of these slots."""
         before = tried()
-        if self.fused is not None and not self.undisturbed:
-            self.fused.look()
         with self.clock.forward(sum(map(len, drafts)), len(drafts), max(map(len, drafts))):
             logits, lines = self.compute(slots, [Piece.whole(draft) for draft in drafts])
         self.untimed = tried() != before

@@ -81,7 +81,7 @@ class PackedRows:
     ) -> torch.Tensor:
         """[1, M, V]; arguments as of `FusedDecoder.logits`."""
         target = self.target
-        if target.fused is not None and target.fused.fits():
+        if target.fused is not None and target.fused.fits(target.undisturbed):
             return target.fused.logits(forward, ids, positions, asked)
         with packed(forward, target.implementation):
             return target.logits(ids, positions, self._stand_ins(ids.shape[1]), asked)

@@ -58,6 +58,7 @@ OTHERS: list[dict[str, Any]] = [
     {"criteria": [MaxLengthCriteria(9), OwnCriterion()]},
     {"streamer": OwnStreamer(SimpleNamespace())},  # type: ignore[arg-type]
     {"forced": own_function},
+    {"forced": {}.get},  # of no module
 ]
 
 

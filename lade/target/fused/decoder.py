@@ -67,16 +67,16 @@ class FusedDecoder:
         self._holds, self._turn = False, 0
         self._share: int | None = None  # of the model, that this forward looks at
 
-    def look(self) -> None:
-        """Others' code may have run: the next forward looks at the whole model."""
-        self._holds = False
+    def fits(self, undisturbed: bool = False) -> bool:
+        """Whether the model is as it was, and no more than its forward is asked for.
 
-    def fits(self) -> bool:
-        """Whether the model is as it was, and no more than its forward is asked for."""
+        Args:
+            undisturbed: whether a look at a share of the model suffices (`lade.engine.protocols.Target`).
+        """
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
             return False
         self._turn = (self._turn + 1) % SHARES
-        self._share = self._turn if self._holds else None
+        self._share = self._turn if undisturbed and self._holds else None
         self._holds = self.plan.holds(self.model, self._share)
         return self._holds
 
