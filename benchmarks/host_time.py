@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 import torch
+from packed import positive_integers
 from transformers import MistralConfig, MistralForCausalLM
 
 import lade
@@ -56,9 +57,9 @@ class Steps:
     """
 
     def __init__(self, model: Any, prompts: Sequence[list[int]], nodes: int, most: int) -> None:
-        self.rows, self.split, self.most = len(prompts), Split(), most
+        self.split, self.most = Split(), most
         config = lade.LookaheadConfig(adapt=False, budget=nodes)
-        self.engine = lade.Engine(model, config, slots=self.rows, prefix_bytes=0)
+        self.engine = lade.Engine(model, config, slots=len(prompts), prefix_bytes=0)
         left = model.config.max_position_embeddings - max(map(len, prompts))
         tokens = min((WARM_UP + most) * nodes, left)
         asked = {"do_sample": False, "eos_token_id": None, "max_new_tokens": tokens}
@@ -70,14 +71,14 @@ class Steps:
         while not all(request.emitted for request in self.requests):
             self.engine.step()
         yield
-        clock, decoding = self.engine._target.clock, 0
+        clock, done = self.engine._target.clock, 0
         while len(self.split.host) < self.most and not any(request.finished for request in self.requests):
-            steps, drafting, model = clock.steps, clock.draft_seconds, clock.model_seconds
+            drafting, model = clock.draft_seconds, clock.model_seconds
             began = time.perf_counter()
             self.engine.step()
             seconds = time.perf_counter() - began
-            decoding += clock.draft_seconds > drafting and clock.steps - steps == self.rows
-            if decoding > WARM_UP:
+            done += 1
+            if done > WARM_UP:
                 self.split.model.append(clock.model_seconds - model)
                 self.split.drafting.append(clock.draft_seconds - drafting)
                 self.split.host.append(seconds - self.split.model[-1])
@@ -120,20 +121,18 @@ def compare(
     return [steps.split.per_row(1) for steps in every]
 
 
-def numbers(_context: click.Context, option: click.Parameter, value: str) -> list[int]:
-    try:
-        return [int(part) for part in value.split(",") if part]
-    except ValueError as error:
-        raise click.BadParameter(f"must be integers separated by commas, got {value!r}", param=option) from error
+def any_integers(context: click.Context, option: click.Parameter, value: str) -> list[int]:
+    """None of an empty text."""
+    return positive_integers(context, option, value) if value else []
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", default="lade-code-8M")
 @click.option("--suite", default="human_eval", help="Prompts, as of `lade bench`.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="A file with prompts instead, as of `lade bench`.")
-@click.option("--rows", default=",".join(map(str, ROWS)), callback=numbers, help="Separated by commas.")
-@click.option("--nodes", default=",".join(map(str, NODES)), callback=numbers, help="Separated by commas.")
-@click.option("--contexts", default=",".join(map(str, CONTEXTS)), callback=numbers, help="None: an empty text.")
+@click.option("--rows", default=",".join(map(str, ROWS)), callback=any_integers, help="None: an empty text.")
+@click.option("--nodes", default=",".join(map(str, NODES)), callback=positive_integers, help="Separated by commas.")
+@click.option("--contexts", default=",".join(map(str, CONTEXTS)), callback=any_integers, help="None: an empty text.")
 @click.option("--steps", default=64, type=click.IntRange(min=1), help="That are counted of a case, at most.")
 @click.option("--dtype", default="float32", type=click.Choice(("bfloat16", "float32")))
 @click.option("--threads", default=available_cores(), type=click.IntRange(min=1))

@@ -81,6 +81,12 @@ def test_host_time(tmp_path: Path) -> None:
     assert all(case["host"] > case["drafting"] > 0 < case["model"] for case in found)
 
 
+def test_host_time_of_no_rows() -> None:
+    result = CliRunner().invoke(host_time.main, ["stories260K", "--rows=0"])
+    assert result.exit_code
+    assert "must be positive integers, separated by commas, got '0'" in result.output
+
+
 def test_host_time_of_too_few_positions(tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"prompt": "once " * 254}))

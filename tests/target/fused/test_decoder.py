@@ -280,16 +280,21 @@ def turned(model: Any) -> None:
 CHANGES = (hooked, replaced, moved, written, turned)
 
 
-@WAYS
-@pytest.mark.parametrize("change", CHANGES)
-@torch.no_grad()
-def test_changes_between_steps_are_seen(change: Any, one_call: bool) -> None:
+def changed_between_steps(change: Any, one_call: bool) -> tuple[HFTarget, torch.Tensor]:
+    """A target behind its first step, whose model is another one now, and the logits that this computes."""
     model = own_llama()
     target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
     target.open(0, 4)
     target.forward([0], [chain([5, 6, 7], asked=True)])
     change(model)
-    expected = alone(model, [5, 6, 7])  # a change of keys and values would need a new text
+    return target, alone(model, [5, 6, 7])  # a change of keys and values would need a new text
+
+
+@WAYS
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_changes_between_steps_are_seen(change: Any, one_call: bool) -> None:
+    target, expected = changed_between_steps(change, one_call)
     outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
     torch.testing.assert_close(outputs.at(0, 2)[0], expected, atol=TOLERANCE, rtol=0)
 
@@ -299,12 +304,7 @@ def test_changes_between_steps_are_seen(change: Any, one_call: bool) -> None:
 @torch.no_grad()
 def test_changes_behind_the_back_of_undisturbed_steps_are_seen_soon(change: Any, one_call: bool) -> None:
     """Such as another thread's; at the next step, as soon as others' code may have run."""
-    model = own_llama()
-    target = in_one_call(empty_target(model, packed=True, fused=True), one_call)
-    target.open(0, 4)
-    target.forward([0], [chain([5, 6, 7], asked=True)])
-    change(model)
-    expected = alone(model, [5, 6, 7])
+    target, expected = changed_between_steps(change, one_call)
     target.undisturbed = True
     for _ in range(SHARES):
         outputs = target.forward([0], [chain([5, 6, 7], asked=True)])
