@@ -33,7 +33,7 @@ def multiply_lanes(
         for lane in range(lanes):
             total = 0.0
             for row in range(size):
-                total += factors[each * apart + row] * float(_number(matrix, row * stride + lane))
+                total += factors[each * apart + row] * float(float_at(matrix, row * stride + lane))
             out[each * behind + lane] = total
 
 
@@ -48,9 +48,16 @@ def transpose(lines: Array, size: int, out: Array, stride: int, number_of: int) 
     """Lines as columns (`lade.base.lanevectors.transpose`)."""
     for line in range(number_of):
         for place in range(size):
-            out[place * stride + line] = _number(lines, line * size + place)
+            out[place * stride + line] = float_at(lines, line * size + place)
 
 
-def _number(numbers: Any, place: int) -> Any:
+def _float_at() -> Any:
+    from lade.base.lanevectors import float_at
+
+    return float_at
+
+
+@compiled_as(_float_at)
+def float_at(numbers: Array, place: int) -> Any:
     """One of an array of float32, their bits, or those of bfloat16."""
     return numbers[place] if numbers.format == "f" else number(numbers[place], numbers.itemsize == SHORT_BYTES)

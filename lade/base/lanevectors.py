@@ -105,14 +105,14 @@ def transpose(_: Any, lines: Any, size: Any, out: Any, stride: Any, number: Any)
         for begin in range(0, count, width):
             own = rows_from(builder, numbers, given[1], range(begin, begin + width))
             with cgutils.for_range_slice(builder, INDEX(0), whole, INDEX(width), intp=INDEX) as (place, _):
-                square = _turned(builder, [_floats(builder, line, place, kind) for line in own])
+                square = _turned(builder, [floats(builder, line, place, kind) for line in own])
                 for row, vector in enumerate(square):
                     at = builder.mul(builder.add(place, INDEX(row)), given[3])
                     store(builder, vector, goal, builder.add(at, INDEX(begin)))
             with cgutils.for_range_slice(builder, whole, given[1], INDEX(1), intp=INDEX) as (place, _):
                 base = builder.mul(place, given[3])
                 for row, line in enumerate(own):
-                    one = _floats(builder, line, place, ir.VectorType(FLOAT, 1))
+                    one = floats(builder, line, place, ir.VectorType(FLOAT, 1))
                     store(builder, one, goal, builder.add(base, INDEX(begin + row)))
         return context.get_dummy_value()
 
@@ -150,7 +150,7 @@ def _lane_sums(
         base = builder.mul(line, stride)
         own = [splat(builder, builder.load(builder.gep(each, [line])), kind) for each in factors]
         for which, place in enumerate(places):
-            numbers = _floats(builder, rows, builder.add(base, INDEX(place)), kind)
+            numbers = floats(builder, rows, builder.add(base, INDEX(place)), kind)
             for factor, row in zip(own, chain, strict=True):
                 builder.store(builder.call(add, [factor, numbers, builder.load(row[which])]), row[which])
 
@@ -165,7 +165,18 @@ def _lane_sums(
     ]
 
 
-def _floats(builder: Any, base: Any, place: Any, kind: Any) -> Any:
+@intrinsic
+def float_at(_: Any, numbers: Any, place: Any) -> Any:
+    """One of an array of float32, their bits, or those of bfloat16."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        base = make_array(signature.args[0])(context, builder, given[0]).data
+        return builder.extract_element(floats(builder, base, given[1], ir.VectorType(FLOAT, 1)), LANE(0))
+
+    return types.float32(numbers, types.int64), generate
+
+
+def floats(builder: Any, base: Any, place: Any, kind: Any) -> Any:
     """The numbers that begin at a place, of float32, its bits, or those of bfloat16."""
     element = base.type.pointee
     if isinstance(element, ir.IntType) and element.width == SHORT:

@@ -1,20 +1,24 @@
 """Choice, NaN and top-k of rows of logits on a CPU, read in one pass that runs as machine code.
 
-The pass finds the largest logit of every group (`lade.core.topk.depth_of_groups`), vectorised. The k largest of all are
-in the groups whose largest is no less than the k-th largest of these. R rows, V vocabulary, k tokens. As Python it is
-slower than torch, which computes the same (`lade.core.topk`).
+The pass finds the largest logit of every group (`lade.core.topk.depth_of_groups`), vectorised, and with these the k
+largest of all (`lade.core.largest`). R rows, V vocabulary, k tokens. As Python it is slower than torch, which computes
+the same (`lade.core.topk`).
 """
 
 from __future__ import annotations
 
-from math import exp, inf
+from math import exp
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from lade.base.compiled import Compiled, compiled
+from lade.base.bits import bits_of
+from lade.base.compiled import Compiled, compiled, reordering
+from lade.base.groups import largest_of_groups
+from lade.base.lanes import float_at
 from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take, threads_for
+from lade.core.largest import find_largest
 from lade.core.topk import depth_of_groups, is_exact
 
 Array = Any  # of numbers: a numpy array, or its memoryview
@@ -22,6 +26,7 @@ Array = Any  # of numbers: a numpy array, or its memoryview
 HALVINGS = 6  # of an exponent before it goes into the exponential series, squarings behind it
 FARTHEST = np.float32(-0.5)  # of halved exponents; exp(-32) adds nothing to a sum that is at least 1
 HALVED = np.float32(1.0 / (1 << HALVINGS))
+NOTHING = np.float32(0.0)
 SERIES = tuple(np.float32(1.0 / factorial) for factorial in (1, 2, 6, 24, 120))
 
 
@@ -51,8 +56,6 @@ def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np
         inverse_temperatures: [R] float32, multiply the logits before the softmax.
     """
     rows, size = logits.shape
-    half = logits.dtype == torch.bfloat16
-    bits = (logits.view(torch.int16) if half else logits).numpy().reshape(-1)  # a copy if it is not contiguous
     found = Readout(
         np.empty(rows, np.int32),
         np.empty(rows, np.bool_),
@@ -62,8 +65,8 @@ def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np
     depth, threads = depth_of_groups(within, k), threads_for(logits.numel())
     scratch = np.empty(threads * (within // depth + within), np.float32)
     READ_ROWS(
-        *(FORK, threads, counters(), bits.view(np.uint16 if half else np.uint32)),
-        *(np.uint32(16 if half else 0), size, within, depth, is_exact(within, k), inverse_temperatures, scratch),
+        *(FORK, threads, counters(), bits_of(logits.contiguous())),
+        *(size, within, depth, is_exact(within, k), inverse_temperatures, scratch),
         *(found.greedy, found.nan, found.tokens.ravel(), found.probabilities.ravel()),
     )
     return found
@@ -75,7 +78,6 @@ def read_rows(
     threads: int,
     counters: Array,
     bits: Array,
-    shift: Any,
     size: int,
     within: int,
     depth: int,
@@ -92,14 +94,13 @@ def read_rows(
     Args:
         fork, threads, counters: as of `lade.base.threads.spread`.
         bits: the logits, `size` per row.
-        shift: moves the bits of a logit to where float32 has them.
         exact: whether all logits add to the sum of the softmax.
         scratch: of each thread `within` numbers, and one per group.
         tokens, probabilities: k per row.
     """
     shape = size, within, depth, len(scratch) // threads
     found = greedy, nan, tokens, probabilities
-    arguments = counters, bits, shift, shape, exact, inverse_temperatures, scratch, found
+    arguments = counters, bits, shape, exact, inverse_temperatures, scratch, found
     spread(fork, threads, read_units, arguments)
 
 
@@ -107,7 +108,6 @@ def read_rows(
 def read_units(
     counters: Array,
     bits: Array,
-    shift: Any,
     shape: tuple[int, int, int, int],
     exact: bool,
     inverse_temperatures: Array,
@@ -129,14 +129,13 @@ def read_units(
         best, largest = tokens[row * k : row * k + k], probabilities[row * k : row * k + k]
         logits = bits[row * size : row * size + size]
         heat = inverse_temperatures[row]
-        nan[row] = read_row(logits, shift, within, depth, exact, heat, own, greedy, row, best, largest)
+        nan[row] = read_row(logits, within, depth, exact, heat, own, greedy, row, best, largest)
         row = take(counters, UNITS)
 
 
 @compiled
 def read_row(
     own: Array,
-    shift: Any,
     within: int,
     depth: int,
     exact: bool,
@@ -150,15 +149,15 @@ def read_row(
     """Read one row. Returns whether there is NaN."""
     groups = within // depth
     maxima, values = scratch[:groups], scratch[groups:]
-    found_nan = read_maxima(own, shift, groups, depth, maxima, values)
-    number = find_largest(own, shift, groups, depth, within, maxima, values, best, largest)
+    found_nan = largest_of_groups(own, groups, depth, maxima)
+    number = find_largest(own, groups, depth, within, maxima, values, best, largest)
     greedy[row] = best[0]
-    found_nan |= read_rest(own, shift, groups * depth, within, largest[0], greedy, row)
+    found_nan |= read_rest(own, groups * depth, within, largest[0], greedy, row)
     if found_nan:
-        greedy[row] = first_nan(own, shift)
+        greedy[row] = first_nan(own)
         return True
     if exact:
-        number = read_values(own, shift, within, values)
+        number = read_values(own, within, values)
     total = exponential_sum(values, number, largest[0], inverse_temperature)
     if not exact:
         total += exponential_sum(maxima, groups, largest[0], inverse_temperature)
@@ -167,111 +166,11 @@ def read_row(
 
 
 @compiled
-def value_of(bits: Any, shift: Any) -> Any:
-    """The float32 of a logit; the bits of a bfloat16 are the upper half of it."""
-    return np.uint32(np.uint32(bits) << shift).view(np.float32)
-
-
-@compiled
-def read_maxima(own: Array, shift: Any, groups: int, depth: int, maxima: Array, others: Array) -> bool:
-    """The largest logit of each group. Returns whether there is NaN, which may be passed over.
-
-    Each pass reads two logits of every group and the maxima so far, and writes to the other array: a maximum that is
-    written back where it was read becomes a masked store, which takes half of the time with AVX2.
-
-    Args:
-        maxima: they stand here afterwards.
-        others: as many numbers, to work in.
-    """
-    found_nan, passes = False, depth // 2
-    known, larger = (others, maxima) if passes % 2 else (maxima, others)
-    for group in range(groups):
-        known[group] = -inf
-    for number in range(passes):
-        begin = 2 * number * groups
-        evens, odds = own[begin : begin + groups], own[begin + groups : begin + 2 * groups]
-        for group in range(groups):
-            one, other, before = value_of(evens[group], shift), value_of(odds[group], shift), known[group]
-            found_nan |= (one != one) | (other != other)
-            one = one if one > other else other
-            larger[group] = one if one > before else before
-        known, larger = larger, known
-    return found_nan
-
-
-@compiled
-def find_largest(
-    own: Array,
-    shift: Any,
-    groups: int,
-    depth: int,
-    within: int,
-    maxima: Array,
-    values: Array,
-    best: Array,
-    largest: Array,
-) -> int:
-    """The k largest logits and their ids. Returns the number of values, which are the logits of the groups searched.
-
-    The maxima of these groups are -inf afterwards.
-    """
-    least, number = kth_largest(maxima, groups, largest), 0
-    for rank in range(len(best)):
-        best[rank], largest[rank] = within, -inf
-    for group in range(groups):
-        if maxima[group] >= least:
-            found = values[number : number + depth]
-            for rank in range(depth):  # without a branch, so that the loads overlap
-                found[rank] = value_of(own[group + rank * groups], shift)
-            for rank in range(depth):
-                if found[rank] >= least:
-                    insert(best, largest, group + rank * groups, found[rank])
-            number += depth
-            maxima[group] = -inf
-    for at in range(groups * depth, within):
-        value = value_of(own[at], shift)
-        values[number] = value
-        number += 1
-        if value >= least:
-            insert(best, largest, at, value)
-    return number
-
-
-@compiled
-def kth_largest(maxima: Array, groups: int, largest: Array) -> Any:
-    """The k-th largest of the maxima; -inf if there are fewer. `largest` has room for k."""
-    last = len(largest) - 1
-    for rank in range(last + 1):
-        largest[rank] = -inf
-    for group in range(groups):
-        value = maxima[group]
-        if value > largest[last]:
-            rank = last
-            while rank > 0 and largest[rank - 1] < value:
-                largest[rank] = largest[rank - 1]
-                rank -= 1
-            largest[rank] = value
-    return largest[last]
-
-
-@compiled
-def insert(best: Array, largest: Array, token: int, value: Any) -> None:
-    """Insert a logit into the k largest, by value and id; the last one drops out, which may be this one."""
-    rank = len(best)
-    while rank > 0 and (largest[rank - 1] < value or (largest[rank - 1] == value and best[rank - 1] > token)):
-        if rank < len(best):
-            best[rank], largest[rank] = best[rank - 1], largest[rank - 1]
-        rank -= 1
-    if rank < len(best):
-        best[rank], largest[rank] = token, value
-
-
-@compiled
-def read_rest(own: Array, shift: Any, begin: int, within: int, top: Any, greedy: Array, row: int) -> bool:
+def read_rest(own: Array, begin: int, within: int, top: Any, greedy: Array, row: int) -> bool:
     """The choice where an id beyond the top-k's has the largest logit. Returns whether there is NaN from `begin` on."""
     found_nan = False
     for at in range(begin, len(own)):
-        value = value_of(own[at], shift)
+        value = float_at(own, at)
         found_nan |= value != value
         if at >= within and value > top:
             top, greedy[row] = value, at
@@ -279,45 +178,39 @@ def read_rest(own: Array, shift: Any, begin: int, within: int, top: Any, greedy:
 
 
 @compiled
-def first_nan(own: Array, shift: Any) -> int:
+def first_nan(own: Array) -> int:
     at = 0
-    value = value_of(own[at], shift)
+    value = float_at(own, at)
     while value == value:
         at += 1
-        value = value_of(own[at], shift)
+        value = float_at(own, at)
     return at
 
 
 @compiled
-def read_values(own: Array, shift: Any, within: int, values: Array) -> int:
+def read_values(own: Array, within: int, values: Array) -> int:
     """All logits. Returns their number."""
     for at in range(within):
-        values[at] = value_of(own[at], shift)
+        values[at] = float_at(own, at)
     return within
 
 
-@compiled
+@reordering
 def exponential_sum(values: Array, number: int, top: Any, inverse_temperature: Any) -> Any:
-    """The sum of exp(inverse temperature (value - top)), to five digits; overwrites the values.
+    """The sum of exp(inverse temperature (value - top)), to five digits.
 
     exp(x) = exp(x / 2^n)^(2^n), of which a few terms of the series suffice, so that it is vectorised without a library.
     """
     scale, (one, half, third, fourth, fifth) = inverse_temperature * HALVED, SERIES
+    total = NOTHING
     for at in range(number):
         x = scale * (values[at] - top)
         x = x if x > FARTHEST else FARTHEST
         y = one + x * (one + x * (half + x * (third + x * (fourth + x * fifth))))
         for _ in range(HALVINGS):
             y *= y
-        values[at] = y
-    left = number
-    while left > 1:
-        folded = left // 2
-        ones, others = values[:folded], values[left - folded : left]
-        for at in range(folded):
-            ones[at] += others[at]
-        left -= folded
-    return values[0]
+        total += y
+    return total
 
 
 @compiled

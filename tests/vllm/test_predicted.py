@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from lade.base.compiled import viewed
 from lade.core.readout import READ_ROWS
 from lade.memory.predictions import TOP
 from lade.vllm import predicted
@@ -41,7 +42,7 @@ def noting(read: list[int]) -> Callable[..., None]:
     """The loop as Python, in place of its machine code."""
 
     def machine(*arguments: object) -> None:
-        READ_ROWS.python(*arguments)
+        READ_ROWS.python(*map(viewed, arguments))
         read.append(len(arguments[-4]))  # type: ignore[arg-type]
 
     return machine

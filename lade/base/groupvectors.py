@@ -1,0 +1,103 @@
+"""The largest numbers of groups, and which numbers are large, in the vector registers of this machine.
+
+Imported where numba is, by who links machine code (`lade.base.groups` as Python).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from lade.base.lanevectors import floats
+from lade.base.vectors import FLOAT, INDEX, LANE, load, splat, store, vectors
+
+TOGETHER = 64  # groups whose numbers are read in turn: whole cache lines
+MOST = 8  # vectors of largest numbers that are held in registers
+PAIR = 2  # rows that are read in turn, so that one comparison finds NaN in either
+
+
+@intrinsic
+def largest_of_groups(_: Any, numbers: Any, groups: Any, depth: Any, largest: Any) -> Any:
+    """The largest number of each group: group g has the numbers g, g + groups, g + 2 groups ...
+
+    Args:
+        numbers: bits of float32 or bfloat16.
+        depth: numbers of a group, an even number.
+        largest: float32, is written here; where there is NaN, other numbers of the group may be.
+
+    Returns:
+        Whether there is NaN.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        base, goal = (make_array(signature.args[place])(context, builder, given[place]).data for place in (0, 3))
+        width, none = vectors()[0], ir.IntType(1)(0)
+        found, begin = cgutils.alloca_once_value(builder, none), INDEX(0)
+        for count, lanes in ((min(TOGETHER // width, MOST), width), (1, width), (1, 1)):
+            end = builder.and_(given[1], INDEX(-count * lanes))
+            with cgutils.for_range_slice(builder, begin, end, INDEX(count * lanes), intp=INDEX) as (place, _):
+                places = [builder.add(place, INDEX(each * lanes)) for each in range(count)]
+                best, nan = _largest(builder, base, given[1], given[2], places, lanes)
+                for at, vector in zip(places, best, strict=True):
+                    store(builder, vector, goal, at)
+                builder.store(builder.or_(builder.load(found), nan), found)
+            begin = end
+        return builder.load(found)
+
+    return types.boolean(numbers, types.int64, types.int64, largest), generate
+
+
+def _largest(
+    builder: Any, base: Any, groups: Any, depth: Any, places: Sequence[Any], lanes: int
+) -> tuple[list[Any], Any]:
+    """Vectors of the largest numbers of the groups from some places on, and whether there is NaN."""
+    kind, flags = ir.VectorType(FLOAT, lanes), ir.VectorType(LANE, lanes)
+    lowest = kind([float("-inf")] * lanes)
+    best = [cgutils.alloca_once_value(builder, lowest) for _ in places]
+    nan = cgutils.alloca_once_value(builder, flags([0] * lanes))
+    with cgutils.for_range_slice(builder, INDEX(0), depth, INDEX(PAIR), intp=INDEX) as (row, _):
+        begins = [builder.mul(builder.add(row, INDEX(each)), groups) for each in range(PAIR)]
+        for place, largest in zip(places, best, strict=True):
+            one, other = (floats(builder, base, builder.add(begin, place), kind) for begin in begins)
+            unordered = builder.sext(builder.fcmp_unordered("uno", one, other), flags)
+            builder.store(builder.or_(builder.load(nan), unordered), nan)
+            for value in (one, other):
+                before = builder.load(largest)
+                builder.store(builder.select(builder.fcmp_ordered(">", value, before), value, before), largest)
+    bits = builder.bitcast(builder.load(nan), ir.IntType(LANE.width * lanes))
+    return [builder.load(each) for each in best], builder.icmp_unsigned("!=", bits, bits.type(0))
+
+
+@intrinsic(prefer_literal=True)
+def at_least(_: Any, numbers: Any, place: Any, least: Any, lanes: Any) -> Any:
+    """Which numbers from a place on are at least so large: bit n of the numbers' n-th.
+
+    Args:
+        numbers: float32.
+        lanes: how many, at most 32; must be known when this is compiled.
+    """
+    count = lanes.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        base = make_array(signature.args[0])(context, builder, given[0]).data
+        kind = ir.VectorType(FLOAT, count)
+        found = builder.fcmp_ordered(">=", load(builder, base, given[1], kind), splat(builder, given[2], kind))
+        return builder.zext(builder.bitcast(found, ir.IntType(count)), INDEX)
+
+    return types.int64(numbers, types.int64, types.float32, lanes), generate
+
+
+@intrinsic
+def lowest_bit(_: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; there must be one."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.cttz(given[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), generate

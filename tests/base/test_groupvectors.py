@@ -1,0 +1,108 @@
+"""The largest of groups and which numbers are large, for the vector registers of any machine, and as Python."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+numba = pytest.importorskip("numba")
+
+from lade.base import groups, groupvectors, lanes, lanevectors  # noqa: E402
+
+KINDS = {"sse": (4, 16), "avx": (8, 16), "avx-512": (16, 32), "neon": (4, 32)}
+LANES = 16
+DTYPES = {"bits": np.uint32, "short": np.uint16}
+Call = Callable[..., Any]
+
+
+def compiled_for(kind: tuple[int, int]) -> tuple[Call, Call]:
+    """The machine code for vectors of a kind: of groups, and of comparisons."""
+    largest_of_groups, at_least, lowest_bit = (
+        groupvectors.largest_of_groups,
+        groupvectors.at_least,
+        groupvectors.lowest_bit,
+    )
+
+    def largest(numbers: Any, number: int, depth: int, out: Any) -> Any:
+        return largest_of_groups(numbers, number, depth, out)
+
+    def places(numbers: Any, place: int, least: Any) -> Any:
+        bits = at_least(numbers, place, least, LANES)
+        return bits, lowest_bit(bits) if bits else -1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groupvectors, "vectors", lambda: kind)
+        found = numba.njit(largest), numba.njit(places)
+        for dtype in DTYPES.values():
+            found[0](np.zeros(4, dtype), 2, 2, np.zeros(2, np.float32))
+    return found
+
+
+def as_python() -> tuple[Call, Call]:
+    def largest(numbers: Any, number: int, depth: int, out: Any) -> bool:
+        return groups.largest_of_groups(memoryview(numbers), number, depth, memoryview(out))
+
+    def places(numbers: Any, place: int, least: Any) -> tuple[int, int]:
+        bits = groups.at_least(memoryview(numbers), place, least, LANES)
+        return bits, groups.lowest_bit(bits) if bits else -1
+
+    return largest, places
+
+
+@pytest.fixture(scope="module", params=[None, *KINDS.values()], ids=["python", *KINDS])
+def loops(request: pytest.FixtureRequest) -> tuple[Call, Call]:
+    return as_python() if request.param is None else compiled_for(request.param)
+
+
+def stored(numbers: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Bits, and the numbers that they stand for."""
+    bits = numbers.astype(np.float32).view(np.uint32)
+    if dtype == "bits":
+        return bits.ravel(), numbers.astype(np.float32)
+    kept = (bits >> 16).astype(np.uint16)
+    return kept.ravel(), (kept.astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("depth", [2, 8])
+@pytest.mark.parametrize("number", [0, 1, 15, 64, 151])
+def test_the_largest_of_groups(loops: tuple[Call, Call], number: int, depth: int, dtype: str) -> None:
+    given = np.random.default_rng(number).standard_normal((depth, number))
+    given[:, number // 2 :: 7] = -np.inf
+    bits, numbers = stored(given, dtype)
+    out = np.full(number + 1, 9, np.float32)
+    assert not loops[0](np.concatenate([bits, stored(np.array([np.nan]), dtype)[0]]), number, depth, out)
+    assert out.tolist() == [*numbers.max(0).tolist(), 9]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_nan_is_found_wherever_it_is(loops: tuple[Call, Call], sign: int, dtype: str) -> None:
+    """In any vector and in what is left beside these; other groups have their largest."""
+    for place in range(4 * 87):
+        given = np.ones((4, 87))
+        given.ravel()[place] = np.copysign(np.nan, sign)
+        out = np.zeros(87, np.float32)
+        assert loops[0](stored(given, dtype)[0], 87, 4, out)
+        assert np.delete(out, place % 87).tolist() == [1] * 86
+
+
+def test_which_numbers_are_large(loops: tuple[Call, Call]) -> None:
+    numbers = np.random.default_rng(0).standard_normal(40).astype(np.float32)
+    numbers[8], numbers[9], numbers[10] = np.nan, np.inf, -np.inf
+    for least in (-np.inf, numbers[5], np.float32(9), np.float32(np.inf)):
+        large = numbers[5 : 5 + LANES] >= least
+        expected = sum(1 << place for place, each in enumerate(large.tolist()) if each)
+        first = int(large.argmax()) if large.any() else -1
+        assert loops[1](numbers, 5, np.float32(least)) == (expected, first)
+
+
+@pytest.mark.parametrize("dtype", ["numbers", *DTYPES])
+def test_one_number(dtype: str) -> None:
+    given = np.array([[1.5, -np.inf, -0.25]])
+    bits, _ = (given.astype(np.float32).ravel(), given) if dtype == "numbers" else stored(given, dtype)
+    float_at = lanevectors.float_at
+    machine = numba.njit(lambda numbers, place: float_at(numbers, place))
+    for place, expected in enumerate(given.ravel()):
+        assert machine(bits, place) == lanes.float_at(memoryview(bits), place) == expected
