@@ -120,7 +120,7 @@ def _block_sums(
         pair, after = builder.lshr(place, INDEX(1)), builder.add(place, INDEX(1))
         base, soon = (builder.mul(pair, INDEX(each)) for each in (height, fetched * CACHE_LINE // BYTES))
         for which in own_share:
-            _fetch(builder, builder.gep(awaited, [builder.add(soon, INDEX(which * CACHE_LINE // BYTES))]))
+            fetch(builder, builder.gep(awaited, [builder.add(soon, INDEX(which * CACHE_LINE // BYTES))]))
         own = [
             [splat(builder, builder.load(builder.gep(state, [at])), kind) for at in (place, after)] for state in states
         ]
@@ -190,7 +190,7 @@ def _added(
     with cgutils.for_range_slice(builder, *bounds, intp=INDEX) as (place, _):
         across = [load(builder, line, place, kind) for line in lines]
         for line in awaited:
-            _fetch(builder, builder.gep(line, [place]))
+            fetch(builder, builder.gep(line, [place]))
         for state, row in zip(states, held, strict=True):
             own = load(builder, state, place, kind)
             for line, total in zip(across, row, strict=True):
@@ -216,7 +216,7 @@ def store(builder: Any, vector: Any, base: Any, place: Any) -> None:
     builder.store(vector, builder.bitcast(builder.gep(base, [place]), vector.type.as_pointer())).align = BYTES
 
 
-def _fetch(builder: Any, address: Any) -> None:
+def fetch(builder: Any, address: Any) -> None:
     """Ask for what will be read; an address behind an array's end does no harm."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, LANE, LANE, LANE])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")

@@ -10,8 +10,8 @@ from math import inf
 from typing import Any
 
 from lade.base.compiled import compiled
-from lade.base.groups import at_least, lowest_bit
 from lade.base.lanes import float_at
+from lade.base.searching import at_least, lowest_bit
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 

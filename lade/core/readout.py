@@ -15,8 +15,8 @@ import torch
 
 from lade.base.bits import bits_of
 from lade.base.compiled import Compiled, compiled, reordering
-from lade.base.groups import largest_of_groups
 from lade.base.lanes import float_at
+from lade.base.searching import largest_of_groups
 from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take, threads_for
 from lade.core.largest import find_largest
 from lade.core.topk import depth_of_groups, is_exact

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from lade.core.tree import Draft
@@ -93,8 +94,8 @@ class Tally:
             return
         sources, parents = draft.sources, draft.parents
         self._proposed.add(sources[1:])
-        self._verified.add([source for source, parent in zip(sources, parents, strict=True) if parent in path])
-        self._accepted.add([sources[node] for node in path[1:]])
+        self._verified.add(compress(sources, map(path.__contains__, parents)))
+        self._accepted.add(map(sources.__getitem__, path[1:]))
         if path[-1] in parents:
             self.missed[len(path)] += 1
 

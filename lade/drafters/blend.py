@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 
 from lade.config.settings import Settings
 from lade.core.drafter import Predictions, roots
@@ -237,8 +238,7 @@ class BlendDrafter:
 
         With rare draft attempts, one prediction teaches little and takes most of an attempt's time.
         """
-        nodes = [node for node in draft.queries if node not in verdict.path]
-        nodes += verdict.path
+        nodes = [*filterfalse(verdict.path.__contains__, draft.queries), *verdict.path]
         if len(draft) == 1 and self.pace.fruitless:
             nodes = []
         lines = predictions.lines_of(slot, nodes)

@@ -17,7 +17,7 @@ from lade.memory.automaton import TOKENS, repeated
 from lade.memory.hashing import Array
 from lade.memory.mixture import weigh
 from lade.memory.places import follow
-from lade.memory.predictions import forget, learn_prediction
+from lade.memory.predictions import forget, learn_prediction, prefetch_rows, prefetch_slots
 from lade.memory.recent import add_mass, begin_sums, keep_sums
 from lade.memory.row import (
     FIRST,
@@ -104,6 +104,9 @@ def draft_units(
         place = take(counters, UNITS)
 
 
+AHEAD = 2  # nodes that predictions are asked for before they are learned
+
+
 class Lesson(NamedTuple):
     """What a step teaches about R rows.
 
@@ -173,15 +176,28 @@ def learn_predictions(row: Row, lesson: Lesson, begin: int, nodes: int, scratch:
     """Learn the predictions of some nodes, which stand in the step from `begin` on, their lines behind them."""
     ints, sums, masses, slots = row.ints, scratch.sums, scratch.sum_masses, len(scratch.sum_masses)
     step, tokens, probabilities, top = lesson.step, lesson.tokens, lesson.probabilities, lesson.top
+    recycled, end = ints[USES + RECYCLED_1], begin + nodes
+    if recycled:
+        for at in range(begin, end):
+            prefetch_slots(row.pool, *context_of(ints, step[at]))
     number = begin_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots)
-    for at in range(begin, begin + nodes):
-        node, line = ints[NODES] + step[at] * WIDTH, step[at + nodes]
-        if ints[USES + RECYCLED_1]:
-            a, b, c, d = ints[node + FIRST], ints[node + FIRST + 1], ints[node + FIRST + 2], ints[node + LAST]
+    for at in range(begin, end):
+        line = step[at + nodes]
+        if recycled:
+            if at + AHEAD < end:
+                prefetch_rows(row.pool, row.pool_masses, *context_of(ints, step[at + AHEAD]))
+            a, b, c, d = context_of(ints, step[at])
             learn_prediction(row.pool, row.pool_masses, a, b, c, d, tokens, probabilities, line, top)
         for rank in range(line * top, line * top + top):
             number = add_mass(sums, masses, slots, number, tokens[rank], probabilities[rank])
     keep_sums(ints, row.floats, RECENT, RECENT_MASSES, sums, masses, slots, number, nodes)
+
+
+@compiled
+def context_of(ints: Array, number: int) -> tuple[int, int, int, int]:
+    """The last four tokens of a node."""
+    node = ints[NODES] + number * WIDTH
+    return ints[node + FIRST], ints[node + FIRST + 1], ints[node + FIRST + 2], ints[node + LAST]
 
 
 @compiled

@@ -133,8 +133,7 @@ class Outputs:
 
     def lines_of(self, row: int, nodes: Sequence[int]) -> list[int]:
         """The lines of some nodes."""
-        lines = self.lines[row]
-        return [lines[node] for node in nodes]
+        return [*map(self.lines[row].__getitem__, nodes)]
 
     @property
     def _on_host(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,6 +163,35 @@ def test_the_average_keeps_its_likeliest_tokens() -> None:
     tokens, probabilities, times = after_one(eight, ([0, 90, 91], [0.5, 0.06, 0.01]))
     assert (tokens, times) == ([*range(TOP - 1), 90], 2)
     assert probabilities == pytest.approx([0.5, *[0.035] * (TOP - 2), 0.03])
+
+
+def averaged(lines: list[tuple[list[int], list[float]]]) -> dict[int, float]:
+    """The moving average after one token, of predictions without equal probabilities."""
+    known: dict[int, float] = {}
+    for count, (tokens, probabilities) in enumerate(lines, 1):
+        share = max(RECYCLING.newest, 1 / count)
+        line = {token: share * own for token, own in zip(tokens, probabilities, strict=True)}
+        known = {token: (1 - share) * mass + line.pop(token, 0.0) for token, mass in known.items()}
+        for token, mass in line.items():
+            least = min(known, key=known.__getitem__, default=token)
+            if len(known) == TOP and known[least] < mass:
+                del known[least]
+            if len(known) < TOP:
+                known[token] = mass
+    return known
+
+
+@given(st.lists(st.integers(1, TOP), min_size=1, max_size=6), st.integers(0, 999))
+def test_the_average_is_that_of_a_dict(sizes: list[int], seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    lines = [
+        (noise.permutation(12)[:size].tolist(), np.sort(noise.random(size) / size)[::-1].tolist()) for size in sizes
+    ]
+    tokens, probabilities, times = after_one(*lines)
+    expected = averaged(lines)
+    assert times == len(lines)
+    assert probabilities == sorted(probabilities, reverse=True)
+    assert dict(zip(tokens, probabilities, strict=True)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_average_follows_what_is_new() -> None:

@@ -1,4 +1,4 @@
-"""The largest of groups and which numbers are large, for the vector registers of any machine, and as Python."""
+"""Searching numbers in the vector registers of any machine, and as Python."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,21 +8,18 @@ import pytest
 
 numba = pytest.importorskip("numba")
 
-from lade.base import groups, groupvectors, lanes, lanevectors  # noqa: E402
+from lade.base import lanes, lanevectors, searching, searchvectors  # noqa: E402
 
 KINDS = {"sse": (4, 16), "avx": (8, 16), "avx-512": (16, 32), "neon": (4, 32)}
-LANES = 16
+LANES, FEW = 16, 8
 DTYPES = {"bits": np.uint32, "short": np.uint16}
 Call = Callable[..., Any]
 
 
-def compiled_for(kind: tuple[int, int]) -> tuple[Call, Call]:
-    """The machine code for vectors of a kind: of groups, and of comparisons."""
-    largest_of_groups, at_least, lowest_bit = (
-        groupvectors.largest_of_groups,
-        groupvectors.at_least,
-        groupvectors.lowest_bit,
-    )
+def compiled_for(kind: tuple[int, int]) -> tuple[Call, ...]:
+    """The machine code for vectors of a kind: of groups, and of comparisons with a bound and with a value."""
+    largest_of_groups, at_least = searchvectors.largest_of_groups, searchvectors.at_least
+    equal_to, lowest_bit = searchvectors.equal_to, searchvectors.lowest_bit
 
     def largest(numbers: Any, number: int, depth: int, out: Any) -> Any:
         return largest_of_groups(numbers, number, depth, out)
@@ -31,27 +28,33 @@ def compiled_for(kind: tuple[int, int]) -> tuple[Call, Call]:
         bits = at_least(numbers, place, least, LANES)
         return bits, lowest_bit(bits) if bits else -1
 
+    def equals(numbers: Any, place: int, value: int) -> Any:
+        return equal_to(numbers, place, value, FEW)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groupvectors, "vectors", lambda: kind)
-        found = numba.njit(largest), numba.njit(places)
+        patch.setattr(searchvectors, "vectors", lambda: kind)
+        found = numba.njit(largest), numba.njit(places), numba.njit(equals)
         for dtype in DTYPES.values():
             found[0](np.zeros(4, dtype), 2, 2, np.zeros(2, np.float32))
     return found
 
 
-def as_python() -> tuple[Call, Call]:
+def as_python() -> tuple[Call, ...]:
     def largest(numbers: Any, number: int, depth: int, out: Any) -> bool:
-        return groups.largest_of_groups(memoryview(numbers), number, depth, memoryview(out))
+        return searching.largest_of_groups(memoryview(numbers), number, depth, memoryview(out))
 
     def places(numbers: Any, place: int, least: Any) -> tuple[int, int]:
-        bits = groups.at_least(memoryview(numbers), place, least, LANES)
-        return bits, groups.lowest_bit(bits) if bits else -1
+        bits = searching.at_least(memoryview(numbers), place, least, LANES)
+        return bits, searching.lowest_bit(bits) if bits else -1
 
-    return largest, places
+    def equals(numbers: Any, place: int, value: int) -> int:
+        return searching.equal_to(memoryview(numbers), place, value, FEW)
+
+    return largest, places, equals
 
 
 @pytest.fixture(scope="module", params=[None, *KINDS.values()], ids=["python", *KINDS])
-def loops(request: pytest.FixtureRequest) -> tuple[Call, Call]:
+def loops(request: pytest.FixtureRequest) -> tuple[Call, ...]:
     return as_python() if request.param is None else compiled_for(request.param)
 
 
@@ -67,7 +70,7 @@ def stored(numbers: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("depth", [2, 8])
 @pytest.mark.parametrize("number", [0, 1, 15, 64, 151])
-def test_the_largest_of_groups(loops: tuple[Call, Call], number: int, depth: int, dtype: str) -> None:
+def test_the_largest_of_groups(loops: tuple[Call, ...], number: int, depth: int, dtype: str) -> None:
     given = np.random.default_rng(number).standard_normal((depth, number))
     given[:, number // 2 :: 7] = -np.inf
     bits, numbers = stored(given, dtype)
@@ -78,7 +81,7 @@ def test_the_largest_of_groups(loops: tuple[Call, Call], number: int, depth: int
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_nan_is_found_wherever_it_is(loops: tuple[Call, Call], sign: int, dtype: str) -> None:
+def test_nan_is_found_wherever_it_is(loops: tuple[Call, ...], sign: int, dtype: str) -> None:
     """In any vector and in what is left beside these; other groups have their largest."""
     for place in range(4 * 87):
         given = np.ones((4, 87))
@@ -88,7 +91,14 @@ def test_nan_is_found_wherever_it_is(loops: tuple[Call, Call], sign: int, dtype:
         assert np.delete(out, place % 87).tolist() == [1] * 86
 
 
-def test_which_numbers_are_large(loops: tuple[Call, Call]) -> None:
+def test_which_numbers_are_equal(loops: tuple[Call, ...]) -> None:
+    numbers = np.array([-1, 5, 3, 5, -1, 2**31 - 1, 5, 0, 7, 5], np.int32)
+    for value in (5, -1, 2**31 - 1, 4):
+        expected = sum(1 << place for place, each in enumerate(numbers[1 : 1 + FEW]) if each == value)
+        assert loops[2](numbers, 1, value) == expected
+
+
+def test_which_numbers_are_large(loops: tuple[Call, ...]) -> None:
     numbers = np.random.default_rng(0).standard_normal(40).astype(np.float32)
     numbers[8], numbers[9], numbers[10] = np.nan, np.inf, -np.inf
     for least in (-np.inf, numbers[5], np.float32(9), np.float32(np.inf)):

@@ -1,6 +1,6 @@
-"""The largest numbers of groups, and which numbers are large, in the vector registers of this machine.
+"""Searching numbers in the vector registers of this machine: the largest of groups, and which are large or equal.
 
-Imported where numba is, by who links machine code (`lade.base.groups` as Python).
+Imported where numba is, by who links machine code (`lade.base.searching` as Python).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from lade.base.lanevectors import floats
-from lade.base.vectors import FLOAT, INDEX, LANE, load, splat, store, vectors
+from lade.base.vectors import FLOAT, INDEX, LANE, fetch, load, splat, store, vectors
 
 TOGETHER = 64  # groups whose numbers are read in turn: whole cache lines
 MOST = 8  # vectors of largest numbers that are held in registers
@@ -93,6 +93,20 @@ def at_least(_: Any, numbers: Any, place: Any, least: Any, lanes: Any) -> Any:
     return types.int64(numbers, types.int64, types.float32, lanes), generate
 
 
+@intrinsic(prefer_literal=True)
+def equal_to(_: Any, numbers: Any, place: Any, value: Any, lanes: Any) -> Any:
+    """Which numbers from a place on are this one, as bits; arguments as of `at_least`, of int32."""
+    count = lanes.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        base = make_array(signature.args[0])(context, builder, given[0]).data
+        kind = ir.VectorType(LANE, count)
+        found = builder.icmp_signed("==", load(builder, base, given[1], kind), splat(builder, given[2], kind))
+        return builder.zext(builder.bitcast(found, ir.IntType(count)), INDEX)
+
+    return types.int64(numbers, types.int64, types.int32, lanes), generate
+
+
 @intrinsic
 def lowest_bit(_: Any, bits: Any) -> Any:
     """The place of the lowest bit that is set; there must be one."""
@@ -101,3 +115,15 @@ def lowest_bit(_: Any, bits: Any) -> Any:
         return builder.cttz(given[0], ir.IntType(1)(1))
 
     return types.int64(types.int64), generate
+
+
+@intrinsic
+def prefetch(_: Any, numbers: Any, place: Any) -> Any:
+    """Ask for the numbers at a place, which will be read soon; it may lie behind the array's end."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        base = make_array(signature.args[0])(context, builder, given[0]).data
+        fetch(builder, builder.gep(base, [given[1]]))
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.int64), generate
