@@ -37,15 +37,11 @@ def find_largest(
     least, number = kth_largest(maxima, groups, largest), 0
     for rank in range(len(best)):
         best[rank], largest[rank] = within, -inf
-    whole = groups - groups % LANES
-    for begin in range(0, whole, LANES):
-        bits = at_least(maxima, begin, least, LANES)
+    for begin in range(0, groups, LANES):
+        bits = large(maxima, begin, groups, least)
         while bits:
             number = search(own, begin + lowest_bit(bits), groups, depth, least, maxima, values, number, best, largest)
             bits &= bits - 1
-    for group in range(whole, groups):
-        if maxima[group] >= least:
-            number = search(own, group, groups, depth, least, maxima, values, number, best, largest)
     for at in range(groups * depth, within):
         value = float_at(own, at)
         values[number] = value
@@ -61,26 +57,30 @@ def kth_largest(maxima: Array, groups: int, largest: Array) -> Any:
     last = len(largest) - 1
     for rank in range(last + 1):
         largest[rank] = -inf
-    whole = groups - groups % LANES
-    for begin in range(0, whole, LANES):
-        bits = at_least(maxima, begin, largest[last], LANES)
+    for begin in range(0, groups, LANES):
+        bits = large(maxima, begin, groups, largest[last])
         while bits:
-            rank_among(largest, last, maxima[begin + lowest_bit(bits)])
+            value = maxima[begin + lowest_bit(bits)]
             bits &= bits - 1
-    for group in range(whole, groups):
-        rank_among(largest, last, maxima[group])
+            if value > largest[last]:
+                rank = last
+                while rank > 0 and largest[rank - 1] < value:
+                    largest[rank] = largest[rank - 1]
+                    rank -= 1
+                largest[rank] = value
     return largest[last]
 
 
 @compiled
-def rank_among(largest: Array, last: int, value: Any) -> None:
-    """Insert a number into the largest ones, whose last one drops out, unless it is no larger than that."""
-    if value > largest[last]:
-        rank = last
-        while rank > 0 and largest[rank - 1] < value:
-            largest[rank] = largest[rank - 1]
-            rank -= 1
-        largest[rank] = value
+def large(numbers: Array, begin: int, end: int, least: Any) -> int:
+    """Which of the first `LANES` numbers from a place on, or of those before `end`, are at least so large, as bits."""
+    if begin + LANES <= end:
+        return at_least(numbers, begin, least, LANES)
+    bits = 0
+    for place in range(begin, end):
+        if numbers[place] >= least:
+            bits |= 1 << (place - begin)
+    return bits
 
 
 @compiled
@@ -108,16 +108,12 @@ def search(
     found = values[number : number + depth]
     for rank in range(depth):  # without a branch, so that the loads overlap
         found[rank] = float_at(own, group + rank * groups)
-    whole = depth - depth % LANES
-    for begin in range(0, whole, LANES):
-        bits = at_least(found, begin, least, LANES)
+    for begin in range(0, depth, LANES):
+        bits = large(found, begin, depth, least)
         while bits:
             rank = begin + lowest_bit(bits)
             insert(best, largest, group + rank * groups, found[rank])
             bits &= bits - 1
-    for rank in range(whole, depth):
-        if found[rank] >= least:
-            insert(best, largest, group + rank * groups, found[rank])
     return number + depth
 
 
