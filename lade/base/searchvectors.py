@@ -5,7 +5,8 @@ Imported where numba is, by who links machine code (`lade.base.searching` as Pyt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -85,10 +86,8 @@ def at_least(_: Any, numbers: Any, place: Any, least: Any, lanes: Any) -> Any:
     count = lanes.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        base = make_array(signature.args[0])(context, builder, given[0]).data
-        kind = ir.VectorType(FLOAT, count)
-        found = builder.fcmp_ordered(">=", load(builder, base, given[1], kind), splat(builder, given[2], kind))
-        return builder.zext(builder.bitcast(found, ir.IntType(count)), INDEX)
+        own = make_array(signature.args[0])(context, builder, given[0]).data
+        return _which(builder, own, given, ir.VectorType(FLOAT, count), partial(builder.fcmp_ordered, ">="))
 
     return types.int64(numbers, types.int64, types.float32, lanes), generate
 
@@ -99,12 +98,16 @@ def equal_to(_: Any, numbers: Any, place: Any, value: Any, lanes: Any) -> Any:
     count = lanes.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        base = make_array(signature.args[0])(context, builder, given[0]).data
-        kind = ir.VectorType(LANE, count)
-        found = builder.icmp_signed("==", load(builder, base, given[1], kind), splat(builder, given[2], kind))
-        return builder.zext(builder.bitcast(found, ir.IntType(count)), INDEX)
+        own = make_array(signature.args[0])(context, builder, given[0]).data
+        return _which(builder, own, given, ir.VectorType(LANE, count), partial(builder.icmp_signed, "=="))
 
     return types.int64(numbers, types.int64, types.int32, lanes), generate
+
+
+def _which(builder: Any, own: Any, given: Sequence[Any], kind: Any, compare: Callable[[Any, Any], Any]) -> Any:
+    """The comparisons of the numbers at `given[1]` with `given[2]`, as bits."""
+    found = compare(load(builder, own, given[1], kind), splat(builder, given[2], kind))
+    return builder.zext(builder.bitcast(found, ir.IntType(kind.count)), INDEX)
 
 
 @intrinsic
