@@ -219,8 +219,8 @@ def store(builder: Any, vector: Any, base: Any, place: Any) -> None:
 def fetch(builder: Any, address: Any) -> None:
     """Ask for what will be read; an address behind an array's end does no harm."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, LANE, LANE, LANE])
-    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(fetch, [builder.bitcast(address, POINTER), LANE(READ), LANE(SOON), LANE(DATA)])
+    own = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    builder.call(own, [builder.bitcast(address, POINTER), LANE(READ), LANE(SOON), LANE(DATA)])
 
 
 def _total(builder: Any, vector: Any) -> Any:

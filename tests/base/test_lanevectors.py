@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vectorkinds import DTYPES, KINDS, stored
 
 numba = pytest.importorskip("numba")
 
 from lade.base import lanes, lanevectors  # noqa: E402
 
-KINDS = {"sse": (4, 16), "avx": (8, 16), "avx-512": (16, 32), "neon": (4, 32)}
 WIDTHS, TURNED = (1, 16, 64), 16
 Call = Callable[..., None]
 
@@ -52,19 +52,6 @@ def seen(value: Any) -> Any:
 @pytest.fixture(scope="module", params=[None, *KINDS.values()], ids=["python", *KINDS])
 def loops(request: pytest.FixtureRequest) -> tuple[dict[int, Call], Call]:
     return as_python() if request.param is None else compiled_for(request.param)
-
-
-# What stands in an array: numbers, their bits, or those of bfloat16, which are their upper halves.
-DTYPES = {"numbers": np.float32, "bits": np.uint32, "short": np.uint16}
-
-
-def stored(numbers: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """The array, and the numbers that it stands for."""
-    bits = numbers.astype(np.float32).view(np.uint32)
-    if dtype == "short":
-        kept = (bits >> 16).astype(np.uint16)
-        return kept.ravel(), (kept.astype(np.uint32) << 16).view(np.float32)
-    return (bits if dtype == "bits" else numbers.astype(np.float32)).ravel(), numbers
 
 
 def sums_case(width: int, number: int, rows: int, dtype: str) -> tuple[Any, ...]:
@@ -113,3 +100,13 @@ def test_columns_of_lines(loops: tuple[dict[int, Call], Call], size: int, dtype:
     *given, expected = columns_case(size, dtype)
     loops[1](*given)
     assert (given[2].reshape(expected.shape) == expected).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_number(dtype: str) -> None:
+    given = np.array([[1.5, -np.inf, -0.25]])
+    array, _ = stored(given, dtype)
+    float_at = lanevectors.float_at
+    machine = numba.njit(lambda numbers, place: float_at(numbers, place))
+    for place, expected in enumerate(given.ravel()):
+        assert machine(array, place) == lanes.float_at(memoryview(array), place) == expected

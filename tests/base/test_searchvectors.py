@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vectorkinds import DTYPES, KINDS, stored
 
 numba = pytest.importorskip("numba")
 
-from lade.base import lanes, lanevectors, searching, searchvectors  # noqa: E402
+from lade.base import searching, searchvectors  # noqa: E402
 
-KINDS = {"sse": (4, 16), "avx": (8, 16), "avx-512": (16, 32), "neon": (4, 32)}
 LANES, FEW = 16, 8
-DTYPES = {"bits": np.uint32, "short": np.uint16}
+BITS = "bits", "short"
 Call = Callable[..., Any]
 
 
@@ -34,8 +34,8 @@ def compiled_for(kind: tuple[int, int]) -> tuple[Call, ...]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searchvectors, "vectors", lambda: kind)
         found = numba.njit(largest), numba.njit(places), numba.njit(equals)
-        for dtype in DTYPES.values():
-            found[0](np.zeros(4, dtype), 2, 2, np.zeros(2, np.float32))
+        for dtype in BITS:
+            found[0](np.zeros(4, DTYPES[dtype]), 2, 2, np.zeros(2, np.float32))
     return found
 
 
@@ -58,16 +58,7 @@ def loops(request: pytest.FixtureRequest) -> tuple[Call, ...]:
     return as_python() if request.param is None else compiled_for(request.param)
 
 
-def stored(numbers: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndarray]:
-    """Bits, and the numbers that they stand for."""
-    bits = numbers.astype(np.float32).view(np.uint32)
-    if dtype == "bits":
-        return bits.ravel(), numbers.astype(np.float32)
-    kept = (bits >> 16).astype(np.uint16)
-    return kept.ravel(), (kept.astype(np.uint32) << 16).view(np.float32)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", BITS)
 @pytest.mark.parametrize("depth", [2, 8])
 @pytest.mark.parametrize("number", [0, 1, 15, 64, 151])
 def test_the_largest_of_groups(loops: tuple[Call, ...], number: int, depth: int, dtype: str) -> None:
@@ -79,7 +70,7 @@ def test_the_largest_of_groups(loops: tuple[Call, ...], number: int, depth: int,
     assert out.tolist() == [*numbers.max(0).tolist(), 9]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", BITS)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_nan_is_found_wherever_it_is(loops: tuple[Call, ...], sign: int, dtype: str) -> None:
     """In any vector and in what is left beside these; other groups have their largest."""
@@ -106,13 +97,3 @@ def test_which_numbers_are_large(loops: tuple[Call, ...]) -> None:
         expected = sum(1 << place for place, each in enumerate(large.tolist()) if each)
         first = int(large.argmax()) if large.any() else -1
         assert loops[1](numbers, 5, np.float32(least)) == (expected, first)
-
-
-@pytest.mark.parametrize("dtype", ["numbers", *DTYPES])
-def test_one_number(dtype: str) -> None:
-    given = np.array([[1.5, -np.inf, -0.25]])
-    bits, _ = (given.astype(np.float32).ravel(), given) if dtype == "numbers" else stored(given, dtype)
-    float_at = lanevectors.float_at
-    machine = numba.njit(lambda numbers, place: float_at(numbers, place))
-    for place, expected in enumerate(given.ravel()):
-        assert machine(bits, place) == lanes.float_at(memoryview(bits), place) == expected

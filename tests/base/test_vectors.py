@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from vectorkinds import KINDS
 
 numba = pytest.importorskip("numba")
 
 from lade.base import vectors  # noqa: E402
 
-KINDS = {"sse": (4, 16), "avx": (8, 16), "avx-512": (16, 32), "neon": (4, 32)}
 TOKENS, LINES = 3, 4
 
 
