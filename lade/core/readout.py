@@ -7,6 +7,7 @@ the same (`lade.core.topk`).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import exp
 from typing import Any, NamedTuple
 
@@ -46,16 +47,18 @@ class Readout(NamedTuple):
     probabilities: np.ndarray
 
 
-def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np.ndarray) -> Readout:
+def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np.ndarray | float) -> Readout:
     """Read rows of logits, in place.
 
     Args:
         logits: [R, V] float32 or bfloat16, on the CPU.
         within: the top-k is that of the ids below this one.
         k: at most `within`.
-        inverse_temperatures: [R] float32, multiply the logits before the softmax.
+        inverse_temperatures: [R] float32, or one for all rows; multiply the logits before the softmax.
     """
     rows, size = logits.shape
+    if not isinstance(inverse_temperatures, np.ndarray):
+        inverse_temperatures = _alike(rows, inverse_temperatures)
     found = Readout(
         np.empty(rows, np.int32),
         np.empty(rows, np.bool_),
@@ -70,6 +73,12 @@ def read_out(logits: torch.Tensor, within: int, k: int, inverse_temperatures: np
         *(found.greedy, found.nan, found.tokens.ravel(), found.probabilities.ravel()),
     )
     return found
+
+
+@lru_cache
+def _alike(number: int, value: float) -> np.ndarray:
+    """[number] float32, not to be changed."""
+    return np.full(number, value, np.float32)
 
 
 @compiled

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 EXACT = 1 << 10  # logits below which a CPU takes all of them into the sum
@@ -48,6 +50,7 @@ def is_exact(size: int, k: int) -> bool:
     return size < max(EXACT, 2 * k)  # with fewer logits, there may be fewer groups than k
 
 
+@lru_cache
 def depth_of_groups(size: int, k: int) -> int:
     """Logits of a group: of g groups, group j has the logits j, j + g, j + 2 g ...
 

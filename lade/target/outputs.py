@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -19,12 +18,6 @@ from lade.core.topk import likeliest
 from lade.memory.predictions import TOP
 
 SMALL = 1 << 19  # float32 logits that a core keeps in its cache
-
-
-@lru_cache
-def _alike(number: int, value: float) -> np.ndarray:
-    """[number] float32, not to be changed."""
-    return np.full(number, value, np.float32)
 
 
 @dataclass(slots=True)
@@ -137,7 +130,7 @@ class Outputs:
 
     @property
     def _on_host(self) -> bool:
-        return self.logits.device.type == "cpu"
+        return bool(self.logits.is_cpu)
 
     @property
     def _choices_suffice(self) -> bool:
@@ -176,7 +169,7 @@ class Outputs:
         logits = self.logits if self.logits.dtype in (torch.float32, torch.bfloat16) else self._float32()
         within = min(logits.shape[-1], self.vocabulary or logits.shape[-1])
         column = self._inverse_temperature()
-        heats = column[:, 0].numpy() if isinstance(column, torch.Tensor) else _alike(len(logits), column)
+        heats = column[:, 0].numpy() if isinstance(column, torch.Tensor) else column
         found = read_out(logits, within, min(TOP, within), heats)
         nan = found.nan.tolist()
         self._read = _Read(found.greedy.tolist(), nan, None if any(nan) else (found.tokens, found.probabilities))

@@ -1,7 +1,7 @@
 """Requests without ids: each row's state is that of its own text, whatever joins, leaves, waits and changes places."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -98,6 +98,36 @@ def test_rows_are_learned_in_every_step_without_cuts(monkeypatch: pytest.MonkeyP
         engine.rows.reverse()
     assert engine.learned == 5 * len(PROMPTS)
     assert sum(row.accepted for row in engine.rows) > 0
+
+
+def test_rows_that_stay_where_they_are_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm_engine.install(monkeypatch)
+    engine = Watched(config())
+    engine.rows = [Row([*prompt]) for prompt in PROMPTS]
+    requests, searches = engine.proposer._requests, list[int]()
+    searched = requests._searched
+
+    def noting(texts: Sequence[Any], late: bool) -> Any:
+        searches.append(len(texts))
+        return searched(texts, late)
+
+    monkeypatch.setattr(requests, "_searched", noting)
+
+    def taken(change: Callable[[], object]) -> list[int]:
+        """The searches of three steps behind a change."""
+        change()
+        for _ in range(3):
+            engine.step()
+        found = [*searches]
+        searches.clear()
+        return found
+
+    assert taken(lambda: None) == [5]  # all are new
+    assert taken(lambda: None) == []
+    assert taken(engine.rows.reverse) == [5]
+    assert taken(lambda: engine.rows.pop(2)) == [4]
+    assert taken(lambda: engine.rows.insert(1, Row([7, 7]))) == [5, 5]  # in the second step its place is a new one
+    assert taken(engine.rows.pop) == [4]
 
 
 def test_one_cut_draft_is_learned_where_it_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
