@@ -97,16 +97,19 @@ class Requests:
 
     def _forget(self, found: Sequence[Known | None]) -> None:
         """Those in a row come first, in the order of the rows."""
-        present = [known for known in found if known is not None and known.request is not None]
-        rows = {id(known) for known in present}
-        away = [known for known in self.known if id(known) not in rows]
-        for known in present:
+        earlier = self.known
+        self.known = [known for known in found if known is not None and known.request is not None]
+        here = {id(known) for known in self.known}
+        for known in self.known:
             known.absent = 0
-        for known in away:
+        for known in earlier:
+            if id(known) in here:
+                continue
             known.absent += 1
             if known.absent > LONGEST_ABSENCE:
                 self._left[_hashed(known.text)] = known.drafted
-        self.known = [*present, *(known for known in away if known.absent <= LONGEST_ABSENCE)]
+            else:
+                self.known.append(known)
         while len(self._left) > self._most:
             self._left.popitem(last=False)
 

@@ -164,6 +164,22 @@ def test_states_of_requests_that_left_are_dropped(monkeypatch: pytest.MonkeyPatc
     assert len(requests.known) == 3
 
 
+def test_a_row_may_be_absent_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm_engine.install(monkeypatch)
+    engine = Watched(config())
+    engine.rows = [Row([*prompt]) for prompt in PROMPTS[2:4]]
+    engine.step()
+    requests, known = engine.proposer._requests, [*engine.proposer._requests.known]
+    for _ in range(2):
+        away = engine.rows.pop()
+        for _ in range(LONGEST_ABSENCE):
+            engine.step()
+        assert [each.absent for each in requests.known] == [0, LONGEST_ABSENCE]
+        engine.rows.append(away)
+        engine.step()
+    assert requests.known == known
+
+
 def test_what_is_remembered_of_requests_that_left_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm_engine.install(monkeypatch)
     engine = Watched(config())  # 4 rows at most
