@@ -17,8 +17,9 @@ from typing import Any
 import click
 import torch
 from decoding_ways import continued, rates
+from integerlists import positive_integers
 from ratios import table_of
-from static_steps import COPIED, graphs_for, numbers, steps, tree
+from static_steps import COPIED, graphs_for, steps, tree
 from timed_parts import Run
 from varied_prompts import candidates, varied
 
@@ -90,7 +91,7 @@ def measure(run: Run, small: bool) -> dict[str, Any]:
 @click.option("--prompts", default=3, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option("--prompt-tokens", default=512, show_default=True, type=click.IntRange(min=1))
 @click.option("--new-tokens", default=128, show_default=True, type=click.IntRange(min=1))
-@click.option("--contexts", default="512,8192", show_default=True, callback=numbers, help="Of the steps.")
+@click.option("--contexts", default="512,8192", show_default=True, callback=positive_integers, help="Of the steps.")
 @click.option("--batch", default=8, show_default=True, type=click.IntRange(min=2))
 @click.option("--seconds", default=480, show_default=True, help="After which no further part begins.")
 @click.option("--small", is_flag=True, help="Measure the device on small buffers, for a dry run.")

@@ -23,7 +23,7 @@ from typing import Any
 import click
 import torch
 from halves import REPORT, digest, half_of
-from real_text import integers
+from integerlists import integers_from
 
 import lade
 from lade.applications.bench.conversation import Conversation, Style
@@ -248,7 +248,9 @@ def shown(found: Estimate) -> str:
 @click.option("--suites", default="mt_bench,human_eval,gsm8k", show_default=True)
 @click.option("--n", "number", default=4, show_default=True, type=click.IntRange(min=1), help="Prompts of a suite.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
-@click.option("--budgets", default="16,32,64", show_default=True, callback=integers, help="Tokens in a forward.")
+@click.option(
+    "--budgets", default="16,32,64", show_default=True, callback=integers_from(2), help="Tokens in a forward."
+)
 @click.option(
     "--drafters", default="pld_recycle,lookup3,lookup2", show_default=True, help="dejavuu's; see dejavuu_worker.py."
 )
@@ -260,7 +262,7 @@ def main(
     suites: str,
     number: int,
     tokens: int,
-    budgets: tuple[int, ...],
+    budgets: list[int],
     drafters: str,
     threads: int,
 ) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 import torch
-from packed import positive_integers
+from integerlists import positive_integers
 from transformers import MistralConfig, MistralForCausalLM
 
 import lade

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import torch
+from integerlists import positive_integers
 from transformers import PreTrainedModel
 
 from lade.applications.bench.machine import available_cores, describe
@@ -110,16 +111,6 @@ def measure(model: PreTrainedModel, case: str, context: int, rounds: int) -> Tim
     ratios = [padded / packed for packed, padded in zip(taken[True], taken[False], strict=True)]
     low, _, high = quantiles(ratios, n=4)
     return Timing(case, context, median(taken[True]), median(taken[False]), median(ratios), low, high, difference)
-
-
-def positive_integers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    try:
-        found = [int(part) for part in value.split(",")]
-    except ValueError:
-        found = [0]
-    if min(found) < 1:
-        raise click.BadParameter(f"must be positive integers, separated by commas, got {value!r}")
-    return found
 
 
 @click.command()

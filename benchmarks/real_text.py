@@ -20,6 +20,7 @@ import click
 import torch
 from checkouts import importable, worker
 from halves import HALVES, chosen, digest
+from integerlists import integers_from
 
 import lade
 from lade.applications.bench.conversation import Conversation, Style
@@ -153,16 +154,6 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         yield " | ".join([variant, str(budget), *cells])
 
 
-def integers(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    try:
-        found = tuple(int(part) for part in value.split(","))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 2:
-        raise click.BadParameter(f"must be integers of at least 2, separated by commas, got {value!r}")
-    return found
-
-
 def names(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
     found = tuple(value.split(","))
     unknown = [name for name in found if name not in EVERY]
@@ -177,7 +168,7 @@ def names(context: click.Context, parameter: click.Parameter, value: str) -> tup
 @click.option("--model", "name", default="smollm2-135m", show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
 @click.option("--variants", default="cold,warm", show_default=True, callback=names, help=", ".join(EVERY))
-@click.option("--budgets", default="16,32,64", show_default=True, callback=integers)
+@click.option("--budgets", default="16,32,64", show_default=True, callback=integers_from(2))
 @click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
 @click.option("--older", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A checkout up to 0.1.")
@@ -188,7 +179,7 @@ def main(
     name: str,
     dtype: str,
     variants: tuple[str, ...],
-    budgets: tuple[int, ...],
+    budgets: list[int],
     number: int,
     tokens: int,
     older: Path | None,

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import click
 import torch
-from packed import positive_integers
+from integerlists import positive_integers
 
 import lade
 from lade.applications.bench.machine import available_cores

@@ -20,7 +20,8 @@ from unittest.mock import patch
 
 import click
 import torch
-from static_steps import numbers, random_model, tree
+from integerlists import positive_integers
+from static_steps import random_model, tree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 from transformers import DynamicCache, LlamaForCausalLM
@@ -214,8 +215,8 @@ def host_seconds(nodes: int, output: tuple[int, ...]) -> float:
 
 @click.command()
 @click.option("--shape", default="7B", show_default=True, type=click.Choice(list(SHAPES)))
-@click.option("--contexts", default="512,8192", show_default=True, callback=numbers)
-@click.option("--nodes", default="1,64", show_default=True, callback=numbers)
+@click.option("--contexts", default="512,8192", show_default=True, callback=positive_integers)
+@click.option("--nodes", default="1,64", show_default=True, callback=positive_integers)
 def main(shape: str, contexts: list[int], nodes: list[int]) -> None:
     """Print the simulated times of steps as one JSON object."""
     model = random_model(SHAPES[shape], max(contexts) + 512, META, torch.bfloat16)

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import torch
+from integerlists import positive_integers
 from rich.table import Table
 from timed_parts import waited
 from torch.nn.functional import linear
@@ -181,19 +182,11 @@ def table_of_products(found: list[dict[str, Any]], bandwidth: float) -> Table:
     return table
 
 
-def numbers(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    """Integers, separated by commas."""
-    try:
-        return [int(part) for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"must be integers, separated by commas, got {value!r}") from None
-
-
 @click.command()
 @click.option("--shape", default="7B", show_default=True, type=click.Choice(list(SHAPES)))
 @click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float16", "float32"]))
-@click.option("--contexts", default="512,8192", show_default=True, callback=numbers, help="Of the steps.")
+@click.option("--contexts", default="512,8192", show_default=True, callback=positive_integers, help="Of the steps.")
 @JSON
 def main(shape: str, device: str, dtype: str, contexts: list[int], as_json: bool) -> None:
     """Measure static steps of a LLaMA with random weights."""
