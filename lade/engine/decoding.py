@@ -72,7 +72,6 @@ class Decoding:
     ) -> None:
         self.call, self.streamer, self.settings, self.processes = call, streamer, settings, processes
         self.clock = Clock()
-        inverse_temperature = inverse_temperature_of(call)
         expert = eager_target(call, self.clock, settings.flash)
         target = target_of(call, settings, expert, _other_kind(amateur, method, processes))
         self.target = processes.target(target) if amateur is None else _contrastive(expert, amateur, self.clock)
@@ -91,19 +90,25 @@ class Decoding:
         proposals = sampling and method is not None and not method.likeliest
         self.noise = Noise(len(self.requests), call.input_ids.device) if sampling and not proposals else None
         self.record = Record.asked_by(call.generation_config)
-        stream = Stream(streamer, self.requests, call.pad_token)
-        if processes.splits:
-            self.emission: Emission = ahead_for(call, self.requests, stream, self.noise)
-        else:
-            together = drafts_on_device(target, settings)
-            asked = self.noise, self.record, proposals, together
-            self.emission = emission_for(call, self.requests, stream, *asked)
-        undisturbed = method is None and leaves_alone(call, streamer)
+        self.emission = self._emission(proposals, drafts_on_device(target, settings))
+        self._begin(references, undisturbed=method is None and leaves_alone(call, streamer))
+
+    def _emission(self, proposals: bool, together: bool) -> Emission:
+        """As `emission_for` takes them."""
+        call, requests = self.call, self.requests
+        stream = Stream(self.streamer, requests, call.pad_token)
+        if self.processes.splits:
+            return ahead_for(call, requests, stream, self.noise)
+        return emission_for(call, requests, stream, self.noise, self.record, proposals, together)
+
+    def _begin(self, references: Sequence[Sequence[int] | None] | None, undisturbed: bool) -> None:
+        """Tell the requests what is known of the call."""
+        inverse_temperature = inverse_temperature_of(self.call)
         for request in self.requests:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
             request.undisturbed = undisturbed
             request.reference = references[request.row] if references is not None else None
-            if self.noise is not None and not processes.splits:
+            if self.noise is not None and not self.processes.splits:
                 request.noise = self.noise.ahead(request.row)
 
     def run(self) -> Any:

@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from lade.base.arguments import Streamer, check_integer, check_model
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
-from lade.config.settings import LookaheadConfig
+from lade.config.settings import LookaheadConfig, Settings
+from lade.core.drafter import Drafter
 from lade.core.request import Request
 from lade.core.stats import Clock
 from lade.drafters import compiling
@@ -94,12 +95,7 @@ class Engine:
         prefix_bytes: int = PREFIX_BYTES,
         kv_bytes: int | None = None,
     ) -> None:
-        check_model("model", model)
-        allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
-        check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
-        check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)
-        if kv_bytes is not None:
-            check_integer("kv_bytes", kv_bytes, "None or an integer of at least 1", lambda value: value >= 1)
+        _check(model, slots, prefix_bytes, kv_bytes)
         self.model, self.slots = model, slots
         options = Arguments(config, method, None, None).options(model)
         self._config, self._method, settings = options.config, options.method, options.config.settled()
@@ -111,34 +107,45 @@ class Engine:
         reason = self._reason(call, fuse=True)
         if reason is not None:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)
-        whole, text_config = unwrapped(model), call.text_config
-        kinds, limit = layer_kinds(text_config), position_limit(text_config)
-        target = HFTarget(whole, empty_cache(whole), kinds, limit, Clock(), packs(whole, slots), settings.flash)
+        self._target = target = _target_of(unwrapped(model), slots, settings)
         other = "a method drafts with a model" if self._method is not None else None
         bounded = None if kv_bytes is None else "kv_bytes bounds the slots, which would be of one capacity"
         self._steps = engine_target(target, settings, slots, other or bounded)
-        static = isinstance(self._steps, LastingTarget)
-        self._may_fuse = target.packed and target.fused is None and not static
-        self._pace: WholeBudget | None = None
-        if self._method is None:
-            packed = self._steps.packed
-            self._pace = static_pace(whole, settings) if static else pace_for(whole, settings, packed=packed)
-            self._drafter = drafter_for(whole, settings, packed=packed, pace=self._pace)
-            if settings.mode == "auto":
-                compiling.begin()  # here no prompt's memory is in the way, and the first request finds the code ready
-        else:
-            self._drafter = self._method.drafter(greedy(call), target)
+        self._may_fuse = target.packed and target.fused is None and not self._static
+        self._pace = None if self._method is not None else self._pace_of(settings)
+        self._drafter = self._drafter_of(settings, call)
         if kv_bytes is None:
             target.cache.level(LEVEL)
-        self._target = target
         self._prefixes = PrefixCache(target, prefix_bytes) if prefix_bytes else None
         self._budget = None if kv_bytes is None else _budget(target, kv_bytes)
-        reading = ReadingPace() if settings.adapt else WHOLE
-        prefixes = None if self._prefixes is None else readable(self._prefixes, self._steps)
         self._together = drafts_on_device(self._steps, settings)
-        rounds = rounds_of(whole, settings, self._steps, self._drafter)
-        self._loop = DecodeLoop(
-            self._steps, self._drafter, slots, prefixes=prefixes, budget=self._budget, reading=reading, rounds=rounds
+        self._loop = self._loop_of(settings)
+
+    @property
+    def _static(self) -> bool:
+        return isinstance(self._steps, LastingTarget)
+
+    def _pace_of(self, settings: Settings) -> WholeBudget:
+        model = self._target.model
+        return static_pace(model, settings) if self._static else pace_for(model, settings, packed=self._steps.packed)
+
+    def _drafter_of(self, settings: Settings, call: Call) -> Drafter:
+        if self._method is not None:
+            return self._method.drafter(greedy(call), self._target)
+        if settings.mode == "auto":
+            compiling.begin()  # here no prompt's memory is in the way, and the first request finds the code ready
+        return drafter_for(self._target.model, settings, packed=self._steps.packed, pace=self._pace)
+
+    def _loop_of(self, settings: Settings) -> DecodeLoop:
+        steps, drafter = self._steps, self._drafter
+        return DecodeLoop(
+            steps,
+            drafter,
+            self.slots,
+            prefixes=None if self._prefixes is None else readable(self._prefixes, steps),
+            budget=self._budget,
+            reading=ReadingPace() if settings.adapt else WHOLE,
+            rounds=rounds_of(self._target.model, settings, steps, drafter),
         )
 
     @property
@@ -286,6 +293,23 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check(model: Any, slots: int, prefix_bytes: int, kv_bytes: int | None) -> None:
+    """The arguments of an `Engine`."""
+    check_model("model", model)
+    allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
+    check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
+    check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)
+    if kv_bytes is not None:
+        check_integer("kv_bytes", kv_bytes, "None or an integer of at least 1", lambda value: value >= 1)
+
+
+def _target_of(model: Any, slots: int, settings: Settings) -> HFTarget:
+    """The target of a model, without any text."""
+    config = model.config.get_text_config(decoder=True)
+    kinds, limit = layer_kinds(config), position_limit(config)
+    return HFTarget(model, empty_cache(model), kinds, limit, Clock(), packs(model, slots), settings.flash)
 
 
 @torch.no_grad()
