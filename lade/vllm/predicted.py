@@ -92,7 +92,11 @@ def _top_by_torch(logits: torch.Tensor) -> torch.Tensor:
     return torch.cat([tokens.to(torch.int32), probabilities.float().view(torch.int32)], dim=1)
 
 
-def _on_host(top: torch.Tensor) -> OnHost:
+def _on_host(top: OnHost | torch.Tensor | None) -> OnHost:
+    if top is None:
+        return NOTHING
+    if not isinstance(top, torch.Tensor):
+        return top
     host = top.cpu().numpy()
     return host[:, :TOP].copy(), host[:, TOP:].copy().view(np.float32)
 
@@ -106,8 +110,7 @@ class Lines:
     """
 
     def __init__(self, top: OnHost | torch.Tensor | None, spans: Sequence[range]) -> None:
-        self._top = NOTHING if top is None else _on_host(top) if isinstance(top, torch.Tensor) else top
-        self._spans = spans
+        self._top, self._spans = _on_host(top), spans
 
     def greedy(self, slot: int, node: int) -> int:
         return int(self._top[0][self._spans[slot][node], 0])
