@@ -21,13 +21,9 @@ from integerlists import positive_integers
 from transformers import PreTrainedModel
 
 from lade.applications.bench.machine import available_cores, describe
-from lade.core.stats import Clock
 from lade.core.tree import Draft, TreeBuilder, chain
-from lade.facts.positions import position_limit
 from lade.models import load
-from lade.target.masks import layer_kinds
-from lade.target.model import HFTarget
-from lade.target.probe import empty_cache
+from lade.target.empty import empty_target
 
 CASES = {
     "ragged": (12, 1, 1, 8, 1, 1, 4, 1),
@@ -64,16 +60,14 @@ class Way:
     """A model's forwards, packed or padded, with one context in every row."""
 
     def __init__(self, model: PreTrainedModel, packed: bool, rows: int, context: int) -> None:
-        config = model.config.get_text_config(decoder=True)
-        kinds, limit = layer_kinds(config), position_limit(config)
-        self.target = HFTarget(model, empty_cache(model), kinds, limit, Clock(), packed)
+        vocabulary = model.config.get_text_config(decoder=True).vocab_size
+        self.target = empty_target(model, packed)
         self.slots = range(rows)
         noise = random.Random(0)
         for slot in self.slots:
             self.target.open(slot, context, context + 256)
-            self.target.forward(
-                [slot], [chain([noise.randrange(config.vocab_size) for _ in range(context)], asked=True)]
-            )
+            tokens = [noise.randrange(vocabulary) for _ in range(context)]
+            self.target.forward([slot], [chain(tokens, asked=True)])
             self.target.keep([slot], [range(context)])
 
     def forward(self, drafts: Sequence[Draft]) -> tuple[float, torch.Tensor]:

@@ -15,7 +15,6 @@ from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig, Settings
 from lade.core.drafter import Drafter
 from lade.core.request import Request
-from lade.core.stats import Clock
 from lade.drafters import compiling
 from lade.drafters.factory import cost_for, drafter_for, pace_for, static_pace
 from lade.engine.loop import DecodeLoop
@@ -26,7 +25,6 @@ from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
-from lade.facts.positions import position_limit
 from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
 from lade.pace.pace import WholeBudget
@@ -34,12 +32,12 @@ from lade.pace.reading import WHOLE, ReadingPace
 from lade.static.lasting import LastingTarget, readable
 from lade.target.budget import KVBudget
 from lade.target.call import Call
+from lade.target.empty import empty_target
 from lade.target.fused.decoder import is_compiled
-from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
 from lade.target.owncache import OwnCache, check_cache
 from lade.target.prefixes import PrefixCache
-from lade.target.probe import empty_cache, probed_reason
+from lade.target.probe import probed_reason
 from lade.target.verdicts import packs
 
 SLOTS, MOST_SLOTS = 8, 4096
@@ -107,7 +105,8 @@ class Engine:
         reason = self._reason(call, fuse=True)
         if reason is not None:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)
-        self._target = target = _target_of(unwrapped(model), slots, settings)
+        whole = unwrapped(model)
+        self._target = target = empty_target(whole, packs(whole, slots), settings.flash)
         other = "a method drafts with a model" if self._method is not None else None
         bounded = None if kv_bytes is None else "kv_bytes bounds the slots, which would be of one capacity"
         self._steps = engine_target(target, settings, slots, other or bounded)
@@ -303,13 +302,6 @@ def _check(model: Any, slots: int, prefix_bytes: int, kv_bytes: int | None) -> N
     check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)
     if kv_bytes is not None:
         check_integer("kv_bytes", kv_bytes, "None or an integer of at least 1", lambda value: value >= 1)
-
-
-def _target_of(model: Any, slots: int, settings: Settings) -> HFTarget:
-    """The target of a model, without any text."""
-    config = model.config.get_text_config(decoder=True)
-    kinds, limit = layer_kinds(config), position_limit(config)
-    return HFTarget(model, empty_cache(model), kinds, limit, Clock(), packs(model, slots), settings.flash)
 
 
 @torch.no_grad()

@@ -12,16 +12,16 @@ from transformers import DynamicCache
 from lade.base.arguments import check_model
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
-from lade.core.stats import Clock
 from lade.drafters.draft_model import SecondModel
 from lade.entry import fallback
 from lade.facts.positions import position_limit
 from lade.facts.vocabulary import readable, writable
 from lade.models.families import refusal
 from lade.target.call import Call
+from lade.target.empty import empty_target
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
-from lade.target.probe import empty_cache, probed_reason
+from lade.target.probe import probed_reason
 from lade.target.verdicts import packs
 
 PADDING = 1024  # entries by which vocabularies of one tokenizer may differ, as models pad them to round sizes
@@ -63,9 +63,7 @@ def reason_for_plain(draft: Any, call: Call) -> str | None:
 def second_model(draft: Any, target: HFTarget) -> SecondModel:
     """The draft model with an empty KV cache."""
     model = unwrapped(draft)
-    config = text_config(model)
-    kinds, limit = layer_kinds(config), position_limit(config)
-    drafting = HFTarget(model, empty_cache(model), kinds, limit, Clock(), target.packed and packs(model))
+    drafting = empty_target(model, target.packed and packs(model))
     known = min(readable(target.model), writable(target.model))
     return SecondModel(drafting, readable(model), known, writable(target.model), target.model.device)
 

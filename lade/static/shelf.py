@@ -16,9 +16,7 @@ import torch
 from transformers import DynamicCache
 
 from lade.base.locks import ModelLocks
-from lade.core.stats import Clock
 from lade.facts.fingerprint import forward_state
-from lade.facts.positions import position_limit
 from lade.facts.vocabulary import readable
 from lade.kernels import available
 from lade.kernels.blocks import DTYPES
@@ -28,11 +26,10 @@ from lade.static.graphs import Graphs
 from lade.static.slots import StaticSlots
 from lade.static.step import SPLITS, StaticStep
 from lade.static.target import StaticTarget
+from lade.target.empty import empty_target
 from lade.target.growth import prefill_texts
-from lade.target.masks import layer_kinds
-from lade.target.model import HFTarget
 from lade.target.patches import patches_of
-from lade.target.probe import LONGEST, empty_cache, probed
+from lade.target.probe import LONGEST, probed
 from lade.target.verdicts import implementation_of
 
 SPARE = 256  # tokens that new slots have room for behind the prompt, beside a step's nodes
@@ -125,8 +122,7 @@ def _probed(model: Any, rows: int, tokens: int, fused: bool) -> tuple[Graphs, st
     found: list[StaticTarget] = []
 
     def made(texts: Sequence[Sequence[int]]) -> StaticTarget:
-        config = model.config.get_text_config(decoder=True)
-        eager = HFTarget(model, empty_cache(model), layer_kinds(config), position_limit(config), Clock())
+        eager = empty_target(model)
         found.append(StaticTarget(eager, _graphs(model, rows, tokens, fused)))
         prefill_texts(eager, texts, LONGEST)
         found[0].take(range(len(texts)))

@@ -30,8 +30,8 @@ class Outputs:
 
     Attributes:
         lines: M; 0 where it is not sure which logits were those of the step.
-        top: read by machine code, or on the device, to be copied once: [M, 2 TOP] int32, tokens and then the bits of
-            their float32 probabilities; `None` where nobody asked.
+        top: as machine code read it, or as torch did, where the logits are: [M, 2 TOP] int32, tokens and then the bits
+            of their float32 probabilities; `None` where nobody asked.
     """
 
     lines: int = 0
@@ -115,7 +115,7 @@ class Lines:
     def greedy(self, slot: int, node: int) -> int:
         return int(self._top[0][self._spans[slot][node], 0])
 
-    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
+    def likeliest(self) -> OnHost:
         return self._top
 
     def lines_of(self, slot: int, nodes: Sequence[int]) -> list[int]:
