@@ -9,7 +9,6 @@ Needs no data, no model and no network: `python benchmarks/attention_cpu.py`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 import click
 import torch
+from printing import Report
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lade.applications.bench.machine import available_cores, describe
@@ -168,17 +168,13 @@ def main(
 ) -> None:
     """Time the attention of a tree in lade's way against masks over all keys."""
     torch.set_num_threads(threads)
-    machine, timings = describe(torch.device("cpu")), list[Timing]()
-    if not as_json:
-        click.echo(json.dumps(machine))
+    report, timings = Report(describe(torch.device("cpu")), as_json), list[Timing]()
     for each in heads:
         for context in contexts:
             timings.append(measure(each, context, nodes, layers, getattr(torch, dtype), rounds))
-            if not as_json:
-                click.echo(str(timings[-1]))
-    if as_json:
-        given = {"nodes": nodes, "layers": layers, "dtype": dtype, "rounds": rounds}
-        click.echo(json.dumps({"machine": machine, **given, "timings": [asdict(each) for each in timings]}, indent=2))
+            report.line(str(timings[-1]))
+    given = {"nodes": nodes, "layers": layers, "dtype": dtype, "rounds": rounds}
+    report.end(**given, timings=[asdict(each) for each in timings])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ same for all. `python benchmarks/dtypes.py smollm2-135m --threads 1`
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 import click
 import torch
+from printing import Report
 
 import lade.models
 from lade.applications.bench.machine import available_cores, describe
@@ -63,13 +63,11 @@ def _round(model: Any, texts: Sequence[torch.Tensor]) -> list[float]:
 def main(model: str, dtypes: str, rounds: int, threads: int, as_json: bool) -> None:
     """Measure MODEL in each dtype."""
     torch.set_num_threads(min(threads, available_cores()))
-    found = [costs_of(model, dtype, rounds) for dtype in dtypes.split(",")]
-    machine = describe(torch.device("cpu"))
-    if as_json:
-        print(json.dumps({"machine": machine, "costs": [asdict(each) for each in found]}))
-        return
-    print(json.dumps(machine))
-    print(*found, sep="\n")
+    report, found = Report(describe(torch.device("cpu")), as_json), list[Costs]()
+    for dtype in dtypes.split(","):
+        found.append(costs_of(model, dtype, rounds))
+        report.line(str(found[-1]))
+    report.end(costs=[asdict(each) for each in found])
 
 
 if __name__ == "__main__":

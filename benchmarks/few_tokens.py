@@ -11,7 +11,6 @@ turn; the order alternates. The figure is the median of the ratios of their time
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from functools import partial
 from random import Random
@@ -22,6 +21,7 @@ import torch
 from fused_layers import NODES, logits_of, settle, target_of
 from inturn import Compute, in_turn
 from packed import tree
+from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
@@ -78,10 +78,8 @@ def main(model: str, dtype: str, over: str, context: int, rounds: int, threads: 
     torch.set_num_threads(threads)
     compiling.begin()
     compiling.wait()
-    timings = list[dict[str, Any]]()
     machine = describe(torch.device("cpu")) | {"loops": "machine code" if MULTIPLY.ready else "none"}
-    if not as_json:
-        click.echo(json.dumps(machine))
+    report, timings = Report(machine, as_json), list[dict[str, Any]]()
     target = target_of(lade.models.load(model, dtype=dtype, pack=PACK[dtype])[0], context, fused=True)
     packed = None
     if over == "packed":
@@ -90,10 +88,8 @@ def main(model: str, dtype: str, over: str, context: int, rounds: int, threads: 
         draft = tree(nodes, Random(nodes), target.vocabulary)
         ratio = in_turn(*pair_of(over, target, packed, draft), rounds)
         timings.append({"nodes": nodes, **asdict(ratio)})
-        if not as_json:
-            click.echo(f"{nodes:4} nodes  {ratio.told(over, SECOND[over])}")
-    if as_json:
-        click.echo(json.dumps({"machine": machine, "dtype": dtype, "over": over, "rounds": rounds, "timings": timings}))
+        report.line(f"{nodes:4} nodes  {ratio.told(over, SECOND[over])}")
+    report.end(dtype=dtype, over=over, rounds=rounds, timings=timings)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ alternates. The figure is the median of the ratios of their times; the logits ar
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from functools import partial
 from random import Random
@@ -17,6 +16,7 @@ import click
 import torch
 from inturn import in_turn
 from packed import tree
+from printing import Report
 from transformers import GenerationConfig
 
 import lade
@@ -69,10 +69,8 @@ def main(model: str, dtypes: str, pack: bool, context: int, rounds: int, threads
     torch.set_num_threads(threads)
     compiling.begin()
     compiling.wait()
-    machine, timings = describe(torch.device("cpu")), list[dict[str, Any]]()
-    machine["loops"] = "machine code" if NORMALISE.ready else "Python"
-    if not as_json:
-        click.echo(json.dumps(machine))
+    machine = describe(torch.device("cpu")) | {"loops": "machine code" if NORMALISE.ready else "Python"}
+    report, timings = Report(machine, as_json), list[dict[str, Any]]()
     for dtype in dtypes.split(","):
         loaded = lade.models.load(model, dtype=dtype, pack=pack)[0]
         pair = [target_of(loaded, context, fused) for fused in (False, True)]
@@ -82,10 +80,8 @@ def main(model: str, dtypes: str, pack: bool, context: int, rounds: int, threads
                 settle(target, draft)
             found = in_turn(*(partial(logits_of, target, draft) for target in pair), rounds)
             timings.append({"dtype": dtype, "nodes": nodes, **asdict(found)})
-            if not as_json:
-                click.echo(f"{dtype:9} {nodes:4} nodes  {found.told('transformers', 'fused')}")
-    if as_json:
-        click.echo(json.dumps({"machine": machine, "rounds": rounds, "timings": timings}))
+            report.line(f"{dtype:9} {nodes:4} nodes  {found.told('transformers', 'fused')}")
+    report.end(rounds=rounds, timings=timings)
 
 
 if __name__ == "__main__":

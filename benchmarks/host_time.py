@@ -9,7 +9,6 @@ Needs no network: `python benchmarks/host_time.py`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from typing import Any
 import click
 import torch
 from integerlists import positive_integers
+from printing import Report
 from transformers import MistralConfig, MistralForCausalLM
 
 import lade
@@ -156,24 +156,20 @@ def main(
     loaded, tokenizer = lade.models.load(model, dtype=dtype)
     chosen = from_suites(suite, None, 0, execute=False) if prompts is None else from_file(prompts, None, 0)
     texts = [tokenizer(prompt.text).input_ids for prompt in chosen[0].prompts]
-    machine, found = describe(torch.device("cpu")), list[dict[str, Any]]()
+    report, found = Report(describe(torch.device("cpu")), as_json), list[dict[str, Any]]()
 
     def note(case: dict[str, int], split: dict[str, float]) -> None:
         found.append(case | split)
-        if not as_json:
-            parts = "  ".join(f"{name} {milliseconds:7.3f}" for name, milliseconds in split.items())
-            click.echo("  ".join(f"{name} {value:>6,}" for name, value in case.items()) + f"  ms per row: {parts}")
+        parts = "  ".join(f"{name} {milliseconds:7.3f}" for name, milliseconds in split.items())
+        report.line("  ".join(f"{name} {value:>6,}" for name, value in case.items()) + f"  ms per row: {parts}")
 
-    if not as_json:
-        click.echo(json.dumps(machine))
     for number in rows:
         for most in nodes:
             note({"rows": number, "nodes": most}, measure(loaded, texts, number, most, steps))
     for most in nodes if contexts else ():
         for context, split in zip(contexts, compare(loaded, texts, contexts, most, steps), strict=True):
             note({"context": context, "nodes": most}, split)
-    if as_json:
-        click.echo(json.dumps({"machine": machine, "model": model, "steps": steps, "found": found}, indent=2))
+    report.end(model=model, steps=steps, found=found)
 
 
 if __name__ == "__main__":

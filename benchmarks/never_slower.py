@@ -7,9 +7,7 @@ in CPU time. Needs no data and no network: `python benchmarks/never_slower.py`.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -17,6 +15,7 @@ from typing import Any
 
 import click
 import torch
+from printing import Report
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import lade
@@ -192,17 +191,12 @@ def main(
 ) -> None:
     """Measure plain decoding's time over lade's where drafts have no value; exit status 1 below 0.98."""
     torch.set_num_threads(threads)
-    machine: Mapping[str, object] = describe(torch.device("cpu"))
-    say: Callable[[str], None] = (lambda line: None) if as_json else click.echo
-    say(json.dumps(machine))
-    outcomes = []
+    report, outcomes = Report(describe(torch.device("cpu")), as_json), []
     for setting in settings:
         outcomes.append(measure(setting, getattr(torch, dtype), prompts, new_tokens, seed))
-        say(str(outcomes[-1]))
-    if as_json:
-        given = {"new_tokens": new_tokens, "dtype": dtype, "seed": seed, "law": LAW}
-        settled = [asdict(each) | {"holds": each.holds} for each in outcomes]
-        click.echo(json.dumps({"machine": machine, **given, "settings": settled}, indent=2))
+        report.line(str(outcomes[-1]))
+    settled = [asdict(each) | {"holds": each.holds} for each in outcomes]
+    report.end(new_tokens=new_tokens, dtype=dtype, seed=seed, law=LAW, settings=settled)
     if not all(each.holds for each in outcomes):
         raise SystemExit(1)
 

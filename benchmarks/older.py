@@ -14,7 +14,6 @@ random weights; what the trees guess does not matter. Cases:
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from typing import Any
 import click
 import torch
 from checkouts import ROOT, importable, worker
+from printing import Report
 
 from lade.applications.bench.machine import available_cores, describe
 
@@ -125,18 +125,13 @@ def measure(checkouts: Sequence[Path], case: Case, rounds: int, dtype: str, thre
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def main(checkout: Path, only: tuple[str, ...], rounds: int, dtype: str, threads: int, as_json: bool) -> None:
     """Time steps of this checkout against those of CHECKOUT."""
-    machine, timings = describe(torch.device("cpu")), list[Timing]()
-    if not as_json:
-        click.echo(json.dumps(machine))
+    report, timings = Report(describe(torch.device("cpu")), as_json), list[Timing]()
     for case in CASES:
         if not only or case.kind in only:
             with importable(checkout.resolve()) as older:
                 timings.append(measure([ROOT, older], case, rounds, dtype, threads))
-            if not as_json:
-                click.echo(str(timings[-1]))
-    if as_json:
-        given = {"dtype": dtype, "rounds": rounds, "threads": threads}
-        click.echo(json.dumps({"machine": machine, **given, "timings": [asdict(each) for each in timings]}, indent=2))
+            report.line(str(timings[-1]))
+    report.end(dtype=dtype, rounds=rounds, threads=threads, timings=[asdict(each) for each in timings])
 
 
 if __name__ == "__main__":

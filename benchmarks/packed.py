@@ -7,7 +7,6 @@ over packed time. The two ways' logits are compared too. Needs no data and no ne
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import click
 import torch
 from integerlists import positive_integers
+from printing import Report
 from transformers import PreTrainedModel
 
 from lade.applications.bench.machine import available_cores, describe
@@ -120,17 +120,12 @@ def main(model: str, contexts: list[int], rounds: int, dtype: str, threads: int,
     """Time packed forwards of MODEL, a name or a folder, against padded ones."""
     torch.set_num_threads(threads)
     loaded: Any = load(model, dtype=dtype)[0]
-    machine, timings = describe(loaded.device), list[Timing]()
-    if not as_json:
-        click.echo(json.dumps(machine))
+    report, timings = Report(describe(loaded.device), as_json), list[Timing]()
     for context in contexts:
         for case in CASES:
             timings.append(measure(loaded, case, context, rounds))
-            if not as_json:
-                click.echo(str(timings[-1]))
-    if as_json:
-        given = {"model": model, "dtype": dtype, "rounds": rounds}
-        click.echo(json.dumps({"machine": machine, **given, "timings": [asdict(each) for each in timings]}, indent=2))
+            report.line(str(timings[-1]))
+    report.end(model=model, dtype=dtype, rounds=rounds, timings=[asdict(each) for each in timings])
 
 
 if __name__ == "__main__":

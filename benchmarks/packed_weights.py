@@ -7,7 +7,6 @@ alternates. The figure is the median of plain time over packed time; the logits 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import click
 import torch
 from inturn import in_turn
+from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
@@ -39,19 +39,15 @@ def main(model: str, dtypes: str, rounds: int, threads: int, as_json: bool) -> N
     torch.set_num_threads(threads)
     compiling.begin()
     compiling.wait()
-    machine, timings = describe(torch.device("cpu")), list[dict[str, Any]]()
-    if not as_json:
-        click.echo(json.dumps(machine))
+    report, timings = Report(describe(torch.device("cpu")), as_json), list[dict[str, Any]]()
     for dtype in dtypes.split(","):
         pair = [lade.models.load(model, dtype=dtype, pack=pack)[0] for pack in (False, True)]
         for tokens in TOKENS:
             ids = torch.randint(pair[0].config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(tokens))
             found = in_turn(*(partial(logits_of, each, ids) for each in pair), rounds)
             timings.append({"dtype": dtype, "tokens": tokens, **asdict(found)})
-            if not as_json:
-                click.echo(f"{dtype:9} {tokens:4} tokens  {found.told('plain', 'packed')}")
-    if as_json:
-        click.echo(json.dumps({"machine": machine, "rounds": rounds, "timings": timings}))
+            report.line(f"{dtype:9} {tokens:4} tokens  {found.told('plain', 'packed')}")
+    report.end(rounds=rounds, timings=timings)
 
 
 if __name__ == "__main__":

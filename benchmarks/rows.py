@@ -7,7 +7,6 @@ what is asked. Needs no network: `python benchmarks/rows.py`.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import click
 import torch
+from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
@@ -100,17 +100,14 @@ def main(
     torch.set_num_threads(threads)
     loaded, tokenizer = lade.models.load(model, dtype=dtype)
     texts = [prompt.text for prompt in from_suites(suite, None, 0, execute=False)[0].prompts]
-    prompts, machine, timings = [tokenizer(text).input_ids for text in texts], describe(loaded.device), []
-    if not as_json:
-        click.echo(json.dumps(machine))
+    prompts, timings = [tokenizer(text).input_ids for text in texts], list[Timing]()
+    report = Report(describe(loaded.device), as_json)
     with lade.Engine(loaded, slots=max(LEVELS)) as engine:
         for rows in LEVELS:
             timings.append(measure(loaded, engine, prompts, rows, tokens, rounds, drafts))
-            if not as_json:
-                click.echo(str(timings[-1]))
-    if as_json:
-        given = {"model": model, "suite": suite, "tokens": tokens, "rounds": rounds, "dtype": dtype, "drafts": drafts}
-        click.echo(json.dumps({"machine": machine, **given, "timings": [asdict(each) for each in timings]}, indent=2))
+            report.line(str(timings[-1]))
+    given = {"model": model, "suite": suite, "tokens": tokens, "rounds": rounds, "dtype": dtype, "drafts": drafts}
+    report.end(**given, timings=[asdict(each) for each in timings])
     if not all(timing.ratio >= ASKED for timing in timings):
         raise SystemExit(1)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any
 import click
 import torch
 from never_slower import Workload, model_of
+from printing import Report
 from serving_client import Client, served
 from serving_measures import LEVELS, MEASUREMENTS, Measured, Site
 
@@ -117,18 +118,13 @@ def main(
 ) -> None:
     """Measure what serving costs; exit status 1 where a figure is not what is asked."""
     torch.set_num_threads(threads)
-    machine = describe(torch.device("cpu"))
-    say: Callable[[str], None] = (lambda line: None) if as_json else click.echo
-    say(json.dumps(machine))
-    measured: dict[str, Measured] = {}
+    report, measured = Report(describe(torch.device("cpu")), as_json), dict[str, Measured]()
     with site_of(name, dtype, threads, suite, tokens, rounds, each, warm) as site:
         for measurement in only:
             measured[measurement] = MEASUREMENTS[measurement](site)
-            say("\n".join(map(str, measured[measurement].figures)))
-    if as_json:
-        given = {"model": name, "dtype": dtype, "suite": suite, "warm": warm, "tokens": tokens}
-        given |= {"rounds": rounds, "each": each}
-        click.echo(json.dumps({"machine": machine, **given, "measurements": _as_json(measured)}, indent=2))
+            report.line("\n".join(map(str, measured[measurement].figures)))
+    given = {"model": name, "dtype": dtype, "suite": suite, "warm": warm, "tokens": tokens}
+    report.end(**given, rounds=rounds, each=each, measurements=_as_json(measured))
     if not all(figure.holds for found in measured.values() for figure in found.figures):
         raise SystemExit(1)
 

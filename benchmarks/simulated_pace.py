@@ -10,7 +10,6 @@ benchmarks/simulated_pace.py`.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from unittest.mock import patch
 import click
 import torch
 from integerlists import positive_integers
+from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores
@@ -237,16 +237,15 @@ def main(
     texts = [prompt.text for prompt in from_suites(suite, None, 0, execute=False)[0].prompts]
     longest = loaded.config.get_text_config().max_position_embeddings - tokens
     prompts, found = [ids for ids in (tokenizer(text).input_ids for text in texts) if len(ids) <= longest], []
+    report = Report(asdict(MACHINES[name]), as_json)
     for load in LOADS:
         for number in rows:
             simulated = Simulated(MACHINES[name], noise)
             with timed_by(simulated) as made, lade.Engine(loaded, slots=max(rows), prefix_bytes=0) as opened:
                 found.append(Load(opened, made[0], prompts, tokens).worth(load, number, rounds))
-            if not as_json:
-                click.echo(str(found[-1]))
-    if as_json:
-        given = {"model": model, "machine": asdict(MACHINES[name]), "suite": suite, "tokens": tokens, "noise": noise}
-        click.echo(json.dumps(given | {"rounds": rounds, "worth": [asdict(each) for each in found]}, indent=2))
+            report.line(str(found[-1]))
+    given = {"model": model, "suite": suite, "tokens": tokens, "noise": noise, "rounds": rounds}
+    report.end(**given, worth=[asdict(each) for each in found])
 
 
 if __name__ == "__main__":

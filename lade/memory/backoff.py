@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lade.base.compiled import compiled
-from lade.memory.context import CONTEXT, SHORT
+from lade.memory.context import CONTEXT, SHORT, shortened
 from lade.memory.hashing import FACTOR, MASK, SPREAD, Array, hashed
 from lade.memory.predictions import TOP
 from lade.memory.warmtable import WarmTable
@@ -81,7 +81,7 @@ def find_warm(ints: Array, masses: Array, a: int, b: int, c: int, d: int) -> tup
     """
     if ints[ENDINGS] > 0:
         for length in range(CONTEXT, 0, -1):
-            first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+            first, second, third = shortened(a, b, c, length)
             bucket = ints[FIRSTS] + (hashed(first, second, third, d) & (ints[BUCKETS] - 1))
             for row in range(ints[bucket], ints[bucket + 1]):
                 at = ints[ENDING] + row * CONTEXT

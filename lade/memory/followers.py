@@ -6,7 +6,7 @@ The likeliest is the most frequent, of equals the latest; or, by recency, the la
 from __future__ import annotations
 
 from lade.base.compiled import compiled
-from lade.memory.context import CONTEXT, SHORT
+from lade.memory.context import CONTEXT, shortened
 from lade.memory.hashing import Array, context_slot
 
 # Fields, from their place in the header on.
@@ -75,7 +75,7 @@ def find_followers(
     rows = ints[own + CONTEXTS]
     if ints[own + CONTEXT_NUMBER] > 0:
         for length in range(longest, shortest - 1, -1):
-            first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+            first, second, third = shortened(a, b, c, length)
             slot = context_slot(ints, ints[own + INDEX], ints[own + SLOTS], rows, WIDTH, first, second, third, d)
             if ints[slot] >= 0:
                 return rows + ints[slot] * WIDTH, length
@@ -97,7 +97,7 @@ def find_contexts(ints: Array, own: int, a: int, b: int, c: int, d: int, found: 
     if ints[own + CONTEXT_NUMBER] == 0:
         return
     for length in range(1, CONTEXT + 1):
-        first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+        first, second, third = shortened(a, b, c, length)
         slot = context_slot(ints, ints[own + INDEX], ints[own + SLOTS], rows, WIDTH, first, second, third, d)
         if ints[slot] < 0:
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lade.base.compiled import compiled
 from lade.base.searching import equal_to, lowest_bit, prefetch
-from lade.memory.context import CONTEXT, SHORT
+from lade.memory.context import CONTEXT, SHORT, shortened
 from lade.memory.hashing import Array, context_slot, hashed, index_rows
 
 TOP = 8  # predictions kept per context, and children weighed per node
@@ -59,7 +59,7 @@ def find_predictions(pool: Array, a: int, b: int, c: int, d: int, found: Array, 
 @compiled
 def find_prediction(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
     """The row of the last `length` tokens of a context; -1 if there is none."""
-    first, second, third = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+    first, second, third = shortened(a, b, c, length)
     return pool[context_slot(pool, pool[INDEX], pool[SLOTS], pool[CONTEXTS], WIDTH, first, second, third, d)]
 
 
@@ -93,7 +93,7 @@ def prefetch_rows(pool: Array, masses: Array, a: int, b: int, c: int, d: int) ->
 @compiled
 def first_slot(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
     """The slot where the search for the last tokens of a context begins."""
-    a, b, c = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+    a, b, c = shortened(a, b, c, length)
     return pool[INDEX] + (hashed(a, b, c, d) & (pool[SLOTS] - 1))
 
 
@@ -115,7 +115,7 @@ def learn_prediction(
 @compiled
 def young_row(pool: Array, a: int, b: int, c: int, d: int, length: int) -> int:
     """The row of the last tokens of a context, now learned and of the young generation; without tokens if it is new."""
-    a, b, c = a if length > 3 else SHORT, b if length > 2 else SHORT, c if length > 1 else SHORT
+    a, b, c = shortened(a, b, c, length)
     slot = context_slot(pool, pool[INDEX], pool[SLOTS], pool[CONTEXTS], WIDTH, a, b, c, d)
     row = pool[slot]
     at = pool[CONTEXTS] + row * WIDTH
