@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import lade
 from lade.applications.serve.text import AnswerText
@@ -15,6 +16,13 @@ from lade.applications.serve.worker import Update
 from lade.core.logprobs import TokenLogprob
 
 STOP, LENGTH = "stop", "length"
+
+
+class Told(NamedTuple):
+    """A token whose log probability is told, and the characters of the answer before it."""
+
+    begin: int
+    noted: TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,7 @@ class Delta:
 
     index: int
     text: str
-    tokens: list[TokenLogprob]
+    tokens: list[Told]
     count: int
     finish: str | None
 
@@ -54,10 +62,10 @@ class Choice:
     ends: frozenset[int]
     most: int
     finish: str | None = None
-    logprobs: list[TokenLogprob] = field(default_factory=list)
+    logprobs: list[Told] = field(default_factory=list)
     _taken: int = 0  # tokens
     _told: int = 0  # characters
-    _held: list[tuple[int, TokenLogprob]] = field(default_factory=list)  # where a token's text begins
+    _held: list[Told] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -81,19 +89,19 @@ class Choice:
         place = self.whole.places[self._taken]
         self._taken += 1
         if noted is not None and place.kept:
-            self._held.append((place.begin, noted))
+            self._held.append(Told(place.begin, noted))
 
     def _at_end(self) -> bool:
         return self.most > 0 and self.request.emitted > 0 and self.request.tokens[-1] in self.ends
 
-    def _release(self) -> tuple[str, list[TokenLogprob]]:
+    def _release(self) -> tuple[str, list[Told]]:
         """The text that is certain, and the tokens that begin in it or before its end."""
         begin, search = self._told, self.whole.search
         if self.finish is not None:
             self._told = len(search.text)
         elif self._taken:
             self._told = search.certain(self.whole.places[self._taken - 1].size)
-        out = [noted for place, noted in self._held if place < self._told or self.finish is not None]
+        out = [each for each in self._held if each.begin < self._told or self.finish is not None]
         self._held = self._held[len(out) :]
         self.logprobs += out
         return search.text[begin : self._told], out

@@ -20,7 +20,7 @@ from lade.applications.serve.guard import KEY, Guard
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.metrics import CONTENT_TYPE
 from lade.applications.serve.pages import add_page
-from lade.applications.serve.responses import ResponsesFormat, ResponsesRequest
+from lade.applications.serve.responses import NAMES, ResponsesFormat, ResponsesRequest
 from lade.applications.serve.schema import ChatRequest, CompletionRequest
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import SentAsEvents, SentWhole
@@ -75,7 +75,7 @@ def _add_errors(app: FastAPI) -> None:
 
     async def http(request: Request, error: HTTPException) -> Response:
         unread = error.status_code == BAD_REQUEST  # a body that Python's JSON does not take
-        message = "the body must be JSON of moderate depth and numbers" if unread else str(error.detail)
+        message = "the body must be JSON in UTF-8, of moderate depth and numbers" if unread else str(error.detail)
         return _answered(APIError(error.status_code, message, headers=error.headers))
 
     for status in HTTP_ERRORS:
@@ -106,6 +106,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", responses=described.HEALTH | ERRORS)
     async def health() -> dict[str, Any]:
         if not service.healthy:
@@ -143,7 +144,10 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         _check_model(service, body.model)
         chat = body.chat()
-        answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
+        try:
+            answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
+        except APIError as error:
+            raise error.renamed(NAMES) from error
         return _sent(service, bool(body.stream), ResponsesFormat(name, answer, tokens, body))
 
 

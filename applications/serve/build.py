@@ -16,6 +16,8 @@ from lade.facts.vocabulary import readable
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+FEWEST = 2  # tokens: one of a prompt, one of its answer
+
 
 def build_service(
     settings: ServeSettings,
@@ -37,10 +39,13 @@ def build_service(
     engine = lade.Engine(model, config, method=method, slots=settings.slots, kv_bytes=kv_bytes)
     within = engine.kv_tokens
     positions = positions_of(model) if within is None else min(positions_of(model), within)
+    if positions < FEWEST:
+        engine.close()
+        raise ValueError(f"kv_bytes must have room for at least {FEWEST} tokens, got {kv_bytes}, which has {positions}")
     vocabulary, ends = readable(model), ends_of(model)
     prompts, grammars = Prompts(tokenizer, positions, vocabulary), Grammars(tokenizer, vocabulary, ends)
     auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
     metrics = Metrics()
-    service = Service(settings, engine, Planner(prompts, grammars, ends, model.device, auto), ends, metrics)
+    service = Service(settings, engine, Planner(prompts, grammars, ends, model.device, auto), metrics)
     metrics.watch("lade_texts", "Texts that decode or wait.", lambda: service.texts)
     return service

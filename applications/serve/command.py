@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
@@ -108,6 +109,7 @@ def command(
         tenant_pools=keys is not None if tenant_pools is None else tenant_pools,
         **options,
     )
+    check_address(settings.host, settings.port)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     if settings.keys is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
@@ -123,6 +125,18 @@ def check_extra() -> None:
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
         raise click.ClickException(f"lade serve needs {', '.join(missing)}; pip install 'lade-decoding[serve]'")
+
+
+def check_address(host: str, port: int) -> None:
+    """UsageError where nothing can listen at this address, before a model is loaded; port 0 is any free one."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+                trial.bind(address)
+    except OSError as error:
+        allowed = "--host and --port must be an address of this machine and a free port of it"
+        raise click.UsageError(f"{allowed}, got {host} and {port} ({error.strerror})") from error
 
 
 def default_model() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lade.base.shown import shown
 
-BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE = 400, 401, 403, 404, 408, 413
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE, UNSUPPORTED = 400, 401, 403, 404, 408, 413, 415
 TOO_MANY, INTERNAL, UNAVAILABLE = 429, 500, 503
 TYPES = {
     UNAUTHORIZED: "authentication_error",
@@ -20,7 +20,9 @@ TYPES = {
     UNAVAILABLE: "server_error",
 }
 TAGGED = ("response_format", "format")  # fields whose place is followed by the branch of a union
-BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format))$")  # of a union
+# The branch of a union.
+BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool))$")
+OTHER_TYPE = "_type"  # how the kinds of error end that say of which type a branch of a union is
 
 
 class APIError(Exception):
@@ -43,6 +45,13 @@ class APIError(Exception):
     ) -> None:
         super().__init__(message)
         self.status, self.param, self.code, self.headers = status, param, code, dict(headers or {})
+
+    def renamed(self, names: Mapping[str, str]) -> APIError:
+        """The same error about a request that has its field under another name, of those that differ."""
+        if self.param is None or self.param not in names:
+            return self
+        name = names[self.param]
+        return APIError(self.status, str(self).replace(self.param, name, 1), name, self.code, self.headers)
 
     def body(self) -> dict[str, Any]:
         kind = TYPES.get(self.status, "invalid_request_error")
@@ -105,5 +114,6 @@ def _sentence(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
         return f"{name} must have a type of {error['ctx']['expected_tags']}, got {shown(error['ctx']['tag'])}"
     if kind == "union_tag_not_found":
         return f"{name} must have a type, got {shown(error.get('input'))}"
-    allowed = dict.fromkeys(re.sub(r"^\w+ should ", "", str(each["msg"])) for each in errors)
+    told = [each for each in errors if not each["type"].endswith(OTHER_TYPE)] or errors
+    allowed = dict.fromkeys(re.sub(r"^\w+ should ", "", str(each["msg"])) for each in told)
     return f"{name} must {' or '.join(allowed)}, got {shown(error.get('input'))}"

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from lade.base.shown import shown
+
 Json = dict[str, Any]
 NULL: Json = {"type": "null"}
 LARGEST = 1 << 53  # from it on a float does not tell an integer from its neighbours
@@ -31,7 +33,15 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST else value
 
 
-Text = Annotated[str, AfterValidator(_text)]
+def _always(value: Any) -> Any:
+    if value is not None and value is not True:
+        raise ValueError(f"must be true or left out, since the server does it always, got {shown(value)}")
+    return value
+
+
+UNICODE = AfterValidator(_text)
+Text = Annotated[str, UNICODE]
+Always = Annotated[Any, AfterValidator(_always), WithJsonSchema({"enum": [None, True]})]
 NotBuilt = Annotated[Any, AfterValidator(_nothing), WithJsonSchema({"enum": [None, False, [], ""]})]
 WHOLE = BeforeValidator(_whole)
 TokenId = Annotated[int, Field(ge=0), WHOLE]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lade.applications.serve.answer import Answer, Choice, Delta
+from lade.applications.serve.answer import Answer, Choice, Delta, Told
 from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
 from lade.applications.serve.schema import Sampling
 from lade.applications.serve.tools import Parsed, ToolParser
@@ -28,15 +28,17 @@ class Extras:
 
     Attributes:
         usage: at its end, what the request used.
+        so_far: in each chunk, what it used so far.
         steps: in each chunk, the tokens that its step emitted.
     """
 
     usage: bool = False
+    so_far: bool = False
     steps: bool = False
 
 
 def asked_of(request: Sampling) -> Extras:
-    return Extras(request.wants_usage, request.lade.steps)
+    return Extras(request.wants_usage, request.wants_usage_so_far, request.lade.steps)
 
 
 class Format:
@@ -67,10 +69,10 @@ class Format:
 
     def of(self, delta: Delta) -> list[Json]:
         """The chunks of a delta; none for one that tells nothing."""
-        if not (delta.text or delta.tokens or delta.finish or self.extras.steps):
-            return []
-        step = {"lade": {"tokens": delta.count}} if self.extras.steps else {}
-        return [self._chunk([self._delta(delta)]) | step]
+        chunks = [self._chunk([part]) for part in self._deltas(delta)]
+        if self.extras.steps:
+            chunks[0] |= {"lade": {"tokens": delta.count}}
+        return chunks
 
     def last(self) -> list[Json]:
         """The chunk behind all texts: the usage, where it is asked for."""
@@ -87,7 +89,8 @@ class Format:
         return error
 
     def _chunk(self, choices: Sequence[Json]) -> Json:
-        return self._object(self.chunk, choices) | ({"usage": None} if self.extras.usage else {})
+        usage = usage_of(self.answer) if self.extras.so_far else None
+        return self._object(self.chunk, choices) | ({"usage": usage} if self.extras.usage else {})
 
     def _object(self, kind: str, choices: Sequence[Json]) -> Json:
         return self._head | {"object": kind, "choices": list(choices)}
@@ -95,7 +98,8 @@ class Format:
     def _choice(self, choice: Choice) -> Json:
         raise NotImplementedError
 
-    def _delta(self, delta: Delta) -> Json:
+    def _deltas(self, delta: Delta) -> list[Json]:
+        """The parts that chunks tell; where steps are told, one at least."""
         raise NotImplementedError
 
 
@@ -131,13 +135,16 @@ class ChatFormat(Format):
         told = self._logprobs(choice, choice.logprobs)
         return {"index": choice.index, "message": message, "logprobs": told, "finish_reason": finish}
 
-    def _delta(self, delta: Delta) -> Json:
+    def _deltas(self, delta: Delta) -> list[Json]:
+        """Why an answer ends comes behind its calls: OpenAI's package ends a call with the chunk that follows it."""
         told = self._logprobs(self.answer.choices[delta.index], delta.tokens) if delta.tokens else None
         parsed, finish = self._parsed(delta.index, delta.text, delta.finish)
         content: Json = {"content": parsed.text} if parsed.text else {}
+        found = {"index": delta.index, "delta": content, "logprobs": told, "finish_reason": finish}
         if parsed.calls:
-            content["tool_calls"] = parsed.calls
-        return {"index": delta.index, "delta": content, "logprobs": told, "finish_reason": finish}
+            calls = found | {"delta": content | {"tool_calls": parsed.calls}, "finish_reason": None}
+            return [calls] if finish is None else [calls, found | {"delta": {}, "logprobs": None}]
+        return [found] if content or told or finish or self.extras.steps else []
 
     def _parsed(self, index: int, text: str, finish: str | None) -> tuple[Parsed, str | None]:
         """Text and calls of a piece, and why the answer ends."""
@@ -147,11 +154,11 @@ class ChatFormat(Format):
         parsed = parser.add(text, final=finish is not None)
         return parsed, "tool_calls" if finish == "stop" and parser.found else finish
 
-    def _logprobs(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
+    def _logprobs(self, choice: Choice, tokens: Sequence[Told]) -> Json | None:
         """Of the tokens that have text: not of the one that ends it, which completions tell."""
         if choice.request.logprobs is None:
             return None
-        return ChatLogprobs(self.tokens).told([each for each in tokens if each.token not in choice.ends])
+        return ChatLogprobs(self.tokens).told([each.noted for each in tokens if each.noted.token not in choice.ends])
 
 
 class CompletionFormat(Format):
@@ -162,7 +169,7 @@ class CompletionFormat(Format):
     def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras, echo: bool) -> None:
         super().__init__(model, answer, tokens, extras)
         self._echo = [tokens.of_prompt(choice.request) if echo else None for choice in answer.choices]
-        self._logprobs = [CompletionLogprobs(tokens) for _ in answer.choices]
+        self._logprobs = CompletionLogprobs(tokens)
         self._begun: set[int] = set()  # indices of choices whose prompts are told
 
     def of(self, delta: Delta) -> list[Json]:
@@ -180,18 +187,21 @@ class CompletionFormat(Format):
         both = before if own is None else own if before is None else {name: before[name] + own[name] for name in own}
         return self._told(choice.index, text + choice.text, both, choice.finish)
 
-    def _delta(self, delta: Delta) -> Json:
+    def _deltas(self, delta: Delta) -> list[Json]:
         told = self._of_answer(self.answer.choices[delta.index], delta.tokens) if delta.tokens else None
-        return self._told(delta.index, delta.text, told, delta.finish)
+        says = delta.text or told or delta.finish or self.extras.steps
+        return [self._told(delta.index, delta.text, told, delta.finish)] if says else []
 
     def _of_prompt(self, choice: Choice) -> Json | None:
-        noted = choice.request.logprobs
-        if self._echo[choice.index] is None or noted is None:
+        request = choice.request
+        if self._echo[choice.index] is None or request.logprobs is None:
             return None
-        return self._logprobs[choice.index].of_prompt(choice.request.tokens[0], noted.of_prompt)
+        return self._logprobs.of_prompt(request.tokens[: request.prompt_length], request.logprobs.of_prompt)
 
-    def _of_answer(self, choice: Choice, tokens: Sequence[Any]) -> Json | None:
-        return None if choice.request.logprobs is None else self._logprobs[choice.index].told(tokens)
+    def _of_answer(self, choice: Choice, tokens: Sequence[Told]) -> Json | None:
+        if choice.request.logprobs is None:
+            return None
+        return self._logprobs.told(tokens, behind=len(self._echo[choice.index] or ""))
 
     def _told(self, index: int, text: str, logprobs: Json | None, finish: str | None) -> Json:
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}

@@ -17,7 +17,7 @@ from llguidance import LLMatcher, LLTokenizer
 from transformers import LogitsProcessor
 
 from lade.applications.serve.errors import APIError
-from lade.applications.serve.tools import ToolFormat
+from lade.applications.serve.tools import ToolFormat, arguments_of
 
 # JSON as models write it. Free white space would force nothing, and small models write it without end.
 SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -56,14 +56,18 @@ class Grammars:
     def call_mask(self, form: ToolFormat, tools: Sequence[dict[str, Any]], prompt_length: int) -> GrammarMask:
         """The mask of an answer that calls one of some functions, in a model's own format.
 
+        The arguments of each function are JSON of their own, since a schema may refer to its root.
+
         Raises:
             APIError: the parameters of a function are no schema.
         """
-        schema = json.dumps(form.schema(tools) | {"x-guidance": SPACING})
-        parts = [self._quoted(form.begin), f"%json {schema}", self._quoted(form.end)]
-        return self._mask(
-            LLMatcher.grammar_from_lark("start: " + " ".join(filter(None, parts))), prompt_length, "tools"
-        )
+        names = [f"call_{number}" for number in range(len(tools))]
+        rules = [f"start: {self._quoted(form.begin)} ({' | '.join(names)}) {self._quoted(form.end)}"]
+        for name, tool in zip(names, tools, strict=True):
+            schema = json.dumps(arguments_of(tool) | {"x-guidance": SPACING})
+            before, behind = map(json.dumps, form.around(tool["name"]))
+            rules.append(f"{name}: {before} %json {schema} {behind}")
+        return self._mask(LLMatcher.grammar_from_lark("\n".join(rules)), prompt_length, "tools")
 
     def _quoted(self, text: str) -> str:
         """A text in a grammar: its token, where it is a special one."""
@@ -126,5 +130,5 @@ class GrammarMask(LogitsProcessor):
 
 
 def _wrong(param: str, reason: str) -> APIError:
-    line = next((line for line in reason.splitlines() if line.strip()), "")[:ERROR_LENGTH]
-    return APIError(400, f"{param} must be a JSON schema that can be followed, got one that cannot ({line})", param)
+    told = " ".join(reason.split())[:ERROR_LENGTH]
+    return APIError(400, f"{param} must be a JSON schema that can be followed, got one that cannot ({told})", param)

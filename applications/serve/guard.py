@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lade.applications.serve.connection import Message, Receive, Send, send_error, send_whole
-from lade.applications.serve.errors import FORBIDDEN, TIMEOUT, TOO_LARGE, UNAUTHORIZED, APIError
+from lade.applications.serve.errors import FORBIDDEN, TIMEOUT, TOO_LARGE, UNAUTHORIZED, UNSUPPORTED, APIError
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.settings import ServeSettings
+from lade.base.shown import shown
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -53,6 +54,7 @@ class Guard:
                 scope[KEY] = self._key(scope["path"], headers)
                 body = Body(receive, self.settings)
                 body.check(_length(headers))
+                _check_encoding(headers)
                 if await body.read():
                     await self.app(scope, body.receive, exchange.send)
         except APIError as error:
@@ -183,6 +185,13 @@ def _preflight(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     if "access-control-request-private-network" in headers:
         found.append(("allow-private-network", "true"))
     return [(f"access-control-{name}".encode(), value.encode("latin-1")) for name, value in found]
+
+
+def _check_encoding(headers: dict[str, str]) -> None:
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        message = f"the Content-Encoding header must be identity or left out, got {shown(encoding)}"
+        raise APIError(UNSUPPORTED, message)
 
 
 def _length(headers: dict[str, str]) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import lade
-from lade.applications.serve.text import BROKEN
+from lade.applications.serve.answer import Told
+from lade.applications.serve.text import BROKEN, Detokenizer
 from lade.core.logprobs import TokenLogprob
 
 LOWEST = -9999.0  # stands for log probabilities that JSON cannot hold
@@ -40,6 +41,14 @@ class TokenTexts:
     def of_prompt(self, request: lade.Request) -> str:
         return self._decode(request.tokens[: request.prompt_length], special=True)
 
+    def offsets(self, tokens: Sequence[int]) -> list[int]:
+        """Characters before each token of a text; tokens that are parts of one character have the same number."""
+        detokenizer, found, size = Detokenizer(self._tokenizer, ()), list[int](), 0
+        for token in tokens:
+            found.append(size)
+            size += len(detokenizer.add(token))
+        return found
+
     def _decode(self, tokens: list[int], special: bool) -> str:
         """`special`: whether special tokens are left out."""
         return str(self._tokenizer.decode(tokens, skip_special_tokens=special, clean_up_tokenization_spaces=False))
@@ -63,24 +72,26 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """As completions have them: parallel lists. One object serves one text, whose offsets it counts."""
+    """As completions have them: parallel lists."""
 
     def __init__(self, texts: TokenTexts) -> None:
-        self._texts, self._offset = texts, 0
+        self._texts = texts
 
-    def of_prompt(self, first: int, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
+    def of_prompt(self, tokens: Sequence[int], noted: Sequence[TokenLogprob]) -> dict[str, Any]:
         """Of a prompt, whose first token has no log probability."""
-        head = {"tokens": [self._texts.text(first)], "token_logprobs": [None], "top_logprobs": [None]}
-        head["text_offset"] = [self._advanced(first)]
-        rest = self.told(tokens)
+        first, *offsets = self._texts.offsets(tokens)
+        head = {"tokens": [self._texts.text(tokens[0])], "token_logprobs": [None], "top_logprobs": [None]}
+        head["text_offset"] = [first]
+        rest = self.told([Told(*each) for each in zip(offsets, noted, strict=True)])
         return {name: head[name] + rest[name] for name in head}
 
-    def told(self, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
+    def told(self, tokens: Sequence[Told], behind: int = 0) -> dict[str, Any]:
+        """`behind`: characters before the text in which these tokens begin."""
         return {
-            "tokens": [self._texts.text(each.token) for each in tokens],
-            "token_logprobs": [finite(each.logprob) for each in tokens],
-            "top_logprobs": [self._top(each) for each in tokens],
-            "text_offset": [self._advanced(each.token) for each in tokens],
+            "tokens": [self._texts.text(each.noted.token) for each in tokens],
+            "token_logprobs": [finite(each.noted.logprob) for each in tokens],
+            "top_logprobs": [self._top(each.noted) for each in tokens],
+            "text_offset": [behind + each.begin for each in tokens],
         }
 
     def _top(self, noted: TokenLogprob) -> dict[str, float]:
@@ -89,11 +100,6 @@ class CompletionLogprobs:
         for token, value in (*noted.top, (noted.token, noted.logprob)):
             found.setdefault(self._texts.text(token), finite(value))
         return found
-
-    def _advanced(self, token: int) -> int:
-        offset = self._offset
-        self._offset += len(self._texts.text(token))
-        return offset
 
 
 def finite(value: float) -> float:

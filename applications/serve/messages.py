@@ -17,7 +17,10 @@ class TextPart(Fields):
 
     type: Literal["text", "input_text", "output_text"]
     text: Text
+    # They change nothing here; earlier answers have them.
     annotations: Any = None
+    logprobs: Any = None
+    cache_control: Any = None
 
 
 Content = Text | Annotated[list[TextPart], Field(min_length=1)]
@@ -26,6 +29,7 @@ Content = Text | Annotated[list[TextPart], Field(min_length=1)]
 class CalledFunction(Fields):
     name: Text
     arguments: Text
+    parsed_arguments: Any = None  # of OpenAI's package, from the same text
 
 
 class Call(Fields):
@@ -74,7 +78,12 @@ class Message(Fields):
     refusal: NotBuilt = None
     audio: NotBuilt = None
     function_call: NotBuilt = None
+    reasoning_content: NotBuilt = None
     tool_calls: Annotated[list[Call], Field(max_length=MOST_TOOLS)] | None = None
+    # They change nothing here; earlier answers have them.
+    annotations: Any = None
+    parsed: Any = None
+    cache_control: Any = None
 
     @model_validator(mode="after")
     def _says_something(self) -> Message:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lade.applications.serve.errors import bad
 from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
@@ -19,6 +20,7 @@ from lade.applications.serve.tools import for_template
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
 UNLIMITED = 1 << 30
+NO_END = 1 << 30  # no token has this id
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Text:
         prompt: its token ids.
         most: tokens of the answer; 0 where only the prompt's log probabilities are wanted.
         answer: its text.
+        ends: tokens that end it.
         generate: arguments of `model.generate`, which say what the text is.
         own: arguments of `lade.Engine.submit` that do not change it.
     """
@@ -36,6 +39,7 @@ class Text:
     prompt: list[int]
     most: int
     answer: AnswerText
+    ends: frozenset[int]
     generate: dict[str, Any]
     own: dict[str, Any]
 
@@ -54,7 +58,7 @@ class Planner:
         self.prompts, self.grammars, self.ends, self.device, self.auto = prompts, grammars, ends, device, auto
 
     def chat(self, request: ChatRequest) -> list[Text]:
-        messages = [_as_template(message, self.prompts.has_template) for message in request.messages]
+        messages = [_as_template(message, self.prompts.shows_calls) for message in request.messages]
         prompt = self.prompts.of_messages(messages, request.functions_offered)
         stops = (*request.stops, *self.prompts.chat_stops)
         own: dict[str, Any] = {"logprobs": request.top}
@@ -79,18 +83,28 @@ class Planner:
         special: bool = False,
     ) -> Iterator[Text]:
         """`special`: whether special tokens are text."""
+        ends = self._ends(request)
         for prompt in prompts:
             room = int(min(self.prompts.positions - len(prompt), UNLIMITED))
             most = room if asked is None else min(asked, room)
             for choice in range(request.n or 1):
                 mask = self._mask(request, len(prompt))
                 search = StopSearch(stops if most else ())  # else the token that is decoded is not told
-                answer = AnswerText(Detokenizer(self.prompts.tokenizer, prompt, special), search, self.ends)
+                answer = AnswerText(Detokenizer(self.prompts.tokenizer, prompt, special), search, ends)
                 generate = generate_arguments(request, len(prompt), max(1, most), answer, self.prompts.vocabulary, mask)
+                if ends != self.ends:
+                    generate["eos_token_id"] = sorted(ends) or NO_END
                 drafts: dict[str, Any] = {"drafts": request.lade.speculation, "seed": seed_of(request, choice)}
                 if mask is not None and self.auto:
                     drafts["forced"] = mask.forced
-                yield Text(prompt, most, answer, generate | as_ids(prompt, self.device), own | drafts)
+                yield Text(prompt, most, answer, ends, generate | as_ids(prompt, self.device), own | drafts)
+
+    def _ends(self, request: Sampling) -> frozenset[int]:
+        """The tokens that end a text of this request."""
+        asked = frozenset(request.stop_token_ids or ())
+        if asked and max(asked) >= self.prompts.vocabulary:
+            raise bad("stop_token_ids", f"token ids from 0 to {self.prompts.vocabulary - 1}", max(asked))
+        return asked if request.ignore_eos else self.ends | asked
 
     def _mask(self, request: Sampling, prompt_length: int) -> GrammarMask | None:
         if isinstance(request, ChatRequest) and request.must_call:
@@ -104,11 +118,11 @@ class Planner:
         return None
 
 
-def _as_template(message: Message, has_template: bool) -> dict[str, Any]:
-    """A message as chat templates read it, which know no developers. Where there is none, calls are text."""
+def _as_template(message: Message, shows_calls: bool) -> dict[str, Any]:
+    """A message as chat templates read it, which know no developers. Where they do not read calls, these are text."""
     found: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.text}
     calls = for_template([call.model_dump() for call in message.tool_calls or []])
-    if calls and has_template:
+    if calls and shows_calls:
         found["tool_calls"] = calls
     elif calls:
         found["content"] += "".join(json.dumps(call["function"], ensure_ascii=False) for call in calls)

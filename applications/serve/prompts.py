@@ -38,6 +38,11 @@ class Prompts:
         return bool(self.tokenizer.chat_template)
 
     @property
+    def shows_calls(self) -> bool:
+        """Whether the chat template reads earlier calls of the assistant."""
+        return "tool_calls" in (self.tokenizer.chat_template or "")
+
+    @property
     def chat_stops(self) -> tuple[str, ...]:
         """Texts that end an answer where roles are lines."""
         return () if self.has_template or PLAIN.stop is None else (PLAIN.stop,)

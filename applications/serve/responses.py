@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lade.applications.serve.answer import Answer, Choice, Delta
 from lade.applications.serve.fields import WHOLE, Fields, NotBuilt, Text
@@ -15,6 +15,14 @@ from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.messages import Content, joined
 from lade.applications.serve.schema import Asked, ChatRequest, ObjectFormat, SchemaFields, TextFormat
 from lade.applications.serve.usage import speculation_of, usage_of
+from lade.base.shown import shown
+
+# Fields of the chat that has the same answer, under their names here.
+NAMES = {
+    "messages": "input",
+    "response_format.json_schema.schema": "text.format.schema",
+    "response_format": "text.format",
+}
 
 
 class InputMessage(Fields):
@@ -26,6 +34,15 @@ class InputMessage(Fields):
     id: Any = None
     status: Any = None
     phase: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_message(cls, item: Any) -> Any:
+        """Of other items it is not told what else they lack."""
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind not in (None, "message"):
+            raise ValueError(f"must have the type 'message', as other items are not taken, got {shown(kind)}")
+        return item
 
 
 class OutputSchema(SchemaFields):

@@ -39,7 +39,7 @@ def generate_arguments(
         APIError: `logit_bias` names no token of the model.
     """
     found: dict[str, Any] = {"max_new_tokens": most, "repetition_penalty": request.repetition_penalty or 1.0}
-    found |= _choice(request)
+    found |= _choice(request) | ({"min_new_tokens": request.min_tokens} if request.min_tokens else {})
     bias = _bias(request, vocabulary)
     if bias:
         found["sequence_bias"] = bias

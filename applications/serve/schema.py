@@ -10,14 +10,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, TokenId, all_of, either, where
+from lade.applications.serve.fields import (
+    NULL,
+    UNICODE,
+    WHOLE,
+    Always,
+    Fields,
+    Json,
+    NotBuilt,
+    Text,
+    TokenId,
+    all_of,
+    either,
+    where,
+)
 from lade.applications.serve.messages import MOST_TOOLS, SOME, Message, NamedTool, Prediction, Tool
 
 MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP = 128, 16, 20, 500
 SEEDS = 1 << 63
 TRUE: Json = {"const": True}
 
-StopText = Annotated[Text, Field(min_length=1, max_length=LONGEST_STOP)]
+StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP), UNICODE]
 Stops = StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)]
 
 
@@ -36,6 +49,7 @@ class LadeOptions(Fields):
 class StreamOptions(Fields):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class TextFormat(Fields):
@@ -108,12 +122,33 @@ class Sampling(Asked):
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = None
     metadata: Any = None  # changes nothing here
+    # vLLM's.
+    ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=1 << 30), WHOLE] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_STOPS)] | None = None
+    skip_special_tokens: Always = None
+    spaces_between_special_tokens: Always = None
+    include_stop_str_in_output: NotBuilt = None
+    prompt_logprobs: NotBuilt = None
+    truncate_prompt_tokens: NotBuilt = None
+    use_beam_search: NotBuilt = None
 
     @model_validator(mode="after")
     def _streams(self) -> Sampling:
         if self.stream_options is not None and not self.stream:
             raise ValueError("must have stream_options only where stream is true")
         return self
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Sampling:
+        if self.asked_tokens is not None and (self.min_tokens or 0) > self.asked_tokens:
+            raise ValueError("must have min_tokens of at most its most tokens")
+        return self
+
+    @property
+    def asked_tokens(self) -> int | None:
+        """The most tokens of an answer, where they are given."""
+        raise NotImplementedError
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -123,6 +158,11 @@ class Sampling(Asked):
     def wants_usage(self) -> bool:
         """Whether a stream ends with the usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def wants_usage_so_far(self) -> bool:
+        """Whether each chunk of a stream has the usage so far."""
+        return self.wants_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
 
 
 class ChatRequest(Sampling):
@@ -138,6 +178,11 @@ class ChatRequest(Sampling):
     tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     functions: NotBuilt = None
+    function_call: NotBuilt = None
+    continue_final_message: NotBuilt = None
+    chat_template: NotBuilt = None
+    chat_template_kwargs: NotBuilt = None
+    add_generation_prompt: Always = None
     audio: NotBuilt = None
     modalities: list[Literal["text"]] | None = None
     web_search_options: NotBuilt = None
@@ -213,6 +258,10 @@ class CompletionRequest(Sampling):
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("must have max_tokens of at least 1 where echo is not true")
         return self
+
+    @property
+    def asked_tokens(self) -> int | None:
+        return self.max_tokens
 
     @property
     def prompts(self) -> list[str | list[int]]:

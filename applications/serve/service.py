@@ -24,16 +24,10 @@ log = logging.getLogger("lade.serve")
 
 
 class Service:
-    """Answers requests.
+    """Answers requests."""
 
-    Args:
-        ends: tokens that end a text.
-    """
-
-    def __init__(
-        self, settings: ServeSettings, engine: lade.Engine, planner: Planner, ends: frozenset[int], metrics: Metrics
-    ) -> None:
-        self.settings, self.engine, self.planner, self.ends, self.metrics = settings, engine, planner, ends, metrics
+    def __init__(self, settings: ServeSettings, engine: lade.Engine, planner: Planner, metrics: Metrics) -> None:
+        self.settings, self.engine, self.planner, self.metrics = settings, engine, planner, metrics
         self.worker = EngineWorker(engine, self._deliver, settings.stream_interval)
         self.texts = 0  # that decode or wait
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -140,7 +134,7 @@ class Service:
             self.cancel(beginning.result())
 
     def _choice(self, index: int, text: Text, request: lade.Request) -> Choice:
-        return Choice(index, request, text.answer, self.ends, text.most)
+        return Choice(index, request, text.answer, text.ends, text.most)
 
     def _deliver(self, updates: list[Update]) -> None:
         """Called by the engine's thread, for all requests at once."""

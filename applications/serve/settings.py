@@ -32,7 +32,7 @@ class ServeSettings:
         send_seconds: the most seconds that a client may take to read an event, or the rest of an answer.
         status_seconds: after so many seconds without a token a stream gets its status, which comes with the first token
             otherwise: a client that reads it meanwhile takes time from the forward of a short prompt.
-        alive_seconds: after so many seconds without a token a stream gets a comment.
+        alive_seconds: after so many seconds without an event a stream gets a comment.
         stream_interval: seconds between the events of a stream, but for its first and last one and where a step takes
             longer; 0 for an event after each step.
         grace: seconds that running requests get to finish at shutdown.

@@ -68,21 +68,27 @@ class SentAsEvents(Sent):
                 if start is not None:
                     await send(start)
                     start = None
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
                 sending.reschedule(None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _events(self) -> AsyncIterator[bytes]:
-        form, settings, begun = self._form, self._service.settings, False
+        """What is sent, part by part; an empty one for the status alone."""
+        form, settings, now = self._form, self._service.settings, asyncio.get_running_loop().time
+        started, begun, last = False, False, now()  # `last`: when something was sent
         try:
             async for deltas in self._answer.deltas(settings.alive_seconds, settings.status_seconds):
-                chunks = [] if begun else form.first()
-                begun = True
+                chunks = form.first() if deltas and not begun else []
                 chunks += [chunk for delta in deltas for chunk in form.of(delta)]
-                yield b"".join(map(form.framed, chunks)) or ALIVE
+                part = b"".join(map(form.framed, chunks))
+                if not part and started and (not deltas or now() - last >= settings.alive_seconds):
+                    part = ALIVE
+                started, begun, last = True, begun or bool(deltas), now() if part else last
+                yield part
             yield b"".join(map(form.framed, form.last())) + form.closing
         except Exception as error:  # whatever ended a text; a stream that has begun must end in order
-            if not begun:
+            if not started:
                 raise error_of(error) from error
             yield form.framed(form.failed(error_of(error).body()))
 

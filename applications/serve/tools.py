@@ -33,25 +33,17 @@ class ToolFormat:
     arguments: str = "arguments"
     listed: bool = False
 
-    def schema(self, tools: Sequence[Json]) -> Json:
-        """The JSON of a call of one of these functions."""
-        definitions: Json = {}
-        for tool in tools:
-            definitions |= (tool.get("parameters") or {}).get("$defs", {})
-        calls = [self._call(tool) for tool in tools]
-        one: Json = calls[0] if len(calls) == 1 else {"anyOf": calls}
-        found = {"type": "array", "items": one, "minItems": 1, "maxItems": 1} if self.listed else one
-        return found | ({"$defs": definitions} if definitions else {})
-
-    def _call(self, tool: Json) -> Json:
-        properties = {"name": {"const": tool["name"]}, self.arguments: tool.get("parameters") or {"type": "object"}}
-        return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    def around(self, name: str) -> tuple[str, str]:
+        """What stands before and behind the arguments in a call of a function."""
+        first, last = ("[", "]") if self.listed else ("", "")
+        return f'{first}{{"name": {json.dumps(name)}, "{self.arguments}": ', f"}}{last}"
 
 
 HERMES = ToolFormat("<tool_call>\n", "\n</tool_call>")
 MISTRAL = ToolFormat("[TOOL_CALLS]", "", listed=True)
 LLAMA = ToolFormat("", "", arguments="parameters")
 BARE = ToolFormat("", "")
+NO_ARGUMENTS: Json = {"type": "object", "properties": {}, "additionalProperties": False}
 PROMPT = 'You may call these functions. To call one, answer with {{"name": ..., "arguments": {{...}}}} alone.\n{}'
 
 
@@ -62,6 +54,12 @@ def format_of(template: str | None) -> ToolFormat:
             if marker in template:
                 return form
     return BARE
+
+
+def arguments_of(function: Json) -> Json:
+    """The JSON schema of a function's arguments: without parameters, as OpenAI has it, it takes none."""
+    parameters: Json | None = function.get("parameters")
+    return NO_ARGUMENTS if parameters is None else parameters or {"type": "object"}
 
 
 def told(tools: Sequence[Json]) -> Json:
@@ -155,8 +153,8 @@ def for_template(calls: Sequence[Mapping[str, Any]]) -> list[Json]:
     """Earlier calls as chat templates read them: their arguments are objects, not text."""
     found = []
     for call in calls:
-        function = dict(call["function"])
+        name, arguments = call["function"]["name"], call["function"]["arguments"]
         with contextlib.suppress(ValueError, RecursionError):  # what the model wrote otherwise, it sees again
-            function["arguments"] = json.loads(function["arguments"])
-        found.append({"id": call["id"], "type": "function", "function": function})
+            arguments = json.loads(arguments)
+        found.append({"id": call["id"], "type": "function", "function": {"name": name, "arguments": arguments}})
     return found

@@ -11,6 +11,7 @@ REASONS = (
     r"must be an object with token ids from 0 to \d+ as its names",
     r"must be such that n times the prompts is at most",
     r"must have best_of equal to n",
+    r"must have min_tokens of at most",
     r"must have a tool_choice that names one of tools",
     r"must be a JSON schema that can be followed",
 )

@@ -127,7 +127,8 @@ def test_echo_with_log_probabilities_scores_the_prompt(served: Served) -> None:
         assert math.isclose(noted["token_logprobs"][place + 1], logits[place, token].item(), abs_tol=1e-4)
         assert math.isclose(max(noted["top_logprobs"][place + 1].values()), logits[place].max().item(), abs_tol=1e-4)
     assert choice["text"].startswith(PROMPT)
-    assert noted["text_offset"][:3] == [0, *(len(served.tokenizer.decode(ids[:size])) for size in (1, 2))]
+    before = (served.tokenizer.decode(ids[:size], skip_special_tokens=True) for size in (0, 1, 2))
+    assert noted["text_offset"][:3] == [len(text) for text in before]
     (only,) = served.complete(PROMPT, echo=True, logprobs=1, max_tokens=0, stop="no such text")["choices"]
     assert only["text"] == PROMPT
     assert only["logprobs"] == {name: values[:-1] for name, values in noted.items()}
@@ -250,3 +251,57 @@ def test_health_and_metrics(served: Served) -> None:
     assert any(float(count) > 0 for name, count in lines.items() if name.startswith("lade_accepted_draft_tokens_total"))
     assert float(lines["lade_first_token_seconds_count"]) >= 1
     assert PROMPT not in page
+
+
+def test_offsets_point_into_the_text(served: Served) -> None:
+    prompt = "# é😀 and 😀😀 x\n"
+    ids = served.tokenizer(prompt)["input_ids"]
+    (choice,) = served.complete([*ids[:3], 0, *ids[3:]], echo=True, logprobs=0, max_tokens=12)["choices"]
+    noted, places = choice["logprobs"], list[int]()
+    for token, offset in zip(noted["tokens"], noted["text_offset"], strict=True):
+        if "\ufffd" not in token and not token.startswith("<|"):
+            assert choice["text"].startswith(token, offset), (token, offset)
+        places.append(offset)
+    assert places == sorted(places)
+    assert max(places) < len(choice["text"])
+    parts = {offset for token, offset in zip(noted["tokens"], places, strict=True) if "\ufffd" in token}
+    assert parts == {1, 3, 9, 10}, "the tokens of a character stand where it does"
+
+
+def test_an_end_that_is_ignored(served: Served) -> None:
+    end = served.model.generation_config.eos_token_id
+    ends: dict[str, Any] = {"logit_bias": {str(end): 100}, "max_tokens": 5}
+    (choice,) = served.complete(**ends, ignore_eos=True)["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("", "length")
+    assert served.complete(**ends, ignore_eos=True)["usage"]["completion_tokens"] == 5
+    assert served.complete(**ends, min_tokens=3)["usage"]["completion_tokens"] == 4
+    plain = served.plain(max_new_tokens=5, min_new_tokens=3, sequence_bias=[[[end], 100.0]])
+    assert served.text(**ends, min_tokens=3) == served.decode(PROMPT, plain)
+
+
+def test_tokens_that_end_a_text(served: Served) -> None:
+    plain = served.plain(max_new_tokens=12)
+    stop = plain[6]
+    (choice,) = served.complete(max_tokens=12, stop_token_ids=[stop, 5])["choices"]
+    assert choice["text"] == served.decode(PROMPT, plain[: plain.index(stop)])
+    assert choice["finish_reason"] == "stop"
+    assert served.complete(max_tokens=12, stop_token_ids=[stop], ignore_eos=True)["choices"] == [choice]
+
+
+def test_a_stream_with_the_usage_so_far(served: Served) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    told = chat(served, stream=True, stream_options=options)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in told[:-1]]
+    assert counts == sorted(counts)
+    assert counts[-1] == 20
+
+
+def test_fields_that_say_what_the_server_does_anyway(served: Served) -> None:
+    neutral = {"skip_special_tokens": True, "include_stop_str_in_output": False, "stop_token_ids": [], "min_tokens": 0}
+    neutral |= {"ignore_eos": False, "prompt_logprobs": None, "use_beam_search": False}
+    assert served.text(max_tokens=5, **neutral) == served.text(max_tokens=5)
+    assert chat(served, function_call=None, add_generation_prompt=True, continue_final_message=False, **neutral)
+
+
+def test_the_health_has_a_head(served: Served) -> None:
+    assert served.client.head("/health").status_code == 200

@@ -68,6 +68,9 @@ def test_schemas_and_functions_of_the_package(served: Served) -> None:
             assert call.type == "function"
             assert type(json.loads(call.function.arguments)["a"]) is bool
             async with api.chat.completions.stream(**settings) as stream:
+                kinds = [event.type async for event in stream]
+            assert kinds.count("tool_calls.function.arguments.done") == 1
+            async with api.chat.completions.stream(**settings) as stream:
                 told = (await stream.get_final_completion()).choices[0]
             assert told.finish_reason == "tool_calls"
             assert told.message.tool_calls is not None

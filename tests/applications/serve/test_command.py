@@ -1,5 +1,6 @@
 """`lade serve`: its options become settings, and what is missing or wrong is told before a model loads."""
 
+import socket
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,13 @@ from lade.applications.serve.settings import ServeSettings
 from lade.models.shipped import TARGET
 
 KEY = "a-key-0123456789"
+CHECK_ADDRESS = module.check_address
+
+
+@pytest.fixture(autouse=True)
+def any_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else listens on this machine."""
+    monkeypatch.setattr(module, "check_address", lambda host, port: None)
 
 
 @pytest.fixture
@@ -95,3 +103,18 @@ def test_a_model_that_is_not_there() -> None:
     done = run("no/such/model/at/all")
     assert done.exit_code == 2
     assert "path_or_name must be" in done.output
+
+
+def test_an_address_at_which_nothing_can_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: Any) -> None:
+        raise AssertionError("no model may be loaded")
+
+    monkeypatch.setattr(module, "load_service", never)
+    monkeypatch.setattr(module, "check_address", CHECK_ADDRESS)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("stories260K", "--port", str(port))
+    assert done.exit_code == 2
+    told = " ".join(done.output.split())
+    assert f"an address of this machine and a free port of it, got 127.0.0.1 and {port}" in told
+    CHECK_ADDRESS("127.0.0.1", port)

@@ -27,6 +27,7 @@ def test_commands_are_taken(arguments: list[str], tmp_path: Path, monkeypatch: p
     (tmp_path / "keys").write_text("a-key-0123456789")
     served: list[object] = []
     monkeypatch.setattr(module, "serve", lambda *given: served.extend(given))
+    monkeypatch.setattr(module, "check_address", lambda host, port: None)
     monkeypatch.setattr(sys.modules["lade.models.load"], "is_pulled", lambda name: True)
     own = [str(tmp_path / "keys") if each.endswith("/keys") else each for each in arguments]
     done = CliRunner().invoke(main, own)

@@ -1,5 +1,6 @@
 """Requests that are wrong, on purpose or not: each is answered with a status below 500 that names the field."""
 
+import gzip
 import json
 from typing import Any
 
@@ -45,6 +46,12 @@ WRONG: list[tuple[str, dict[str, Any], str | None]] = [
     (CHAT, {"n": 129}, "n"),
     (CHAT, {"n": 128}, "n"),
     (CHAT, {"model": "gpt-9"}, "model"),
+    (CHAT, {"tool_choice": "any"}, "tool_choice"),
+    (CHAT, {"tool_choice": {"type": "allowed_tools"}}, "tool_choice.type"),
+    (CHAT, {"min_tokens": 9, "max_tokens": 8}, None),
+    (CHAT, {"stop": ""}, "stop"),
+    (COMPLETION, {"stop_token_ids": [1 << 70]}, "stop_token_ids"),
+    (COMPLETION, {"skip_special_tokens": False}, "skip_special_tokens"),
     (CHAT, {"model": 3}, "model"),
     (CHAT, {"lade": {"speculation": "no"}}, "lade.speculation"),
     (CHAT, {"lade": {"warp": 9}}, "lade.warp"),
@@ -124,6 +131,17 @@ def test_bodies_that_are_no_request(served: Served, path: str, body: bytes) -> N
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["type"] == "invalid_request_error"
         assert "Traceback" not in answer.text
+
+
+def test_a_body_in_another_encoding(served: Served) -> None:
+    body = json.dumps(GOES_ON).encode()
+    head = {"content-type": "application/json"}
+    packed = served.client.post(COMPLETION, content=gzip.compress(body), headers=head | {"content-encoding": "gzip"})
+    assert packed.status_code == 415
+    assert "Content-Encoding header must be identity or left out, got 'gzip'" in packed.json()["error"]["message"]
+    assert served.client.post(COMPLETION, content=body, headers=head | {"content-encoding": "identity"}).is_success
+    latin = served.client.post(COMPLETION, content='{"prompt": "é"}'.encode("latin-1"), headers=head)
+    assert "UTF-8" in latin.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,31 @@ def test_a_wrong_field_is_named(served: Served, fields: dict[str, Any], param: s
     answer = served.client.post("/v1/responses", json=ASKED | fields)
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"] == param, answer.text
+
+
+def test_an_answer_is_a_part_of_the_next_input(served: Served) -> None:
+    said = respond(served).json()
+    through = [openai.types.responses.ResponseOutputMessage.model_validate(each) for each in said["output"]]
+    for output in (said["output"], [each.model_dump() for each in through]):
+        turns = [{"role": "user", "content": "Add two numbers"}, *output, {"role": "user", "content": "Now three."}]
+        assert text_of(respond(served, input=turns).json())
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"input": "x " * 9000}, "input", "input must have at most"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "nonsense"}}}},
+            "text.format.schema",
+            "text.format.schema must be a JSON schema",
+        ),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input.0", "must have the type 'message'"),
+    ],
+    ids=["input", "schema", "item"],
+)
+def test_errors_name_the_fields_of_this_endpoint(served: Served, fields: Any, param: str, message: str) -> None:
+    answer = served.client.post("/v1/responses", json=ASKED | fields)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert (error["param"], message in error["message"]) == (param, True), error

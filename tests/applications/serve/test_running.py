@@ -222,6 +222,7 @@ def test_a_status_comes_before_a_late_token(pair: Any) -> None:
 
         together(served, wait)
     assert events(b"".join(waiting.parts).decode())[-1] == "[DONE]"
+    assert all(part.startswith(b"data: ") for part in waiting.parts if part), "no comment, which some clients misread"
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -322,3 +323,8 @@ def test_events_at_intervals(pair: Any) -> None:
     told, whole = ([event["lade"]["tokens"] for event in events(b"".join(parts).decode())] for parts in sent)
     assert told == whole
     assert sum(told) == 30
+
+
+def test_no_room_for_a_token_and_its_answer(pair: Any) -> None:
+    with pytest.raises(ValueError, match="kv_bytes must have room for at least 2 tokens, got 1"), serving(pair, 1):
+        pass

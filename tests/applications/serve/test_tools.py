@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
 from served import NAME, Served, events, serving
 from transformers import LogitsProcessorList
 
+from lade.applications.serve.schema import ChatRequest
 from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, format_of
 
 WEATHER = {
@@ -135,7 +137,8 @@ def test_a_call_that_is_asked_for_is_made(calling: Served) -> None:
     (streamed,) = [call for part in parts for call in part["delta"].get("tool_calls", [])]
     assert streamed["function"] == call
     assert "".join(part["delta"].get("content", "") for part in parts) == ""
-    assert parts[-1]["finish_reason"] == "tool_calls"
+    assert (parts[-1]["delta"], parts[-1]["finish_reason"]) == ({}, "tool_calls"), "behind the call, as OpenAI sends it"
+    assert all(part["delta"] for part in parts[:-1])
     assert call_of(chat(calling, tool_choice=NAMED, temperature=0))["name"] == "get_weather"
 
 
@@ -172,6 +175,9 @@ def test_earlier_calls_and_their_results(calling: Served) -> None:
         {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
     ]
     assert chat(calling, messages=messages, max_tokens=3)["model"] == NAME
+    prompts = calling.service.planner
+    (text,) = prompts.chat(ChatRequest.model_validate({"messages": messages, "max_tokens": 3}))
+    assert "Bonn" in calling.tokenizer.decode(text.prompt), "the template does not read calls, so they are text"
     broken = copy.deepcopy(messages)
     broken[1]["tool_calls"][0]["function"]["arguments"] = "no JSON"  # type: ignore[index]
     assert chat(calling, messages=broken, max_tokens=3)["model"] == NAME
@@ -205,3 +211,65 @@ def test_wrong_tools_are_named(served: Served, fields: dict[str, Any], param: st
     error = answer.json()["error"]
     assert error["param"] is None if param is None else error["param"].startswith(param)
     assert "must" in error["message"]
+
+
+def test_a_template_that_reads_calls_gets_objects(pair: Any) -> None:
+    model, tokenizer = pair[0], copy.deepcopy(pair[1])
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}"
+    )
+    function = {"name": "stop", "arguments": '{"at": 1}', "parsed_arguments": {"at": 1}}
+    call = {"id": "call_1", "type": "function", "function": function}
+    asked = {"messages": [*SAYS, {"role": "assistant", "content": None, "tool_calls": [call]}]}
+    with serving((model, tokenizer)) as served:
+        (text,) = served.service.planner.chat(ChatRequest.model_validate(asked))
+    told = tokenizer.decode(text.prompt)
+    assert '"function": {"name": "stop", "arguments": {"at": 1}}' in told
+
+
+def function(name: str, parameters: dict[str, Any] | None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name} | ({"parameters": parameters} if parameters else {})}
+
+
+def record(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
+    fixed = {"type": "object", "required": [*properties], "additionalProperties": False}
+    return fixed | {"properties": properties} | others
+
+
+COLOURS, ANIMALS = {"enum": ["red", "green"]}, {"enum": ["cat", "dog"]}
+REFERENCES = {
+    "equal names": (record({"a": {"$ref": "#/$defs/A"}}, **{"$defs": {"A": COLOURS}}), {"a"}),
+    "properties": (record({"name": COLOURS, "alias": {"$ref": "#/properties/name"}}), {"name", "alias"}),
+    "draft 7": (record({"a": {"$ref": "#/definitions/A"}}, definitions={"A": COLOURS}), {"a"}),
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_references_are_those_of_the_function(calling: Served, name: str) -> None:
+    parameters, names = REFERENCES[name]
+    other = record({"a": {"$ref": "#/$defs/A"}}, **{"$defs": {"A": ANIMALS}})
+    tools = [function("paint", parameters), function("feed", other)]
+    for seed in range(4):
+        told = chat(calling, tools=tools, tool_choice="required", temperature=1, seed=seed)
+        (call,) = told["choices"][0]["message"]["tool_calls"]
+        arguments = json.loads(call["function"]["arguments"])
+        paints = call["function"]["name"] == "paint"
+        assert set(arguments) == (names if paints else {"a"})
+        assert set(arguments.values()) <= set((COLOURS if paints else ANIMALS)["enum"])
+
+
+def test_a_function_without_parameters_takes_none(calling: Served) -> None:
+    told = chat(calling, tools=[function("stop", None)], tool_choice="required", temperature=1)
+    assert call_of(told) == {"name": "stop", "arguments": "{}"}
+
+
+def test_messages_as_openai_s_package_dumps_them(served: Served) -> None:
+    said = chat(served, tools=TOOLS, tool_choice="required", temperature=1)["choices"][0]["message"]
+    dumped = ChatCompletionMessage.model_validate(said).model_dump()
+    parsed = ParsedChatCompletionMessage[Any].model_validate(said | {"parsed": None}).model_dump()
+    assert {"annotations", "function_call"} <= set(dumped)
+    assert "parsed_arguments" in parsed["tool_calls"][0]["function"]
+    results = [{"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "Rain."}]
+    plain, *others = (chat(served, messages=[*SAYS, each, *results], max_tokens=3) for each in (said, dumped, parsed))
+    for other in others:
+        assert other["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
