@@ -22,6 +22,7 @@ from lade.applications.serve.tools import ToolFormat, arguments_of
 # JSON as models write it. Free white space would force nothing, and small models write it without end.
 SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 OBJECT: Mapping[str, Any] = {"type": "object"}
+SCHEMA = "a JSON schema"
 ERROR_LENGTH = 200
 
 
@@ -50,8 +51,21 @@ class Grammars:
         try:
             grammar = LLMatcher.grammar_from_json_schema(dict(schema), overrides=SPACING)  # type: ignore[arg-type]
         except ValueError as error:
-            raise _wrong(param, str(error)) from error
+            raise _wrong(param, SCHEMA, str(error)) from error
         return self._mask(grammar, prompt_length, param)
+
+    def regex_mask(self, pattern: str, prompt_length: int, param: str) -> GrammarMask:
+        """The mask of an answer that a regular expression matches as a whole.
+
+        Raises:
+            APIError: it is none.
+        """
+        return self._mask(LLMatcher.grammar_from_regex(pattern), prompt_length, param, "a regular expression")
+
+    def choice_mask(self, texts: Sequence[str], prompt_length: int, param: str) -> GrammarMask:
+        """The mask of an answer that is one of some texts, none of which is empty."""
+        rule = " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
+        return self._mask(LLMatcher.grammar_from_lark(f"start: {rule}"), prompt_length, param, "texts")
 
     def call_mask(self, form: ToolFormat, tools: Sequence[dict[str, Any]], prompt_length: int) -> GrammarMask:
         """The mask of an answer that calls one of some functions, in a model's own format.
@@ -75,10 +89,10 @@ class Grammars:
             return f"<[{self._hf.convert_tokens_to_ids(text)}]>"
         return json.dumps(text) if text else ""
 
-    def _mask(self, grammar: str, prompt_length: int, param: str) -> GrammarMask:
+    def _mask(self, grammar: str, prompt_length: int, param: str, kind: str = SCHEMA) -> GrammarMask:
         matcher = LLMatcher(self._tokenizer(), grammar, log_level=0)
         if matcher.is_error():
-            raise _wrong(param, matcher.get_error())
+            raise _wrong(param, kind, matcher.get_error())
         return GrammarMask(matcher, prompt_length)
 
     def _tokenizer(self) -> LLTokenizer:
@@ -126,9 +140,9 @@ class GrammarMask(LogitsProcessor):
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise _wrong("response_format", self._matcher.get_error())
+            raise _wrong("response_format", SCHEMA, self._matcher.get_error())
 
 
-def _wrong(param: str, reason: str) -> APIError:
+def _wrong(param: str, kind: str, reason: str) -> APIError:
     told = " ".join(reason.split())[:ERROR_LENGTH]
-    return APIError(400, f"{param} must be a JSON schema that can be followed, got one that cannot ({told})", param)
+    return APIError(400, f"{param} must be {kind} that can be followed, got what cannot ({told})", param)

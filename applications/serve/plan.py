@@ -14,7 +14,14 @@ from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
-from lade.applications.serve.schema import ChatRequest, CompletionRequest, ObjectFormat, Sampling, SchemaFormat
+from lade.applications.serve.schema import (
+    ChatRequest,
+    CompletionRequest,
+    ObjectFormat,
+    Sampling,
+    SchemaFormat,
+    StructuredOutputs,
+)
 from lade.applications.serve.text import AnswerText, Detokenizer, StopSearch
 from lade.applications.serve.tools import for_template
 
@@ -109,6 +116,8 @@ class Planner:
     def _mask(self, request: Sampling, prompt_length: int) -> GrammarMask | None:
         if isinstance(request, ChatRequest) and request.must_call:
             return self.grammars.call_mask(self.prompts.tool_format, request.must_call, prompt_length)
+        if request.structured_outputs is not None:
+            return self._structured(request.structured_outputs, prompt_length)
         wanted = request.response_format
         if isinstance(wanted, SchemaFormat):
             param = "response_format.json_schema.schema"
@@ -116,6 +125,14 @@ class Planner:
         if isinstance(wanted, ObjectFormat):
             return self.grammars.mask(OBJECT, prompt_length, "response_format")
         return None
+
+    def _structured(self, wanted: StructuredOutputs, prompt_length: int) -> GrammarMask:
+        if wanted.regex is not None:
+            return self.grammars.regex_mask(wanted.regex, prompt_length, "structured_outputs.regex")
+        if wanted.choice is not None:
+            return self.grammars.choice_mask(wanted.choice, prompt_length, "structured_outputs.choice")
+        schema = OBJECT if wanted.definition is None else wanted.definition
+        return self.grammars.mask(schema, prompt_length, "structured_outputs.json")
 
 
 def _as_template(message: Message, shows_calls: bool) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from lade.applications.serve.fields import (
 from lade.applications.serve.messages import MOST_TOOLS, SOME, Message, NamedTool, Prediction, Tool
 
 MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP = 128, 16, 20, 500
+LONGEST_REGEX = 5000
 SEEDS = 1 << 63
 TRUE: Json = {"const": True}
 
@@ -79,6 +80,21 @@ class SchemaFormat(Fields):
 ResponseFormat = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
 
 
+class StructuredOutputs(Fields):
+    """vLLM's way to say what an answer keeps to: one of these."""
+
+    definition: dict[str, Any] | None = Field(None, alias="json")
+    regex: Annotated[str, Field(min_length=1, max_length=LONGEST_REGEX), UNICODE] | None = None
+    choice: Annotated[list[StopText], Field(min_length=1, max_length=MOST_CHOICES)] | None = None
+    json_object: bool | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> StructuredOutputs:
+        if sum(bool(each) for each in (self.definition is not None, self.regex, self.choice, self.json_object)) != 1:
+            raise ValueError("must have exactly one of json, regex, choice and json_object")
+        return self
+
+
 class Asked(Fields):
     """The fields that all endpoints share."""
 
@@ -96,7 +112,8 @@ class Asked(Fields):
     prompt_cache_retention: Any = None
 
 
-# Rules across fields; those about numbers of tokens and texts, names of functions and contents of schemas are not told.
+# Rules across fields; those about numbers of tokens and texts, names of functions, contents of schemas and structured
+# outputs are not told.
 STREAMED = either(where(stream_options=NULL), where("stream", stream=TRUE))
 TOP = either(where(top_logprobs=NULL), where("logprobs", logprobs=TRUE))
 FREE = where(tool_choice={"enum": [None, "none", "auto"]})
@@ -124,6 +141,7 @@ class Sampling(Asked):
     metadata: Any = None  # changes nothing here
     # vLLM's.
     ignore_eos: bool | None = None
+    structured_outputs: StructuredOutputs | None = None
     min_tokens: Annotated[int, Field(ge=0, le=1 << 30), WHOLE] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_STOPS)] | None = None
     skip_special_tokens: Always = None
@@ -143,6 +161,12 @@ class Sampling(Asked):
     def _has_room(self) -> Sampling:
         if self.asked_tokens is not None and (self.min_tokens or 0) > self.asked_tokens:
             raise ValueError("must have min_tokens of at most its most tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_to_one(self) -> Sampling:
+        if self.structured_outputs is not None and self.response_format is not None:
+            raise ValueError("must have either response_format or structured_outputs")
         return self
 
     @property
@@ -206,6 +230,8 @@ class ChatRequest(Sampling):
             raise ValueError("must have tools where tool_choice is 'required'")
         if self.must_call and self.response_format is not None and self.response_format.type != "text":
             raise ValueError("must have either response_format or a tool_choice that forces a call")
+        if self.must_call and self.structured_outputs is not None:
+            raise ValueError("must have either structured_outputs or a tool_choice that forces a call")
         return self
 
     @property

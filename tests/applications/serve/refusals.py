@@ -13,7 +13,9 @@ REASONS = (
     r"must have best_of equal to n",
     r"must have min_tokens of at most",
     r"must have a tool_choice that names one of tools",
-    r"must be a JSON schema that can be followed",
+    r"must be (a JSON schema|a regular expression|texts) that can be followed",
+    r"must have exactly one of json, regex, choice and json_object",
+    r"must have either (response_format or )?structured_outputs",
 )
 
 

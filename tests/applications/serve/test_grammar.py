@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -153,3 +154,49 @@ def test_a_model_without_an_end_has_no_schemas(served: Served) -> None:
 
     with pytest.raises(APIError, match="response_format must be left out"):
         Grammars(served.tokenizer, 8192, frozenset()).mask({}, 1, "schema")
+
+
+STRUCTURED: dict[str, tuple[dict[str, Any], str]] = {
+    "regex": ({"regex": "[a-c]{3}-[0-9]{2}"}, "[a-c]{3}-[0-9]{2}"),
+    "choice": ({"choice": ["yes", 'no "é"\n', "perhaps"]}, 'yes|no "é"\n|perhaps'),
+    "json": ({"json": SCHEMAS["enum"][0]}, '{"colour": "(red|green)"}'),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURED)
+def test_structured_outputs_as_vllm_takes_them(served: Served, name: str) -> None:
+    wanted, pattern = STRUCTURED[name]
+    asked = {"temperature": 1, "max_tokens": 60, "structured_outputs": wanted}
+    for seed in range(4):
+        texts = {served.text(**asked, seed=seed, lade={"speculation": drafts}) for drafts in (True, False)}
+        assert len(texts) == 1
+        assert re.fullmatch(pattern, texts.pop())
+    whole = served.complete(**asked | {"max_tokens": 100})
+    assert whole["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "param", "message"),
+    [
+        ({"regex": "("}, "structured_outputs.regex", "must be a regular expression that can be followed"),
+        ({"regex": "a", "choice": ["b"]}, "structured_outputs", "must have exactly one of"),
+        ({}, "structured_outputs", "must have exactly one of"),
+        ({"choice": [""]}, "structured_outputs.choice.0", "must have at least 1 character"),
+        ({"grammar": "start: x"}, "structured_outputs.grammar", "must be left out"),
+    ],
+    ids=str,
+)
+def test_wrong_structured_outputs(served: Served, wanted: dict[str, Any], param: str, message: str) -> None:
+    answer = served.client.post("/v1/completions", json={"prompt": PROMPT, "structured_outputs": wanted})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["param"], message in error["message"]) == (param, True), error
+
+
+@pytest.mark.parametrize("other", [{"response_format": {"type": "json_object"}}, {"tool_choice": "required"}], ids=str)
+def test_an_answer_keeps_to_one_grammar(served: Served, other: dict[str, Any]) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    asked = {"messages": [{"role": "user", "content": "x"}], "tools": tools, "structured_outputs": {"regex": "a"}}
+    answer = served.client.post("/v1/chat/completions", json=asked | other)
+    assert answer.status_code == 400
+    assert "must have either" in answer.json()["error"]["message"]
