@@ -165,9 +165,20 @@ class Sampling(Asked):
 
     @model_validator(mode="after")
     def _keeps_to_one(self) -> Sampling:
-        if self.structured_outputs is not None and self.response_format is not None:
-            raise ValueError("must have either response_format or structured_outputs")
+        if len(self.grammars) > 1:
+            raise ValueError(f"must have either {' or '.join(self.grammars)}")
+        if self.grammars and (self.ignore_eos or self.min_tokens):
+            raise ValueError(
+                f"must have ignore_eos and min_tokens only without {self.grammars[0]}, which ends the answer"
+            )
         return self
+
+    @property
+    def grammars(self) -> list[str]:
+        """What says to which grammar the answer keeps."""
+        shaped = self.response_format is not None and self.response_format.type != "text"
+        structured = self.structured_outputs is not None
+        return ["response_format"] * shaped + ["structured_outputs"] * structured
 
     @property
     def asked_tokens(self) -> int | None:
@@ -228,11 +239,11 @@ class ChatRequest(Sampling):
             raise ValueError("must have a tool_choice that names one of tools")
         if choice == "required" and not names:
             raise ValueError("must have tools where tool_choice is 'required'")
-        if self.must_call and self.response_format is not None and self.response_format.type != "text":
-            raise ValueError("must have either response_format or a tool_choice that forces a call")
-        if self.must_call and self.structured_outputs is not None:
-            raise ValueError("must have either structured_outputs or a tool_choice that forces a call")
         return self
+
+    @property
+    def grammars(self) -> list[str]:
+        return super().grammars + ["a tool_choice that forces a call"] * bool(self.must_call)
 
     @property
     def functions_offered(self) -> list[dict[str, Any]]:

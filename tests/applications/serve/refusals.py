@@ -15,7 +15,8 @@ REASONS = (
     r"must have a tool_choice that names one of tools",
     r"must be (a JSON schema|a regular expression|texts) that can be followed",
     r"must have exactly one of json, regex, choice and json_object",
-    r"must have either (response_format or )?structured_outputs",
+    r"must have either .*structured_outputs",
+    r"must have ignore_eos and min_tokens only without",
 )
 
 

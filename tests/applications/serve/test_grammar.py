@@ -200,3 +200,11 @@ def test_an_answer_keeps_to_one_grammar(served: Served, other: dict[str, Any]) -
     answer = served.client.post("/v1/chat/completions", json=asked | other)
     assert answer.status_code == 400
     assert "must have either" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("field", [{"ignore_eos": True}, {"min_tokens": 50}], ids=str)
+def test_a_grammar_ends_its_answer(served: Served, field: dict[str, Any]) -> None:
+    asked = {"prompt": PROMPT, "structured_outputs": {"regex": "a"}}
+    answer = served.client.post("/v1/completions", json=asked | field)
+    assert answer.status_code == 400
+    assert "only without structured_outputs, which ends the answer" in answer.json()["error"]["message"]
