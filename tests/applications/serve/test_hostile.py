@@ -133,6 +133,18 @@ def test_bodies_that_are_no_request(served: Served, path: str, body: bytes) -> N
         assert "Traceback" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tool_choice": "any"}, "tool_choice must be 'none', 'auto' or 'required', got 'any'"),
+        ({"stop": ""}, "stop must have at least 1 character, got ''"),
+    ],
+    ids=str,
+)
+def test_of_branches_those_of_the_value_s_type_are_told(served: Served, change: dict[str, Any], message: str) -> None:
+    assert served.client.post(CHAT, json=SAYS | change).json()["error"]["message"] == message
+
+
 def test_a_body_in_another_encoding(served: Served) -> None:
     body = json.dumps(GOES_ON).encode()
     head = {"content-type": "application/json"}

@@ -4,17 +4,22 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from running import Gate
 from served import PROMPT, Exchange, Served, events, serving
 
+import lade
+from lade.applications.serve.answer import Delta
+from lade.applications.serve.connection import ALIVE
 from lade.applications.serve.penalties import Penalties
 from lade.applications.serve.plan import Text
 from lade.applications.serve.schema import CompletionRequest
+from lade.applications.serve.stream import SentAsEvents
 from lade.applications.serve.worker import Job
 
 LONG = {"prompt": PROMPT, "max_tokens": 1500, "logit_bias": {"0": -100}}  # its end is never chosen
@@ -325,6 +330,33 @@ def test_events_at_intervals(pair: Any) -> None:
     assert sum(told) == 30
 
 
-def test_no_room_for_a_token_and_its_answer(pair: Any) -> None:
+def test_a_stream_whose_steps_tell_nothing_gets_comments() -> None:
+    """As while the call of a function is held back until it is whole."""
+
+    async def deltas(*seconds: float) -> AsyncIterator[list[Delta]]:
+        for _ in range(3):
+            yield [Delta(0, "", [], 1, None)]
+
+    async def parts(alive_seconds: float) -> list[bytes]:
+        form = SimpleNamespace(
+            answer=SimpleNamespace(deltas=deltas),
+            first=list,
+            of=lambda delta: [],
+            last=list,
+            framed=bytes,
+            closing=b".",
+        )
+        settings = SimpleNamespace(alive_seconds=alive_seconds, status_seconds=0.0)
+        sent = SentAsEvents(cast("Any", SimpleNamespace(settings=settings)), cast("Any", form))
+        return [part async for part in sent._events()]
+
+    assert asyncio.run(parts(0.0)) == [b"", ALIVE, ALIVE, b"."]
+    assert asyncio.run(parts(1e9)) == [b"", b"", b"", b"."]
+
+
+def test_no_room_for_a_token_and_its_answer(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, close = list[lade.Engine](), lade.Engine.close
+    monkeypatch.setattr(lade.Engine, "close", lambda self: (closed.append(self), close(self)))
     with pytest.raises(ValueError, match="kv_bytes must have room for at least 2 tokens, got 1"), serving(pair, 1):
         pass
+    assert len(closed) == 1
