@@ -6,7 +6,10 @@ Arguments are checked before any file is read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,13 +82,15 @@ def load(
     if quant is not None:
         check_quant(quant, place)
     source = _here(source, cache_dir)
-    tokenizer = _tokenizer(source, cache_dir)
+    with _whole(source, "tokenizer"):
+        tokenizer = _tokenizer(source, cache_dir)
     if attn_implementation == "lade":
         _register()
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
-    if weights is None and quant is None and place.type == "cpu":
-        weights = default_dtype(source, cache_dir)
-    model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
+    with _whole(source, "configuration or weights"):
+        if weights is None and quant is None and place.type == "cpu":
+            weights = default_dtype(source, cache_dir)
+        model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
     _name_pad_token(model)
     model.eval()
     if pack or (pack is None and (_packs_in_16_bits(model) or not _has_loops(model))):
@@ -122,6 +127,24 @@ def _tokenizer(source: str, cache_dir: str | Path | None) -> PreTrainedTokenizer
         from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
+
+
+@contextmanager
+def _whole(source: str, part: str) -> Iterator[None]:
+    """ValueError that names the model where transformers raises something else at a damaged file, of many kinds."""
+    from torch import OutOfMemoryError
+
+    try:
+        yield
+    except (OSError, ImportError, MemoryError, OutOfMemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and not isinstance(error, JSONDecodeError):
+            raise
+        told = f"{type(error).__name__}: {first_line(error)}"
+        raise ValueError(
+            f"path_or_name must be a whole model, got {source!r}, whose {part} does not load ({told})"
+        ) from error
 
 
 def _warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

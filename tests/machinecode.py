@@ -60,7 +60,7 @@ def _load(compile_it: bool) -> None:
     from lade.drafters import compiling
 
     folder = compiling.machine_folder()
-    if not (folder / compiling.DONE).exists():
+    if not compiling.is_done(folder):
         if not compile_it:
             return
         compiling.provide()  # of the workers of a run, one compiles

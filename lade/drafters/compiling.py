@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 
-from lade.base.compiled import LINKING, Compiled, Linker, called_by, direct, trial
+from lade.base.compiled import LINKING, SOURCES, Compiled, Linker, called_by, direct, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
 from lade.config.settings import LookaheadConfig
@@ -93,7 +93,7 @@ def load(checked: bool = False) -> None:
     """
     machines = compile_entries(ENTRIES)
     folder = machine_folder()
-    (folder / DONE).touch()
+    note_done(folder)
     mark_used(folder)
     for entry, machine in reversed(machines.items()):  # lists first: others take them
         machine.disable_compile()  # another type of argument is no reason to compile in a step
@@ -118,19 +118,19 @@ def provide() -> bool:
         Whether the machine code lies there.
     """
     folder = machine_folder()
-    if not (folder / DONE).exists():
+    if not is_done(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _compile_apart()
         with FileLock(folder / LOCK):
             pass
-    return (folder / DONE).exists()
+    return is_done(folder)
 
 
 def compile_alone() -> None:
     """What the process that compiles does, which may outlive the one that started it: nothing, if there is another."""
     folder = machine_folder()
     with suppress(Timeout), FileLock(folder / LOCK, timeout=0):
-        if not (folder / DONE).exists():
+        if not is_done(folder):
             _compile_halves()
             load()
 
@@ -157,7 +157,26 @@ def possible() -> bool:
 
 def is_compiled() -> bool:
     """Whether the machine code lies in the cache folder."""
-    return possible() and (machine_folder() / DONE).exists()
+    return possible() and is_done(machine_folder())
+
+
+def is_done(folder: Path) -> bool:
+    """Whether all machine code lies in a folder, and where numba looks for it: not so in a copy of the folder."""
+    try:
+        return (folder / DONE).read_bytes() == _place(folder)
+    except FileNotFoundError:
+        return False
+
+
+def note_done(folder: Path) -> None:
+    """Note that all machine code lies in a folder."""
+    (folder / DONE).write_bytes(_place(folder))
+
+
+def _place(folder: Path) -> bytes:
+    """By what numba finds machine code: where the copies of the functions' files lie, and their times."""
+    times = sorted(f"{path.name} {path.stat().st_mtime_ns}" for path in (folder / SOURCES).glob("*.py"))
+    return os.fsencode("\n".join([str(folder.resolve()), *times]))
 
 
 def _load_or_compile() -> None:
@@ -175,7 +194,8 @@ def _load_no_more() -> None:
 
     Python ends a thread that comes back from C++, as from torch, once the interpreter is ending; C++ then aborts.
     """
-    _loading.acquire()
+    with suppress(KeyboardInterrupt):
+        _loading.acquire()
 
 
 def _compile_apart() -> None:

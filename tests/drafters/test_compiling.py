@@ -1,5 +1,6 @@
 """Machine code of the drafting loops: when it is made, where it lies, and that it builds the trees of Python."""
 
+import os
 import random
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from lade import LookaheadConfig
-from lade.base.compiled import Compiled, Linker, called_by, direct, trial
+from lade.base.compiled import SOURCES, Compiled, Linker, called_by, direct, trial
 from lade.core.request import Request, Verdict
 from lade.drafters import compiling, workspace
 from lade.drafters.blend import BlendDrafter
@@ -45,7 +46,7 @@ def test_it_is_compiled_once_and_loaded_from_then_on(asked: list[str], monkeypat
 
     def compile_it() -> None:
         asked.append("compile")
-        (folder / compiling.DONE).touch()
+        compiling.note_done(folder)
 
     monkeypatch.setattr(compiling, "_compile_apart", compile_it)
     compiling.begin()
@@ -72,13 +73,32 @@ def test_of_many_processes_one_compiles(asked: list[str], monkeypatch: pytest.Mo
         """A lock that another process holds until it has compiled."""
 
         def acquire(self, *args: Any, **kwargs: Any) -> Any:
-            (folder / compiling.DONE).touch()
+            compiling.note_done(folder)
             return super().acquire(*args, **kwargs)
 
     monkeypatch.setattr(compiling, "FileLock", Held)
     compiling.begin()
     compiling.wait()
     assert asked == ["halves", "load", "compile", "load"]
+
+
+def test_a_copied_folder_is_compiled_anew(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba would not find what lies in it, and compile all in the process that decodes."""
+    folder = compiling.machine_folder()
+    (folder / SOURCES).mkdir(parents=True)
+    (folder / SOURCES / "some.py").touch()
+    compiling.note_done(folder)
+    assert compiling.is_done(folder)
+    copied = Path(shutil.copytree(folder, tmp_path / "copy"))
+    assert not compiling.is_done(copied)
+    monkeypatch.setattr(compiling, "machine_folder", lambda: copied)
+    compiling.begin()
+    compiling.wait()
+    assert asked == ["compile"]
+    compiling.note_done(copied)
+    assert compiling.is_compiled()
+    os.utime(copied / SOURCES / "some.py", ns=(1, 1))
+    assert not compiling.is_compiled()
 
 
 def test_what_could_not_be_compiled_is_not_loaded(asked: list[str]) -> None:

@@ -1,5 +1,8 @@
 """`lade.models.load`: the models that ship, local folders, and what is refused before any file is read."""
 
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +41,36 @@ def test_shipped_model_carries_licence_and_source() -> None:
 def test_short_names_of_models_that_ship() -> None:
     assert [model_source(name) for name in NAMES] == [str(FOLDER / name) for name in NAMES]
     assert model_source(None) == str(FOLDER / TARGET)
+
+
+def with_configuration(**changes: object) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        found = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(found | changes))
+
+    return damage
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "weights cut": lambda folder: (folder / "model.safetensors").write_bytes(b"\x10\x27" + b"{" * 2000),
+    "weights empty": lambda folder: (folder / "model.safetensors").write_bytes(b""),
+    "configuration null": lambda folder: (folder / "config.json").write_text("null"),
+    "configuration list": lambda folder: (folder / "config.json").write_text("[1]"),
+    "tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{,"),
+    "no heads": with_configuration(num_attention_heads=0),
+    "layers in words": with_configuration(num_hidden_layers="five"),
+    "dtype": with_configuration(dtype="float99"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_model_is_named(name: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(SHIPPED, tmp_path / "model")
+    DAMAGES[name](folder)
+    with pytest.raises((ValueError, OSError)) as wrong:
+        load(folder)
+    assert str(folder) in str(wrong.value)
+    assert len(str(wrong.value).splitlines()) == 1
 
 
 def test_a_folder_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
