@@ -45,7 +45,10 @@ class Noise:
         return self._drawn[index - self._first]
 
     def ahead(self, row: int) -> Callable[[int], np.ndarray] | None:
-        """Gives [V] noise of a row, by emitted index, once the noise of some index is drawn; `None` on a device."""
+        """Gives [V] noise of a row, by emitted index, once the noise of some index is drawn; `None` on a device.
+
+        Only where nobody else draws from the generator meanwhile.
+        """
 
         def noise(index: int) -> np.ndarray:
             found: np.ndarray = self.at(index, self._drawn[-1].shape[-1])[row].numpy()

@@ -90,8 +90,9 @@ class Decoding:
         proposals = sampling and method is not None and not method.likeliest
         self.noise = Noise(len(self.requests), call.input_ids.device) if sampling and not proposals else None
         self.record = Record.asked_by(call.generation_config)
+        self.alone = leaves_alone(call, streamer)
         self.emission = self._emission(proposals, drafts_on_device(target, settings))
-        self._begin(references, undisturbed=method is None and leaves_alone(call, streamer))
+        self._begin(references, undisturbed=method is None and self.alone)
 
     def _emission(self, proposals: bool, together: bool) -> Emission:
         """As `emission_for` takes them."""
@@ -99,7 +100,7 @@ class Decoding:
         stream = Stream(self.streamer, requests, call.pad_token)
         if self.processes.splits:
             return ahead_for(call, requests, stream, self.noise)
-        return emission_for(call, requests, stream, self.noise, self.record, proposals, together)
+        return emission_for(call, requests, stream, self.noise, self.record, proposals, together, self.alone)
 
     def _begin(self, references: Sequence[Sequence[int] | None] | None, undisturbed: bool) -> None:
         """Tell the requests what is known of the call."""
@@ -108,7 +109,7 @@ class Decoding:
             request.emission, request.inverse_temperature = self.emission, inverse_temperature
             request.undisturbed = undisturbed
             request.reference = references[request.row] if references is not None else None
-            if self.noise is not None and not self.processes.splits:
+            if self.noise is not None and self.alone and not self.processes.splits:
                 request.noise = self.noise.ahead(request.row)
 
     def run(self) -> Any:

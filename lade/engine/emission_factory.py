@@ -29,6 +29,7 @@ def emission_for(
     record: Record,
     proposals: bool,
     together: bool = False,
+    alone: bool = True,
 ) -> Emission:
     """The emission of a call.
 
@@ -37,6 +38,7 @@ def emission_for(
         record: scores and logits that the caller gets back.
         proposals: whether drafts are drawn from a distribution, so that an acceptance rule chooses.
         together: choose after all nodes of a forward at once wherever that is possible, as the device does.
+        alone: whether nobody else draws from the noise's generator; else none is drawn before its token is chosen.
     """
     kinds = {type(processor) for processor in call.processors}
     text, ends = _text_and_ends(call, record)
@@ -45,7 +47,7 @@ def emission_for(
     if isinstance(text, UnreadText) and isinstance(ends, HostRule) and not noted:
         if proposals:
             return ProposedAtOnce(requests, stream, call.processors, ends, noise)
-        if early and (together or _pays_at_once(call, noise)):
+        if early and (alone or noise is None) and (together or _pays_at_once(call, noise)):
             return AtOnce(requests, stream, call.processors, ends, noise)
     if early and not proposals and (kinds <= ROW_PURE or len(requests) == 1):
         return LevelByLevel(requests, stream, call.processors, ends, text, noise)

@@ -52,7 +52,12 @@ def leaves_alone(call: Call, streamer: Any, forced: Any = None) -> bool:
         forced: as of `Request`.
     """
     kinds = {type(each) for each in (*call.processors, *call.criteria)} - ROW_PURE - ROW_PURE_CRITERIA
-    return _is_of(("lade",), *kinds, forced) and _is_of(("lade", "transformers"), streamer)
+    return _is_of(("lade",), *kinds, forced) and is_stock(streamer)
+
+
+def is_stock(streamer: Any) -> bool:
+    """Whether a streamer is lade's or transformers', which draw no random numbers, or `None`."""
+    return _is_of(("lade", "transformers"), streamer)
 
 
 def _is_of(packages: Sequence[str], *things: Any) -> bool:

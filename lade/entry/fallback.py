@@ -20,7 +20,7 @@ from transformers.cache_utils import (
     StaticSlidingWindowLayer,
 )
 
-from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA
+from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA, is_stock
 from lade.facts import temperature
 from lade.facts.positions import rope_switches
 from lade.facts.precision import padding_works
@@ -110,6 +110,13 @@ def _sampling(call: Call) -> str | None:
     device = call.input_ids.device.type
     if call.generation_config.do_sample and device not in SAMPLING:
         return f"sampling on a device of type {device!r} (its draws are known on {' and '.join(SAMPLING)})"
+    return None
+
+
+def streamer_reason(call: Call, streamer: Any) -> str | None:
+    """A user's streamer may draw random numbers: between which tokens of a batch, depends on how its rows advance."""
+    if call.generation_config.do_sample and call.input_ids.shape[0] > 1 and not is_stock(streamer):
+        return f"sampling in a batch with a streamer of your own ({type(streamer).__name__}), which may draw too"
     return None
 
 

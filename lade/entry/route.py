@@ -9,7 +9,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from lade.core.stats import GenerationStats, record
-from lade.distributed.processes import processes
+from lade.distributed.processes import ONE, processes
 from lade.engine.decoding import Amateur, Decoding
 from lade.engine.emission_factory import chooses_ahead
 from lade.entry import fallback
@@ -64,6 +64,8 @@ def route_call(
         reason = None if amateur is not None else reason_for_plain(call)
         if reason is None and options.method is not None:
             reason = options.method.reason(call)
+        if reason is None and amateur is None and shared is ONE:  # a streamer may be on one rank alone
+            reason = fallback.streamer_reason(call, streamer)
         if reason is None:
             return Decoding(call, streamer, settings, references, amateur, options.method, shared).run()
         fallback.warn(call, reason)

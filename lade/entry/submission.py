@@ -114,6 +114,7 @@ class Submission:
         request.emission = emission_for(call, [request], stream, noise, record, **way)
         request.undisturbed = leaves_alone(call, self.streamer, self.forced)
         request.inverse_temperature = inverse_temperature_of(call)
+        # The generator is the request's own: its processors, criteria and streamer cannot draw from it.
         request.noise = None if noise is None else noise.ahead(request.row)
         given = references_for(
             references_of(self.reference), call.generation_config, self.config, call.model, prompts=1
