@@ -33,12 +33,13 @@ from lade.target import attention, own
 from lade.target.contrast import Contrast
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Scope:
-    """An open `lookahead` scope."""
+    """A `lookahead` scope. Copies of a context know it, too, so that it notes itself when it ends."""
 
     model: Any
     options: Options
+    closed: bool = False
 
 
 _lock = fork_safe_lock()
@@ -124,16 +125,18 @@ def lookahead(
         check_mode("warm", options.config)
         warm_up(model)
     scope = Scope(unwrapped(model), options)
-    token = _scopes.set((*_scopes.get(), scope))
+    _scopes.set((*_scopes.get(), scope))
     with _lock:
         _install()
     try:
         with contextlib.nullcontext() if contrast is None else refusing(_contrasts):
             yield
     finally:
+        scope.closed = True
         with _lock:
             _remove()
-        _scopes.reset(token)
+        # Generators end their scopes in any order and context, so no earlier state is restored.
+        _scopes.set(tuple(each for each in _scopes.get() if not each.closed))
 
 
 def original_sample() -> Callable[..., Any]:
@@ -183,7 +186,7 @@ def _options_for(model: Any) -> Options | None:
 
 
 def _innermost(model: Any) -> Scope | None:
-    return next((scope for scope in reversed(_scopes.get()) if scope.model is model), None)
+    return next((scope for scope in reversed(_scopes.get()) if scope.model is model and not scope.closed), None)
 
 
 def _contrasts(model: Any) -> str | None:

@@ -1,6 +1,7 @@
 """Switching on and off: one patch point, put back as it was, whatever happens in between."""
 
 import contextlib
+import contextvars
 import copy
 import threading
 import warnings
@@ -231,6 +232,41 @@ def test_scope_of_a_wrapped_model() -> None:
     with lade.lookahead(base, CONFIG):
         assert looks_ahead(wrapped)
     assert not looks_ahead(wrapped)
+
+
+def held(model: PreTrainedModel) -> Iterator[bool]:
+    """A generator that decodes inside a scope, as the response of a server does."""
+    with lade.lookahead(model, CONFIG):
+        while True:
+            yield looks_ahead(model)
+
+
+def test_scopes_that_end_in_the_order_of_their_beginning(model: PreTrainedModel) -> None:
+    other = tiny_model(BY_NAME["qwen2"], "sdpa")
+    first, second = held(model), held(other)
+    assert next(first)
+    assert next(second)
+    first.close()
+    assert not looks_ahead(model)
+    assert next(second)
+    second.close()
+    assert not looks_ahead(other)
+    assert augment._scopes.get() == ()
+
+
+def test_a_scope_that_ends_in_another_context(model: PreTrainedModel) -> None:
+    """As where a framework runs each step of a generator in a copy of the request's context."""
+    begins, ends = contextvars.copy_context(), contextvars.copy_context()
+    scope = held(model)
+    assert begins.run(next, scope)
+    copied = begins.copy()
+    ends.run(scope.close)
+    lade.augment_all()  # the patch is there for others
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("USE_LADE", "0")
+        assert not begins.run(looks_ahead, model)
+        assert not copied.run(looks_ahead, model)
+    lade.restore_all()
 
 
 # Exceptions
