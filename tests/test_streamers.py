@@ -92,7 +92,7 @@ DRAWING = {
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_code_that_draws_random_numbers(name: str) -> None:
-    """It draws from the generator that sampling uses: the text, and where the generator is left, are plain decoding's."""
+    """Text and generator end as in plain decoding, though it draws from the generator that sampling uses."""
     found = []
     for generate in (
         story()[0].generate,

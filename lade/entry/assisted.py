@@ -23,6 +23,7 @@ from lade.measure.forwards import ForwardCounter, Forwards
 from lade.target.contrast import vocabulary_size
 
 ASSISTANT, PROMPT_LOOKUP = "assistant", "prompt_lookup"  # sources of drafts in the statistics
+REFUSED = ("custom_generate", "assistant_model")  # arguments of `model.generate` that would choose another method
 
 
 def assisted_generate(
@@ -140,6 +141,9 @@ def _counted(
     generate_kwargs: dict[str, Any],
 ) -> Generated:
     check_streamer(streamer)
+    for name in REFUSED:
+        if generate_kwargs.get(name) is not None:
+            raise invalid(name, "None, as the method is chosen by the function", generate_kwargs[name])
     rows = check_inputs(model, input_ids, generate_kwargs)
     if rows != 1:
         raise ValueError(f"input_ids must have one row, as transformers drafts for one text, got {rows}")
@@ -147,7 +151,7 @@ def _counted(
     if cache is not None and cache.get_seq_length():  # the whole prompt would be computed again
         raise ValueError(f"past_key_values must be an empty cache, got one of {cache.get_seq_length()} tokens")
     steps = StepCounter(streamer)
-    with ForwardCounter(unwrapped(model), *map(unwrapped, drafters)) as counter:
+    with ForwardCounter(unwrapped(model), *map(unwrapped, drafters), one_cache=True) as counter:
         result = model.generate(input_ids=input_ids, streamer=steps, **arguments, **generate_kwargs)
     seen = counter.result()
     # A forward holds the tokens that are not cached (the prompt, later one token), then the draft.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from lade.base.arguments import Streamer, check_integer, check_model
+from lade.base.arguments import Streamer, check_held, check_integer, check_model
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig, Settings
@@ -297,6 +297,7 @@ class Engine:
 def _check(model: Any, slots: int, prefix_bytes: int, kv_bytes: int | None) -> None:
     """The arguments of an `Engine`."""
     check_model("model", model)
+    check_held("model", model)
     allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
     check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
     check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)

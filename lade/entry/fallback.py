@@ -19,11 +19,12 @@ from transformers.cache_utils import (
     StaticLayer,
     StaticSlidingWindowLayer,
 )
+from transformers.generation import MaxTimeCriteria
 
 from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA, is_stock
 from lade.facts import temperature
 from lade.facts.positions import rope_switches
-from lade.facts.precision import padding_works
+from lade.facts.precision import is_offloaded, padding_works
 from lade.facts.sharding import is_sharded, tensor_parallel
 from lade.target.attention import STOCK
 from lade.target.cache import DummyLayer
@@ -81,6 +82,7 @@ def _mode(call: Call) -> str | None:
     reasons = {
         "the model is an encoder-decoder": call.model.config.is_encoder_decoder,
         "the model is in training mode (call model.eval())": call.model.training,
+        "the model is offloaded": is_offloaded(call.model),
         "synced_gpus is set": call.synced_gpus,
         "use_cache=False": not call.model_kwargs.get("use_cache", True) or not config.use_cache,
         "output_attentions is set": config.output_attentions,
@@ -110,6 +112,13 @@ def _sampling(call: Call) -> str | None:
     device = call.input_ids.device.type
     if call.generation_config.do_sample and device not in SAMPLING:
         return f"sampling on a device of type {device!r} (its draws are known on {' and '.join(SAMPLING)})"
+    return None
+
+
+def gradient_reason(call: Call) -> str | None:
+    """Of the thread that decodes: draft trees are computed without gradients."""
+    if torch.is_grad_enabled() and any(parameter.requires_grad for parameter in call.model.parameters()):
+        return "gradients are computed (decode under torch.no_grad())"
     return None
 
 
@@ -155,6 +164,11 @@ def _cache(call: Call) -> str | None:
         return "layers with sliding windows of different sizes"
     if min(windows, default=2) < 2:
         return "layers with a sliding window of one token, of which transformers' cache keeps all"
+    if any(getattr(layer, "record_past", False) for layer in cache.layers):
+        return "a cache that records its past (activate_past_recording)"
+    crossing = getattr(call.text_config, "cross_attention_layers", None) or ()
+    if any(cache.layers[layer].is_initialized for layer in crossing if layer < len(cache.layers)):
+        return "cross-attention to an image that the cache holds"
     if cache.layer_class_to_replicate not in (None, DynamicLayer):
         return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
     return _static_layers(call, [layer for layer in cache.layers if isinstance(layer, StaticLayer)])
@@ -229,6 +243,8 @@ def _batch(call: Call) -> str | None:
     for criterion in call.criteria:
         if type(criterion) not in ROW_PURE_CRITERIA:
             return f"{type(criterion).__name__} is not known to treat the rows of a batch one by one"
+        if isinstance(criterion, MaxTimeCriteria):
+            return "max_time in a batch, whose rows must end together"
     names = {type(criterion).__name__ for criterion in call.criteria}
     if "StopStringCriteria" in names and "EosTokenCriteria" not in names:
         return "rows of a batch that stop at strings without an EOS token"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from transformers import LogitsProcessorList, StoppingCriteriaList
 from lade.core.stats import GenerationStats, record
 from lade.distributed.processes import ONE, processes
 from lade.engine.decoding import Amateur, Decoding
-from lade.engine.emission_factory import chooses_ahead
+from lade.engine.emission_factory import chooses_ahead, eos_tokens
 from lade.entry import fallback
 from lade.entry.amateur import amateur_call, check_positions
 from lade.entry.options import Options
@@ -61,7 +61,7 @@ def route_call(
     settings = options.config.settled()
     splits = amateur is None and options.method is None and chooses_ahead(call)
     with processes(call, settings, splits) as shared:
-        reason = None if amateur is not None else reason_for_plain(call)
+        reason = None if amateur is not None else fallback.gradient_reason(call) or reason_for_plain(call)
         if reason is None and options.method is not None:
             reason = options.method.reason(call)
         if reason is None and amateur is None and shared is ONE:  # a streamer may be on one rank alone
@@ -71,7 +71,7 @@ def route_call(
         fallback.warn(call, reason)
         result = plain(*arguments, synced_gpus=synced_gpus, streamer=streamer, **model_kwargs)
         if not call.is_assistant:
-            record(_plain_stats(input_ids, result, reason), options.config.debug)
+            record(_plain_stats(call, result, reason), options.config.debug)
         return result
 
 
@@ -109,7 +109,14 @@ def reason_for_plain(call: Call, rows: int | None = None, fuse: bool = True) -> 
     return probed_reason(call.model, layer_kinds(text_config), position_limit(text_config), fuse)
 
 
-def _plain_stats(input_ids: torch.Tensor, result: Any, reason: str) -> GenerationStats:
-    sequences = getattr(result, "sequences", result)
-    new = max(0, sequences.shape[1] - input_ids.shape[1]) * input_ids.shape[0]
-    return GenerationStats(rows=input_ids.shape[0], new_tokens=new, fallback=reason)
+def _plain_stats(call: Call, result: Any, reason: str) -> GenerationStats:
+    rows, width = call.input_ids.shape[:2]
+    ends = eos_tokens(call.criteria)
+    texts: list[list[int]] = getattr(result, "sequences", result)[:, width:].tolist()
+    new = sum(_length(text, ends) for text in texts)
+    return GenerationStats(rows=rows, new_tokens=new, fallback=reason)
+
+
+def _length(text: Sequence[int], ends: frozenset[int]) -> int:
+    """The tokens of a text up to its first end token, behind which is padding."""
+    return next((length for length, token in enumerate(text, 1) if token in ends), len(text))

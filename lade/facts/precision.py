@@ -26,6 +26,12 @@ def is_quantised(model: Any) -> bool:
     return any(not weight.is_floating_point() or is_traceable_wrapper_subclass(weight) for weight in weights)
 
 
+def is_offloaded(model: Any) -> bool:
+    """Whether the weights, or the first of them, are elsewhere until a layer runs, as accelerate offloads them."""
+    kind: str = model.device.type
+    return kind == "meta"
+
+
 def padding_works(model: Any) -> bool:
     """Whether transformers' own masks can hide padding: eager attention in float64 makes -inf of their lowest value."""
     import torch

@@ -85,11 +85,12 @@ class ForwardCounter:
         model: forwards of this model are counted; it has a `device`, as models of transformers do.
         others: models that are timed separately, such as a draft model.
         peak: measure peak memory too; resets the device's peak.
+        one_cache: count only forwards with the cache of the model's first one, not those that processors make.
     """
 
-    def __init__(self, model: Any, *others: Any, peak: bool = False) -> None:
+    def __init__(self, model: Any, *others: Any, peak: bool = False, one_cache: bool = False) -> None:
         self._seen: list[_Forward] = []
-        self._watches = [_Watch(each, self._seen) for each in (model, *others)]
+        self._watches = [_Watch(model, self._seen, one_cache), *(_Watch(each, self._seen) for each in others)]
         self._peak = peak and model.device.type == "cuda"
         self._bytes: int | None = None
 
@@ -137,12 +138,13 @@ class ForwardCounter:
 class _Watch:
     """One model, its hooks, and its device's clock."""
 
-    def __init__(self, model: Any, seen: list[_Forward]) -> None:
-        self._model, self._seen = model, seen
+    def __init__(self, model: Any, seen: list[_Forward], one_cache: bool = False) -> None:
+        self._model, self._seen, self._one_cache = model, seen, one_cache
+        self._cache: Any = None
         self.device = model.device
         self._cuda = self.device.type == "cuda"
         self._before: dict[str, Any] = {}
-        self._running: tuple[int, Any] = (0, None)
+        self._running: tuple[int, Any] | None = None
 
     def begin(self) -> None:
         own = vars(self._model)
@@ -186,12 +188,17 @@ class _Watch:
     def _starts(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if is_skipping():
             return
+        cache = kwargs.get("past_key_values")
+        self._cache = cache if self._cache is None else self._cache
+        if self._one_cache and cache is not self._cache:
+            self._running = None
+            return
         ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
         self._running = -(-ids.shape[1] // packed_rows()), self.mark()
 
     @counting
     def _ends(self, module: Any = None, args: object = None, output: object = None) -> None:
-        if not is_skipping():
+        if not is_skipping() and self._running is not None:
             self._seen.append(_Forward(*self._running, self.mark(), self))
 
     def _timed(self, compiled_call: Callable[..., Callable[..., Any]]) -> Callable[..., Callable[..., Any]]:

@@ -100,6 +100,21 @@ def test_prompt_lookup() -> None:
     assert lade.log_history()[-1] is found
 
 
+def test_forwards_of_processors_are_no_steps() -> None:
+    """Guidance runs the model once more per token, with a cache of its own."""
+    model, asked = tiny("llama", torch.float64), ENDLESS | {"guidance_scale": 1.5}
+    expected = model.generate(**words(9), prompt_lookup_num_tokens=10, **asked)
+    assert lade.prompt_lookup_generate(model, **words(9), **asked).tolist() == expected.tolist()
+    assert stats().new_tokens == expected.shape[1] - 9
+
+
+@pytest.mark.parametrize("name", ["assistant_model", "custom_generate"])
+def test_other_methods_are_refused(name: str) -> None:
+    model = tiny()
+    with pytest.raises(ValueError, match=f"{name} must be None"):
+        lade.prompt_lookup_generate(model, **words(9), **{name: model})
+
+
 def test_caches_that_hold_something_are_refused() -> None:
     """transformers would run the whole prompt once more behind it, without an error."""
     model, text = tiny("llama", torch.float64), words(9)["input_ids"]

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 from families import POSITIONS, WINDOW
 from sidebyside import assert_falls_back, assert_looked_ahead, augmented
-from tiny import tiny_model, words
+from tiny import own_llama, tiny_model, words
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
@@ -292,3 +293,68 @@ def test_a_window_of_one_token(name: str, lengths: tuple[int, ...]) -> None:
     size = "attention_chunk_size" if name == "llama4" else "sliding_window"
     model = tiny_model(replace(family, name=f"{name} of one", config=family.config | {size: 1}))
     assert_falls_back(model, lambda: words(*lengths) | GREEDY, "sliding window of one token")
+
+
+def test_max_time_in_a_batch() -> None:
+    """Plain decoding asks for the time once per token of all rows, so that they end together."""
+    assert_falls_back(tiny_llama(), lambda: words(9, 5) | GREEDY | {"max_time": 3600.0}, "max_time")
+
+
+def test_a_cache_that_records_its_past() -> None:
+    model = tiny_model(BY_NAME["mistral-sliding"], "sdpa")
+
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=model.config)
+        cache.activate_past_recording()
+        return words(9) | GREEDY | {"past_key_values": cache}
+
+    assert_falls_back(model, inputs, "records its past")
+    with lade.Engine(model) as engine, pytest.raises(ValueError, match="records its past"):
+        engine.submit(**inputs())
+
+
+def test_gradients() -> None:
+    """`generate` without its decorator, as those call it who train through it."""
+    generate = type(tiny_llama()).generate.__wrapped__
+    asked = words(9) | GREEDY | {"max_new_tokens": 4, "output_scores": True, "return_dict_in_generate": True}
+    with augmented(), pytest.warns(lade.FallbackWarning, match="gradients"):
+        found = generate(tiny_llama(), **asked).scores
+    assert found[-1].requires_grad
+
+
+def test_offloaded_models() -> None:
+    model = own_llama()
+    accelerate = pytest.importorskip("accelerate")
+    accelerate.cpu_offload(model, execution_device="cpu")
+    assert_falls_back(model, lambda: words(9) | GREEDY, "offloaded")
+    for refused in (lade.Engine, lade.warm_up, lade.pack_weights):
+        with pytest.raises(ValueError, match="model must be on a device, not offloaded"):
+            refused(model)
+
+
+def test_padding_is_no_new_token() -> None:
+    """As with lookahead: a row's tokens up to its end."""
+    inputs = words(9, 9, 5) | {"do_sample": False, "max_new_tokens": 12}
+    end = int(tiny_llama().generate(**inputs)[0, 9 + 3])
+    counts = []
+    for plainly in (False, True):
+        with augmented(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", lade.FallbackWarning)
+            more = {"output_attentions": True, "return_dict_in_generate": True} if plainly else {}
+            tiny_llama("eager").generate(**inputs, eos_token_id=end, **more)
+        counts.append(lade.last_stats().new_tokens)
+    assert counts[0] == counts[1] < 36
+
+
+def test_cross_attention_to_a_cached_image() -> None:
+    model = tiny_llama()
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(words(5)["input_ids"], past_key_values=cache)
+    config = copy.deepcopy(model.config)
+    config.cross_attention_layers = [1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "config", config)
+        assert_falls_back(
+            model, lambda: words(9) | GREEDY | {"past_key_values": copy.deepcopy(cache)}, "cross-attention to an image"
+        )
