@@ -63,6 +63,12 @@ def numbers(text: str) -> set[str]:
     return set(re.findall(r"\d+(?:[.,]\d+)*", LINK.sub("]", text)))
 
 
+def tables(text: str) -> list[list[list[str]]]:
+    """The cells of the rows of each table, without the row of dashes."""
+    found = [match[0].splitlines() for match in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+    return [[line.strip("|").split("|") for line in table if not re.fullmatch(r"[|:-]+", line)] for table in found]
+
+
 def links(page: Path) -> list[str]:
     return LINK.findall(prose(page))
 

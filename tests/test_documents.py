@@ -28,6 +28,7 @@ from documents import (
     outside_tables,
     prose,
     sentences,
+    tables,
     words,
 )
 from forks import needs_fork, run_in_a_child
@@ -172,6 +173,17 @@ def test_the_chinese_readme_has_the_same_code_figures_and_links() -> None:
     assert len(re.findall(r"^## ", prose(CHINESE), re.MULTILINE)) == len(
         re.findall(r"^## ", prose(README), re.MULTILINE)
     )
+
+
+def test_the_chinese_readme_has_the_same_tables() -> None:
+    """The same figures in every row, in as many cells; words may be translated."""
+    theirs, ours = ([figures_of(table) for table in tables(prose(page))] for page in (CHINESE, README))
+    assert theirs == ours
+
+
+def figures_of(table: list[list[str]]) -> list[tuple[int, list[str]]]:
+    """Per row: its cells, and the figures in them."""
+    return [(len(row), sorted(numbers("|".join(row)))) for row in table]
 
 
 SMALL = {
