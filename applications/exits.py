@@ -1,5 +1,8 @@
 """Exit statuses of commands: 0 done, 1 failed while running, 2 wrong usage, 130 interrupted. Knows no command."""
 
+import errno
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +12,7 @@ import click
 from lade.base import environment
 
 INTERRUPTED = 130  # the shells' status after SIGINT
+STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
 AGAIN = "run the same command again"
 
 
@@ -22,6 +26,17 @@ def interruptible(kept: Callable[[], str] = lambda: AGAIN) -> Iterator[None]:
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 
+@contextmanager
+def enough_space() -> Iterator[None]:
+    """A full disk, behind stdout too, ends the command with one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise click.ClickException(str(error)) from error
+
+
 class _Interruptible(click.Command):
     """Ends with 130 on Ctrl-C; click alone prints "Aborted!" and ends with 1."""
 
@@ -30,7 +45,7 @@ class _Interruptible(click.Command):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with interruptible():
+        with interruptible(), enough_space():
             return super().invoke(ctx)
 
 
@@ -40,6 +55,13 @@ class Command(_Interruptible):
 
 class Group(_Interruptible, click.Group):
     """A group of commands."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Where the caller closed a standard stream, what is written is lost, and there is nothing to read."""
+        for name, mode in STREAMS.items():
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - until the process ends
+        return super().main(*args, **kwargs)
 
 
 @contextmanager

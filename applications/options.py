@@ -5,6 +5,7 @@ Knows `lade.models.load` and `config_lade`; knows no command.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,19 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+class FiniteRange(click.FloatRange):
+    """Numbers within bounds; click's own range lets NaN and, without bounds, infinity pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"must be a finite number, got {value}", param, ctx)
+        return found
+
+
 MODEL = checked(model_source)
+SEED = click.IntRange(0, 2**63 - 1)
+THREADS = click.IntRange(1, 1024)
 DTYPE = click.Choice(DTYPES)
 QUANT = click.Choice(("", *QUANTS))  # empty: as in the checkpoint
 
@@ -64,7 +77,7 @@ device_option = click.option(
     "--device", callback=checked(as_device), default=default_device, help="[default: cuda if available, else cpu]"
 )
 threads_option = click.option(
-    "--threads", default=default_threads, type=click.IntRange(min=1), help="[default: OMP_NUM_THREADS, else all cores]"
+    "--threads", default=default_threads, type=THREADS, help="[default: OMP_NUM_THREADS, else all cores]"
 )
 quant_option = click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 pack_option = click.option(
@@ -75,12 +88,12 @@ pack_option = click.option(
 machine_options = together(dtype_option, device_option, threads_option)
 model_options = together(dtype_option, device_option, quant_option, threads_option)  # of all commands that load a model
 draft_quant_option = click.option("--draft-quant", type=click.Choice(list(QUANTS)), help="Quantise the draft model.")
-seed_option = click.option("--seed", default=0, show_default=True, type=int)
+seed_option = click.option("--seed", default=0, show_default=True, type=SEED)
 prompts_option = click.option(
     "--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`."
 )
 temperature_option = click.option(
-    "--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy."
+    "--temperature", default=0.0, show_default=True, type=FiniteRange(min=0), help="0: greedy."
 )
 flash_option = renamed(
     "--use-flash",

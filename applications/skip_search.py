@@ -20,11 +20,11 @@ from lade.applications.bench.prompts import read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import (
     MODEL,
+    FiniteRange,
     limit_option,
     load_model,
     model_options,
     prompts_option,
-    seed_option,
     temperature_option,
 )
 from lade.applications.outputs import check_suffix, make_room, taken
@@ -59,6 +59,9 @@ class Drafting:
         return {"do_sample": True, "temperature": self.temperature, "top_k": 0}
 
 
+SEED = click.IntRange(0, 2**31 - 1)  # the samplers of Optuna take twice as much, and trials add to it
+
+
 @click.command("skip-search", cls=Command)
 @click.argument("model", callback=MODEL)
 @prompts_option
@@ -88,11 +91,11 @@ class Drafting:
     "--threshold",
     default=0.6,
     show_default=True,
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     help="Confidence below which drafting stops.",
 )
 @temperature_option
-@seed_option
+@click.option("--seed", default=0, show_default=True, type=SEED)
 @click.option("--overwrite", is_flag=True, help="Start again and replace the set.")
 @model_options
 def command(

@@ -6,15 +6,18 @@ Holds the named shapes, the files and the timing; `lade.models.widen` moves the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 import click
+from safetensors import SafetensorError
 
-from lade.applications.exits import Command, usage
+from lade.applications.exits import Command, failing, usage
 from lade.applications.options import MODEL, load_model, machine_options
 from lade.applications.outputs import make_folder
 from lade.models.load import model_source
@@ -171,10 +174,22 @@ def forward_times(model: LlamaForCausalLM) -> str:
 
 
 def write(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, out: Path, note: str) -> None:
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    (out / "SOURCE.txt").write_text(note)
+    with failing(OSError, SafetensorError), whole_or_empty(out):
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+        (out / "SOURCE.txt").write_text(note)
     click.echo(f"written to {out}")
+
+
+@contextmanager
+def whole_or_empty(folder: Path) -> Iterator[None]:
+    """An error inside leaves nothing in a folder that was empty."""
+    try:
+        yield
+    except BaseException:
+        for each in folder.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        raise
 
 
 def label_of(source: str, wide: LlamaForCausalLM, difference: float) -> str:

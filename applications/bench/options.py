@@ -7,7 +7,7 @@ import click
 
 from lade.applications.aliases import renamed
 from lade.applications.bench.references import REFERENCES
-from lade.applications.options import draft_quant_option, flash_option, seed_option, together
+from lade.applications.options import FiniteRange, draft_quant_option, flash_option, seed_option, together
 from lade.applications.text_measures import UNITS
 from lade.drafters.lengths import LENGTHS
 
@@ -85,17 +85,24 @@ method_options = together(
     click.option("--draft-adapt", type=click.Choice(list(LENGTHS)), help="How the draft length adapts."),
     click.option(
         "--threshold",
-        type=click.FloatRange(0, 1),
+        type=FiniteRange(0, 1),
         help="Confidence below which drafting stops.",
     ),
     click.option("--widths", default="4-2-2", show_default=True, help="multi_candidate: candidates per depth."),
     click.option("--replacement", is_flag=True, help="multi_candidate: draw with replacement."),
     click.option("--skip", help="self_speculative: a file of `lade skip-search`, or attention/MLP layers: 1-2/3."),
-    click.option("--contrast-weight", default=1.0, show_default=True, help="Of the amateur's log-probabilities."),
+    click.option(
+        "--contrast-weight",
+        default=1.0,
+        show_default=True,
+        type=FiniteRange(),
+        help="Of the amateur's log-probabilities.",
+    ),
     click.option(
         "--contrast-alpha",
         default=0.1,
         show_default=True,
+        type=FiniteRange(0, 1),
         help="Keep tokens above alpha times the top probability.",
     ),
     click.option("--amateur-temperature", default=1.0, show_default=True, help="Temperature of the amateur."),
@@ -137,7 +144,7 @@ run_options = together(
     ),
     seed_option,
     click.option("--top-k", default=0, show_default=True, type=click.IntRange(min=0), help="0: all tokens."),
-    click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True)),
+    click.option("--top-p", default=1.0, show_default=True, type=FiniteRange(0, 1, min_open=True)),
     click.option("--eos", callback=eos_ids, help="Token ids that end a text.  [default: the model's]"),
     click.option("--turns", type=click.IntRange(min=1), help="Turns of a conversation, at most."),
     click.option("--chat/--no-chat", default=True, help="Use the model's chat template, if it has one."),

@@ -23,6 +23,8 @@ from lade.applications.exits import INTERRUPTED, Command, failing, switch, usage
 from lade.applications.options import (
     MODEL,
     QUANT,
+    SEED,
+    FiniteRange,
     configure_lade,
     flash_option,
     load_model,
@@ -61,10 +63,10 @@ def spelt_before(name: str) -> str:
 @click.argument("prompt", required=False)
 @renamed("--model", "--model_path", name="model_path", callback=MODEL, hidden=True, help="MODEL, as an option.")
 @click.option("--system", help="System prompt.")
-@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
-@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--temperature", default=0.0, show_default=True, type=FiniteRange(min=0), help="0: greedy.")
+@click.option("--top-p", default=1.0, show_default=True, type=FiniteRange(0, 1, min_open=True))
 @click.option("--top-k", default=0, show_default=True, type=click.IntRange(min=0), help="0: all tokens.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of the first sampled answer.  [default: random]")
+@click.option("--seed", type=SEED, help="Of the first sampled answer.  [default: random]")
 @renamed(
     "--max-new-tokens",
     "--max_new_tokens",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import MODEL, flash_option, load_model, model_options, pack_option
+from lade.applications.options import MODEL, FiniteRange, flash_option, load_model, model_options, pack_option
 from lade.applications.ray_serve import start
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
@@ -64,10 +64,8 @@ class Loading:
 @click.option("--max-waiting", "waiting", default=64, show_default=True, type=FROM_0, help="Texts that wait.")
 @click.option("--max-connections", "connections", default=512, show_default=True, type=FROM_1, help="Open connections.")
 @click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
-@click.option(
-    "--stream-interval", default=0.05, show_default=True, type=click.FloatRange(0), help="Seconds between events."
-)
-@click.option("--grace", default=30.0, show_default=True, type=click.FloatRange(0), help="Seconds at shutdown.")
+@click.option("--stream-interval", default=0.05, show_default=True, type=FiniteRange(0), help="Seconds between events.")
+@click.option("--grace", default=30.0, show_default=True, type=FiniteRange(0), help="Seconds at shutdown.")
 @click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 256), help=REPLICAS)
 @click.option("--max-replicas", type=click.IntRange(1, 256), help="As many under load.  [default: --replicas]")
 @click.option("--warm", is_flag=True, help="Compute the model's warm table first, or load it.")

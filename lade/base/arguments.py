@@ -29,12 +29,6 @@ def check_model(name: str, model: Any) -> None:
         raise invalid(name, "a transformers model that can generate", model)
 
 
-def check_held(name: str, model: Any) -> None:
-    """Models whose weights are on a device pass: those on "meta" are elsewhere, as accelerate offloads them."""
-    if unwrapped(model).device.type == "meta":
-        raise invalid(name, "on a device, not offloaded (device 'meta')", model)
-
-
 def check_tokenizer(name: str, tokenizer: Any) -> None:
     """Tokenizers of transformers and `None` pass."""
     if tokenizer is not None and not callable(getattr(tokenizer, "get_vocab", None)):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from lade.base.arguments import Streamer, check_held, check_integer, check_model
+from lade.base.arguments import Streamer, check_integer, check_model
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig, Settings
@@ -25,6 +25,7 @@ from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
+from lade.facts.precision import check_not_offloaded
 from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
 from lade.pace.pace import WholeBudget
@@ -297,7 +298,7 @@ class Engine:
 def _check(model: Any, slots: int, prefix_bytes: int, kv_bytes: int | None) -> None:
     """The arguments of an `Engine`."""
     check_model("model", model)
-    check_held("model", model)
+    check_not_offloaded("model", model)
     allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
     check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
     check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)

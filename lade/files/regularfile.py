@@ -47,8 +47,9 @@ def read_text(path: Path, most: int) -> str:
 
 
 def as_text(content: bytes) -> str:
+    """UTF-8, with or without a byte order mark, which editors and shells of Windows write."""
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"is not UTF-8 text ({error})") from error
 

@@ -68,3 +68,9 @@ def test_files_that_hold_no_prompts(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PromptError, match="is not UTF-8"):
         read_prompts(binary)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "marked.jsonl").write_bytes('{"prompt": "é"}\n'.encode("utf-8-sig"))
+    (prompt,) = read_prompts(tmp_path / "marked.jsonl")
+    assert prompt.text == "é"

@@ -3,7 +3,9 @@
 Through `lade`, as users start them, and `minimal.py`. No model is loaded but where an interrupt comes later.
 """
 
+import errno
 import json
+import os
 import re
 from importlib import import_module, util
 from pathlib import Path
@@ -281,3 +283,62 @@ def test_an_older_spelling_gives_the_same_setting(folder: Path, monkeypatch: pyt
         CliRunner().invoke(cli.main, ["chat", spelling, "9"])
     assert given[0] == given[1]
     assert given[0]["WINDOW_SIZE"] == 9
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("chat stories260K hi --temperature {}", "--temperature"),
+        ("chat stories260K hi --top-p {}", "--top-p"),
+        ("serve --grace {}", "--grace"),
+        ("serve --stream-interval {}", "--stream-interval"),
+        ("bench stories260K --contrast-weight {} --out made", "--contrast-weight"),
+        ("skip-search stories260K --prompts prompts.jsonl --out made --threshold {}", "--threshold"),
+        ("likelihood stories260K --draft stories260K --prompts prompts.jsonl --temperature {}", "--temperature"),
+    ],
+    ids=lambda line: line[:20],
+)
+def test_numbers_are_finite(line: str, option: str, value: str, folder: Path, minimal: ModuleType) -> None:
+    result = start(line.format(value), minimal)
+    assert (result.exit_code, option in result.output) == (2, True), result.output
+    assert not (folder / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("bench stories260K --seed 99999999999999999999 --out made", "--seed"),
+        ("skip-search stories260K --prompts prompts.jsonl --out made --seed 4294967296", "--seed"),
+        ("tune stories260K --draft stories260K --prompts prompts.jsonl --out made --seed -1", "--seed"),
+        ("chat stories260K hi --threads 999999999999", "--threads"),
+    ],
+    ids=lambda line: line[:20],
+)
+def test_integers_are_bounded(line: str, option: str, folder: Path, minimal: ModuleType) -> None:
+    result = start(line, minimal)
+    assert (result.exit_code, option in result.output) == (2, True), result.output
+    assert not (folder / "made").exists()
+
+
+def test_closed_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in exits.STREAMS:
+        monkeypatch.setattr(exits.sys, name, None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["cache"])
+    assert ended.value.code == 0
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["chat", "no/such/model", "hi"])
+    assert ended.value.code == 2
+    for name in exits.STREAMS:
+        getattr(exits.sys, name).close()
+
+
+def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command(cls=exits.Command)
+    def command() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a/file")
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == 1
+    assert result.output == "Error: [Errno 28] No space left on device: 'a/file'\n"

@@ -1,5 +1,6 @@
 """`lade widen` from the command line: what it writes, and what it refuses."""
 
+import errno
 import re
 from pathlib import Path
 
@@ -79,3 +80,15 @@ def test_wrong_sizes_and_full_folders_are_refused(tmp_path: Path) -> None:
     assert "OUT must be a new or empty folder, got" in run(STORIES, tmp_path / "wide").stderr
     assert "OUT must be a folder that can be made, got" in run(STORIES, tmp_path / "wide" / "file").stderr
     assert "nowhere" in run(tmp_path / "nowhere", tmp_path / "other").stderr
+
+
+def test_what_cannot_be_written_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", full)
+    out = tmp_path / "wide"
+    result = run(STORIES, out, "--hidden", 128)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[-1] == "Error: [Errno 28] No space left on device"
+    assert list(out.iterdir()) == []

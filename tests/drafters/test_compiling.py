@@ -101,6 +101,15 @@ def test_a_copied_folder_is_compiled_anew(asked: list[str], tmp_path: Path, monk
     assert not compiling.is_compiled()
 
 
+def test_ctrl_c_at_the_end_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def acquire(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling, "_loading", Interrupted())
+    compiling._load_no_more()
+
+
 def test_what_could_not_be_compiled_is_not_loaded(asked: list[str]) -> None:
     compiling.begin()
     compiling.wait()
