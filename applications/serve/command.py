@@ -127,6 +127,8 @@ def check_extra() -> None:
 
 def check_address(host: str, port: int) -> None:
     """UsageError where nothing can listen at this address, before a model is loaded; port 0 is any free one."""
+    if not host:
+        raise click.BadParameter("must be an address or a name, got ''", param_hint="'--host'")
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind, protocol) as trial:

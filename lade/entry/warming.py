@@ -34,6 +34,6 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     compiling.begin()
     table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
     if compiling.running() and progress is None and sys.stderr.isatty():
-        print("compiling the loops that draft, once on this machine", file=sys.stderr)
+        print("compiling the loops that draft, once on this machine, which takes minutes", file=sys.stderr)
     compiling.wait()
     return table

@@ -118,3 +118,5 @@ def test_an_address_at_which_nothing_can_listen(monkeypatch: pytest.MonkeyPatch)
     told = " ".join(done.output.split())
     assert f"an address of this machine and a free port of it, got 127.0.0.1 and {port}" in told
     CHECK_ADDRESS("127.0.0.1", port)
+    nowhere = run("stories260K", "--host", "")
+    assert (nowhere.exit_code, "--host" in nowhere.output) == (2, True), "all addresses are asked for by 0.0.0.0"
