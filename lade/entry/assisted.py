@@ -70,6 +70,8 @@ def assisted_generate(
         )
     if draft_tokens is not None:
         _check_count("draft_tokens", draft_tokens)
+    if generate_kwargs.get("guidance_scale") not in (None, 1):  # its processor would run the model for both
+        raise invalid("guidance_scale", "None or 1 with an assistant", generate_kwargs["guidance_scale"])
     arguments = {"assistant_model": assistant}
     if tokenizer is not None:
         arguments |= {"tokenizer": tokenizer, "assistant_tokenizer": assistant_tokenizer}

@@ -282,3 +282,10 @@ def test_step_counter_skips_the_prompt() -> None:
         counter.put(value)
     counter.end()
     assert counter.emitted == [3, 1]
+
+
+def test_guidance_with_an_assistant_is_refused() -> None:
+    model = tiny()
+    for assisted in ({"guidance_scale": 1.5}, {"guidance_scale": 0}):
+        with pytest.raises(ValueError, match="guidance_scale must be None or 1 with an assistant, got"):
+            lade.assisted_generate(model, **words(9), assistant=tiny("qwen2"), **assisted)
