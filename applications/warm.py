@@ -156,7 +156,7 @@ def tell(model: PreTrainedModel, table: WarmTable, known: WarmTable | None) -> N
     from lade.memory.warm.file import grown_file, table_file
 
     path = grown_file(model) if table.prompts else table_file(model)
-    if not path.exists():
+    if not path.is_file():
         raise click.ClickException(f"{path}: cannot be written")
     done = "found in the cache, computed" if table is known else "computed"
     entries, kept = table.tokens.shape

@@ -136,7 +136,7 @@ def _whole(source: str, part: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ImportError, MemoryError, OutOfMemoryError):
+    except (OSError, ImportError, MemoryError, OutOfMemoryError, AssertionError):
         raise
     except Exception as error:
         if isinstance(error, ValueError) and not isinstance(error, JSONDecodeError):

@@ -25,7 +25,7 @@ from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, prepared
-from lade.facts.precision import check_not_offloaded
+from lade.facts.precision import is_offloaded
 from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
 from lade.pace.pace import WholeBudget
@@ -298,7 +298,8 @@ class Engine:
 def _check(model: Any, slots: int, prefix_bytes: int, kv_bytes: int | None) -> None:
     """The arguments of an `Engine`."""
     check_model("model", model)
-    check_not_offloaded("model", model)
+    if is_offloaded(unwrapped(model)):
+        raise invalid("model", "on a device, not offloaded (device 'meta')", model)
     allowed = f"an integer of at least 1 and at most {MOST_SLOTS}"
     check_integer("slots", slots, allowed, lambda value: 1 <= value <= MOST_SLOTS)
     check_integer("prefix_bytes", prefix_bytes, "an integer of at least 0", lambda value: value >= 0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lade.base.shown import invalid
-from lade.base.wrappers import unwrapped
 from lade.facts.sharding import local
 
 if TYPE_CHECKING:
@@ -32,12 +30,6 @@ def is_offloaded(model: Any) -> bool:
     """Whether the weights, or the first of them, are elsewhere until a layer runs, as accelerate offloads them."""
     kind: str = model.device.type
     return kind == "meta"
-
-
-def check_not_offloaded(name: str, model: Any) -> None:
-    """ValueError where the argument `name` is an offloaded model."""
-    if is_offloaded(unwrapped(model)):
-        raise invalid(name, "on a device, not offloaded (device 'meta')", model)
 
 
 def padding_works(model: Any) -> bool:

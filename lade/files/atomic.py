@@ -13,7 +13,11 @@ ATTEMPTS, PAUSE = (50 if os.name == "nt" else 1), 0.02
 
 
 def put_in_place(path: Path, content: bytes) -> None:
-    """Write this content atomically; the folder must exist. Several processes may write the same file."""
+    """Write this content atomically; the folder must exist. Several processes may write the same file.
+
+    Raises:
+        OSError: of `path`, not of the temporary file.
+    """
     temporary = path.with_name(f".lade-{os.getpid()}-{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -21,6 +25,10 @@ def put_in_place(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         _replace(temporary, path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):  # the first error matters
             temporary.unlink(missing_ok=True)

@@ -14,7 +14,6 @@ from lade.base.locks import ModelLocks
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import keep_fingerprint
-from lade.facts.precision import check_not_offloaded
 from lade.weights.packed import PackedLinear, can_pack, lies_short, pack, unpack
 
 NOTE = "lade_packed"  # on a model, as a walk over all its modules takes as long as a step of a small one
@@ -29,7 +28,6 @@ def pack_weights(model: Any, short: bool = False) -> int:
         short: whether float32 weights whose numbers are all bfloat16's are packed in 16 bits: loops multiply them.
     """
     check_model("model", model)
-    check_not_offloaded("model", model)
     model = unwrapped(model)
     with _locks.of(model), keep_fingerprint(model):
         layers = [layer for layer in model.modules() if can_pack(layer, short)]

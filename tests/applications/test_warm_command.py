@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 import lade
 from lade.applications import warm_prompts
 from lade.applications.warm import command
+from lade.files.cachefolder import CacheWarning
 from lade.memory.warm import warming as warm
+from lade.memory.warm.file import table_file
 from lade.models import load
 from lade.models.shipped import STORIES
 
@@ -76,6 +78,14 @@ def test_a_folder_that_takes_no_table_is_an_error(table_folder: Path) -> None:
     result = run(STORIES)
     assert result.exit_code == 1
     assert "the table's folder cannot be made" in result.stderr
+
+
+def test_a_folder_in_the_table_s_place_is_no_table(table_folder: Path) -> None:
+    table_file(load(STORIES)[0]).mkdir(parents=True)
+    with pytest.warns(CacheWarning):
+        done = run(STORIES)
+    assert done.exit_code == 1
+    assert "cannot be written" in done.output
 
 
 # The user's own prompts

@@ -1,5 +1,6 @@
 """Files that are written in one step: whole, or as they were, with nothing left beside them."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -45,10 +46,26 @@ def test_what_fails_leaves_the_old_file_alone(
     assert only(path, b"old")
 
 
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_errors_name_the_file(step: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, step, fails)
+    with pytest.raises(OSError, match="No space left on device") as full:
+        put_in_place(path, b"new")
+    assert str(full.value) == f"[Errno 28] No space left on device: {str(path)!r}"
+    monkeypatch.undo()
+    with pytest.raises(FileNotFoundError) as missing:
+        put_in_place(path.parent / "none" / "file", b"new")
+    assert missing.value.filename == str(path.parent / "none" / "file")
+
+
 def test_a_folder_in_its_place_stays(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
-    with pytest.raises(OSError, match="file"):
+    with pytest.raises(OSError, match="file") as wrong:
         put_in_place(tmp_path / "file", b"new")
+    assert ".tmp" not in str(wrong.value)
     assert [found.name for found in tmp_path.iterdir()] == ["file"]
 
 

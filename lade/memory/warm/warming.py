@@ -18,7 +18,6 @@ from lade.base.locks import fork_safe_lock
 from lade.base.shown import invalid
 from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import is_state, weights_state
-from lade.facts.precision import check_not_offloaded
 from lade.memory.warm.file import find, grown_file, load, store, table_file
 from lade.memory.warm.part import PartFile
 from lade.memory.warm.progress import progress_bar
@@ -59,7 +58,6 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
 def check_arguments(model: Any, top: int, tokenizer: Any, progress: Progress | None) -> None:
     """ValueError names the argument of `warm_up` that is wrong."""
     check_model("model", model)
-    check_not_offloaded("model", model)
     check(model, top)
     check_tokenizer("tokenizer", tokenizer)
     if progress is not None and not callable(progress):
