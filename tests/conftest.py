@@ -90,8 +90,8 @@ def fast_products() -> Iterator[None]:
     Where oneDNN packs no bfloat16, weights lie in blocks nevertheless.
     """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lade.weights.blocks.slow_on_cpu", lambda dtype: True)  # imports what must know the truth, too
         patch.setattr("lade.facts.products.told", lambda dtype: True)
-        patch.setattr("lade.weights.blocks.slow_on_cpu", lambda dtype: True)
         yield
 
 
