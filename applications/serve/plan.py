@@ -14,14 +14,8 @@ from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
-from lade.applications.serve.schema import (
-    ChatRequest,
-    CompletionRequest,
-    ObjectFormat,
-    Sampling,
-    SchemaFormat,
-    StructuredOutputs,
-)
+from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling
+from lade.applications.serve.shapes import ObjectFormat, SchemaFormat, StructuredOutputs
 from lade.applications.serve.text import AnswerText, Detokenizer, StopSearch
 from lade.applications.serve.tools import for_template
 

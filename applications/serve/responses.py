@@ -13,7 +13,8 @@ from lade.applications.serve.fields import WHOLE, Fields, NotBuilt, Text
 from lade.applications.serve.formats import Extras, Format, Json
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.messages import Content, joined
-from lade.applications.serve.schema import Asked, ChatRequest, ObjectFormat, SchemaFields, TextFormat
+from lade.applications.serve.schema import Asked, ChatRequest
+from lade.applications.serve.shapes import ObjectFormat, SchemaFields, TextFormat
 from lade.applications.serve.usage import speculation_of, usage_of
 from lade.base.shown import shown
 

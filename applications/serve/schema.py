@@ -12,7 +12,6 @@ from pydantic import ConfigDict, Field, model_validator
 
 from lade.applications.serve.fields import (
     NULL,
-    UNICODE,
     WHOLE,
     Always,
     Fields,
@@ -25,14 +24,13 @@ from lade.applications.serve.fields import (
     where,
 )
 from lade.applications.serve.messages import MOST_TOOLS, SOME, Message, NamedTool, Prediction, Tool
+from lade.applications.serve.shapes import MOST_CHOICES, ResponseFormat, ShortText, StructuredOutputs
 
-MOST_CHOICES, MOST_STOPS, MOST_TOP, LONGEST_STOP = 128, 16, 20, 500
-LONGEST_REGEX = 5000
+MOST_STOPS, MOST_TOP = 16, 20
 SEEDS = 1 << 63
 TRUE: Json = {"const": True}
 
-StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP), UNICODE]
-Stops = StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)]
+Stops = ShortText | Annotated[list[ShortText], Field(max_length=MOST_STOPS)]
 
 
 class LadeOptions(Fields):
@@ -51,48 +49,6 @@ class StreamOptions(Fields):
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
     continuous_usage_stats: bool | None = None
-
-
-class TextFormat(Fields):
-    type: Literal["text"]
-
-
-class ObjectFormat(Fields):
-    """Any JSON object."""
-
-    type: Literal["json_object"]
-
-
-class SchemaFields(Fields):
-    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
-    definition: dict[str, Any] = Field(alias="schema")
-    description: Text | None = None
-    strict: bool | None = None
-
-
-class SchemaFormat(Fields):
-    """JSON that keeps to a schema, whether or not `strict` is set."""
-
-    type: Literal["json_schema"]
-    json_schema: SchemaFields
-
-
-ResponseFormat = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
-
-
-class StructuredOutputs(Fields):
-    """vLLM's way to say what an answer keeps to: one of these."""
-
-    definition: dict[str, Any] | None = Field(None, alias="json")
-    regex: Annotated[str, Field(min_length=1, max_length=LONGEST_REGEX), UNICODE] | None = None
-    choice: Annotated[list[StopText], Field(min_length=1, max_length=MOST_CHOICES)] | None = None
-    json_object: bool | None = None
-
-    @model_validator(mode="after")
-    def _is_one(self) -> StructuredOutputs:
-        if sum(bool(each) for each in (self.definition is not None, self.regex, self.choice, self.json_object)) != 1:
-            raise ValueError("must have exactly one of json, regex, choice and json_object")
-        return self
 
 
 class Asked(Fields):
