@@ -20,7 +20,8 @@ from lade.applications.serve.guard import KEY, Guard
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.metrics import CONTENT_TYPE
 from lade.applications.serve.pages import add_page
-from lade.applications.serve.responses import NAMES, ResponsesFormat, ResponsesRequest
+from lade.applications.serve.responses.format import ResponsesFormat
+from lade.applications.serve.responses.request import NAMES, ResponsesRequest
 from lade.applications.serve.schema import ChatRequest, CompletionRequest
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import SentAsEvents, SentWhole
@@ -148,7 +149,9 @@ def _add_answers(app: FastAPI, service: Service) -> None:
             answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
         except APIError as error:
             raise error.renamed(NAMES) from error
-        return _sent(service, bool(body.stream), ResponsesFormat(name, answer, tokens, body))
+        parser = _parser(service, chat)
+        form = ResponsesFormat(name, answer, tokens, body, None if parser is None else parser())
+        return _sent(service, bool(body.stream), form)
 
 
 def _parser(service: Service, body: ChatRequest) -> Callable[[], ToolParser] | None:

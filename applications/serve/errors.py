@@ -21,7 +21,7 @@ TYPES = {
 }
 TAGGED = ("response_format", "format")  # fields whose place is followed by the branch of a union
 # The branch of a union.
-BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool))$")
+BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Item))$")
 OTHER_TYPE = "_type"  # how the kinds of error end that say of which type a branch of a union is
 
 
@@ -77,9 +77,10 @@ def internal() -> APIError:
 
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> APIError:
-    """The error of a body that does not validate, from pydantic's errors: the deepest one, which says most."""
+    """The error of a body that does not validate, from pydantic's errors: the deepest one, which says most, a wrong
+    field before one that is not given."""
     places = [(_path(error["loc"]), error) for error in errors]
-    path, error = max(places, key=lambda place: len(place[0]))
+    path, error = max(places, key=lambda place: (len(place[0]), place[1]["type"] != "missing"))
     if error["type"] == "json_invalid":
         return APIError(BAD_REQUEST, f"the body must be JSON, got another text ({error['ctx']['error']})")
     if isinstance(error.get("input"), bytes):

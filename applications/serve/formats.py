@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lade.applications.serve.answer import Answer, Choice, Delta, Told
+from lade.applications.serve.answer import STOP, Answer, Choice, Delta, Told
 from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
 from lade.applications.serve.schema import Sampling
-from lade.applications.serve.tools import Parsed, ToolParser
+from lade.applications.serve.tools import Parsed, ToolParser, read
 from lade.applications.serve.usage import speculation_of, usage_of
 
 Json = dict[str, Any]
@@ -148,17 +148,14 @@ class ChatFormat(Format):
 
     def _parsed(self, index: int, text: str, finish: str | None) -> tuple[Parsed, str | None]:
         """Text and calls of a piece, and why the answer ends."""
-        if self._parsers is None:
-            return Parsed(text, []), finish
-        parser = self._parsers[index]
-        parsed = parser.add(text, final=finish is not None)
-        return parsed, "tool_calls" if finish == "stop" and parser.found else finish
+        parser = None if self._parsers is None else self._parsers[index]
+        parsed = read(parser, text, final=finish is not None)
+        return parsed, "tool_calls" if finish == STOP and parser is not None and parser.found else finish
 
     def _logprobs(self, choice: Choice, tokens: Sequence[Told]) -> Json | None:
-        """Of the tokens that have text: not of the one that ends it, which completions tell."""
         if choice.request.logprobs is None:
             return None
-        return ChatLogprobs(self.tokens).told([each.noted for each in tokens if each.noted.token not in choice.ends])
+        return {"content": ChatLogprobs(self.tokens, choice.ends).told(tokens), "refusal": None}
 
 
 class CompletionFormat(Format):

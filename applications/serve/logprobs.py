@@ -55,13 +55,17 @@ class TokenTexts:
 
 
 class ChatLogprobs:
-    """As chats have them: an object for each token."""
+    """As chats have them: an object for each token that has text, so not for the one that ends it.
 
-    def __init__(self, texts: TokenTexts) -> None:
-        self._texts = texts
+    Args:
+        ends: tokens that end a text.
+    """
 
-    def told(self, tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
-        return {"content": [self._token(each) for each in tokens], "refusal": None}
+    def __init__(self, texts: TokenTexts, ends: frozenset[int]) -> None:
+        self._texts, self._ends = texts, ends
+
+    def told(self, tokens: Sequence[Told]) -> list[dict[str, Any]]:
+        return [self._token(each.noted) for each in tokens if each.noted.token not in self._ends]
 
     def _token(self, noted: TokenLogprob) -> dict[str, Any]:
         top = [self._place(token, value) for token, value in noted.top]

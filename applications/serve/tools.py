@@ -78,7 +78,7 @@ class Parsed:
 
 @dataclass(slots=True, eq=False)
 class ToolParser:
-    """Reads the calls in one answer. Text is held back while it may begin a call.
+    """Reads the calls in one answer, in whatever pieces it comes. Text is held back while it may begin a call.
 
     Attributes:
         names: the functions that there are; JSON with another name is text.
@@ -89,6 +89,7 @@ class ToolParser:
     names: frozenset[str]
     found: int = 0
     _held: str = field(default="", init=False)
+    _behind: bool = field(default=False, init=False)  # whether a call was the last thing read
 
     def add(self, piece: str, final: bool) -> Parsed:
         """Take a piece of the answer; `final`: the last one."""
@@ -109,44 +110,48 @@ class ToolParser:
         return Parsed("", calls) if calls else Parsed(text, [])
 
     def _marked(self, final: bool) -> Parsed:
+        """White space around calls is none of the text."""
         marker, end = self.form.begin.strip(), self.form.end.strip()
         texts, calls = list[str](), list[Json]()
         while True:
+            if self._behind:
+                self._held = self._held.lstrip()
+                self._behind = not self._held
             before, begun, inside = self._held.partition(marker)
-            if not begun:
-                keep = 0 if final else overlap(self._held, marker)
-                texts.append(self._held[: len(self._held) - keep])
-                self._held = self._held[len(self._held) - keep :]
-                break
             body, ended, rest = inside.partition(end) if end else (inside, "" if not final else "end", "")
-            if not ended and not final:
-                texts.append(before)
-                self._held = begun + inside
+            if not begun or not (ended or final):
+                certain = len(self._held) if final else len(before[: len(before) - overlap(before, marker)].rstrip())
+                texts.append(self._held[:certain])
+                self._held = self._held[certain:]
                 break
-            read = self._calls(body)
-            texts.append(before if read else before + begun + body + (ended if end else ""))
-            calls += read or []
-            self._held = rest.lstrip() if read else rest
-        text = "".join(texts)
-        return Parsed(text.rstrip() if calls else text, calls)
+            found = self._calls(body)
+            texts.append(before.rstrip() if found else before + begun + body + (ended if end else ""))
+            calls += found or []
+            self._held, self._behind = rest, bool(found)
+        return Parsed("".join(texts), calls)
 
     def _calls(self, text: str) -> list[Json] | None:
         """The calls of a text; `None` if it is something else."""
         try:
-            read = json.loads(text.strip())
+            value = json.loads(text.strip())
         except (ValueError, RecursionError):
             return None
-        calls = read if isinstance(read, list) else [read]
+        calls = value if isinstance(value, list) else [value]
         found = [self._call(each) for each in calls]
         return None if not found or None in found else [call for call in found if call is not None]
 
-    def _call(self, read: Any) -> Json | None:
-        if not isinstance(read, dict) or read.get("name") not in self.names:
+    def _call(self, value: Any) -> Json | None:
+        if not isinstance(value, dict) or value.get("name") not in self.names:
             return None
-        arguments: Any = next((read[name] for name in ("arguments", "parameters") if name in read), {})
+        arguments: Any = next((value[name] for name in ("arguments", "parameters") if name in value), {})
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        function = {"name": read["name"], "arguments": written}
+        function = {"name": value["name"], "arguments": written}
         return {"index": 0, "id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def read(parser: ToolParser | None, piece: str, final: bool) -> Parsed:
+    """A piece of an answer, by its parser; `None`: there are no functions, and all is text."""
+    return Parsed(piece, []) if parser is None else parser.add(piece, final)
 
 
 def for_template(calls: Sequence[Mapping[str, Any]]) -> list[Json]:

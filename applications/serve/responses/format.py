@@ -1,0 +1,102 @@
+"""Answers and events of /v1/responses."""
+
+from __future__ import annotations
+
+from lade.applications.serve.answer import LENGTH, Answer, Delta
+from lade.applications.serve.fields import Json
+from lade.applications.serve.formats import Extras, Format
+from lade.applications.serve.logprobs import ChatLogprobs, TokenTexts
+from lade.applications.serve.responses.output import Output
+from lade.applications.serve.responses.request import ResponsesRequest
+from lade.applications.serve.tools import ToolParser, read
+from lade.applications.serve.usage import speculation_of, usage_of
+
+# Fields of the request that the answer repeats, with their values where none are given; and fields with one value.
+REPEATED: Json = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+}
+ALWAYS: Json = {"parallel_tool_calls": True, "previous_response_id": None}
+
+
+class ResponsesFormat(Format):
+    """Answers and events. An event has a number, and its type in a line of its own.
+
+    Args:
+        parser: of calls; `None` where there are no functions.
+    """
+
+    kind, closing = "resp_", b""
+
+    def __init__(
+        self, model: str, answer: Answer, tokens: TokenTexts, request: ResponsesRequest, parser: ToolParser | None
+    ) -> None:
+        super().__init__(model, answer, tokens, Extras())
+        self._request, self._parser, self._output, self._number = request, parser, Output(), 0
+        (self._choice_of,) = answer.choices
+        self._logprobs = ChatLogprobs(tokens, self._choice_of.ends)
+
+    def body(self) -> Json:
+        choice = self._choice_of
+        self.of(Delta(0, choice.text, choice.logprobs, choice.request.emitted, choice.finish))
+        return self._response()
+
+    def framed(self, chunk: Json) -> bytes:
+        chunk = chunk | {"sequence_number": self._number}
+        self._number += 1
+        return b"event: " + str(chunk["type"]).encode() + b"\n" + super().framed(chunk)
+
+    def failed(self, error: Json) -> Json:
+        return {"type": "error"} | {name: error["error"][name] for name in ("code", "message", "param")}
+
+    def first(self) -> list[Json]:
+        return [{"type": f"response.{kind}", "response": self._response()} for kind in ("created", "in_progress")]
+
+    def of(self, delta: Delta) -> list[Json]:
+        ended = delta.finish is not None
+        logprobs = self._logprobs.told(delta.tokens) if self._request.tells_logprobs else []
+        told = self._output.add(read(self._parser, delta.text, ended), logprobs)
+        return told + self._output.end(cut=delta.finish == LENGTH) if ended else told
+
+    def last(self) -> list[Json]:
+        response = self._response()
+        return [{"type": f"response.{response['status']}", "response": response}]
+
+    def _response(self) -> Json:
+        finish = self._choice_of.finish
+        ended, cut = finish is not None, finish == LENGTH
+        found = {
+            "id": self._head["id"],
+            "object": "response",
+            "created_at": self._head["created"],
+            "model": self._head["model"],
+            "status": "incomplete" if cut else "completed" if ended else "in_progress",
+            "output": self._output.items if ended else [],
+            "usage": _usage(usage_of(self.answer)) if ended else None,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        }
+        return found | self._asked() | (speculation_of(self.answer) if ended else {})
+
+    def _asked(self) -> Json:
+        """The fields of the request, as the answer repeats them."""
+        asked = self._request.model_dump(mode="json", by_alias=True, include=set(REPEATED))
+        return {name: default if asked[name] is None else asked[name] for name, default in REPEATED.items()} | ALWAYS
+
+
+def _usage(usage: Json) -> Json:
+    """Tokens, under the names of this endpoint."""
+    return {
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": usage["prompt_tokens_details"],
+        "output_tokens": usage["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage["total_tokens"],
+    }

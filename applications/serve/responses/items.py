@@ -1,0 +1,98 @@
+"""The items of the input: turns, earlier calls of functions and their results, turned into the messages of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from lade.applications.serve.fields import Fields, Json, Text
+from lade.applications.serve.messages import MOST_TOOLS, Content, joined
+
+
+class InputItem(Fields):
+    """What the items share: fields of earlier answers that are taken and ignored."""
+
+    id: Any = None
+    status: Any = None
+
+    def message(self) -> Json:
+        """The message of a chat that says the same."""
+        raise NotImplementedError
+
+
+class MessageItem(InputItem):
+    """One turn."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    type: Literal["message"] | None = None
+    phase: Any = None  # changes nothing here
+
+    def message(self) -> Json:
+        return {"role": self.role, "content": joined(self.content)}
+
+
+class CallItem(InputItem):
+    """A call that the model made earlier."""
+
+    type: Literal["function_call"]
+    call_id: Text
+    name: Text
+    arguments: Text
+    # They change nothing here.
+    parsed_arguments: Any = None  # of OpenAI's package, from the same text
+    caller: Any = None
+    namespace: Any = None
+    asynchronous: Any = Field(None, alias="async")
+
+    def message(self) -> Json:
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"role": "assistant", "tool_calls": [{"id": self.call_id, "type": "function", "function": function}]}
+
+
+class ResultItem(InputItem):
+    """What a function gave."""
+
+    type: Literal["function_call_output"]
+    call_id: Text
+    output: Content
+    caller: Any = None  # changes nothing here
+
+    def message(self) -> Json:
+        return {"role": "tool", "content": joined(self.output), "tool_call_id": self.call_id}
+
+
+KINDS = {"message": "MessageItem", "function_call": "CallItem", "function_call_output": "ResultItem"}
+
+
+def _class(item: Any) -> str | None:
+    """The name of an item's class; turns need not name their type."""
+    kind = (item.get("type") or "message") if isinstance(item, dict) else None
+    return KINDS.get(kind) if isinstance(kind, str) else None
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("MessageItem")]
+    | Annotated[CallItem, Tag("CallItem")]
+    | Annotated[ResultItem, Tag("ResultItem")],
+    Discriminator(
+        _class,
+        custom_error_type="item_type",
+        custom_error_message=f"Item should have the type {' or '.join(map(repr, KINDS))}, as others are not taken",
+    ),
+]
+
+
+def messages_of(items: Sequence[InputItem]) -> list[Json]:
+    """The messages of a chat; calls are a part of the assistant's message before them."""
+    found: list[Json] = []
+    for message in (item.message() for item in items):
+        last: Json = found[-1] if found else {}
+        calls = [*last.get("tool_calls", []), *message.get("tool_calls", [])]
+        if "tool_calls" in message and last.get("role") == "assistant" and len(calls) <= MOST_TOOLS:
+            last["tool_calls"] = calls
+        else:
+            found.append(message)
+    return found

@@ -1,0 +1,116 @@
+"""The body of /v1/responses, turned into the chat that has the same answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, either, where
+from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
+from lade.applications.serve.responses.items import Item, messages_of
+from lade.applications.serve.schema import CALLED, FREE, MOST_TOP, Asked, ChatRequest
+from lade.applications.serve.shapes import ObjectFormat, SchemaFields, TextFormat
+
+# Fields of the chat under their names here.
+NAMES = {
+    "messages": "input",
+    "response_format.json_schema.schema": "text.format.schema",
+    "response_format": "text.format",
+}
+LOGPROBS = "message.output_text.logprobs"
+PLAIN = where(text=either(NULL, where(format=either(NULL, where(type={"const": "text"})))))
+
+
+class OutputSchema(SchemaFields):
+    type: Literal["json_schema"]
+
+
+class TextOptions(Fields):
+    format: Annotated[TextFormat | ObjectFormat | OutputSchema, Field(discriminator="type")] | None = None
+    verbosity: Any = None  # changes nothing here
+
+
+class FunctionTool(Function):
+    """A function that the answer may call; tools that OpenAI runs itself are not taken."""
+
+    type: Literal["function"]
+
+
+class ChosenTool(NamedFunction):
+    """The function that the answer must call."""
+
+    type: Literal["function"]
+
+
+class ResponsesRequest(Asked):
+    """The body of /v1/responses."""
+
+    model_config = ConfigDict(json_schema_extra=all_of(CALLED, either(FREE, PLAIN)))
+    input: Text | Annotated[list[Item], Field(min_length=1)]
+    instructions: Text | None = None
+    max_output_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
+    text: TextOptions | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
+    metadata: dict[str, Any] | None = None
+    # They would change the answer.
+    previous_response_id: NotBuilt = None
+    conversation: NotBuilt = None
+    background: NotBuilt = None
+    prompt: NotBuilt = None
+    # They change nothing here.
+    max_tool_calls: Any = None  # of tools that OpenAI runs
+    parallel_tool_calls: Any = None
+    reasoning: Any = None
+    stream_options: Any = None
+    truncation: Any = None
+
+    @model_validator(mode="after")
+    def _is_a_chat(self) -> ResponsesRequest:
+        """The rules across fields of a chat are those of this endpoint."""
+        try:
+            self.chat()
+        except ValidationError as error:
+            message = str(error.errors()[0]["ctx"]["error"])
+            raise ValueError(message.replace("response_format", NAMES["response_format"])) from None
+        return self
+
+    def chat(self) -> ChatRequest:
+        """The chat that has the same answer."""
+        messages = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else messages_of(self.input)
+        if self.instructions is not None:
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        fields = {
+            "messages": messages,
+            "response_format": self._format(),
+            "max_completion_tokens": self.max_output_tokens,
+            "logprobs": self.tells_logprobs,
+            "top_logprobs": self.top_logprobs,
+            "tools": self._tools(),
+            "tool_choice": self._tool_choice(),
+        }
+        shared = self.model_dump(include={"model", "temperature", "top_p", "stream", "lade"})
+        return ChatRequest.model_validate(fields | shared)
+
+    @property
+    def tells_logprobs(self) -> bool:
+        return self.top_logprobs is not None or LOGPROBS in (self.include or [])
+
+    def _format(self) -> Json | None:
+        wanted = None if self.text is None else self.text.format
+        if not isinstance(wanted, OutputSchema):
+            return None if wanted is None else {"type": wanted.type}
+        return {"type": wanted.type, "json_schema": wanted.model_dump(by_alias=True, exclude={"type"})}
+
+    def _tools(self) -> list[Json] | None:
+        if self.tools is None:
+            return None
+        return [{"type": tool.type, "function": tool.model_dump(exclude={"type"})} for tool in self.tools]
+
+    def _tool_choice(self) -> str | Json | None:
+        if not isinstance(self.tool_choice, ChosenTool):
+            return self.tool_choice
+        return {"type": "function", "function": {"name": self.tool_choice.name}}
