@@ -22,7 +22,8 @@ from lade.applications.serve.metrics import CONTENT_TYPE, Metrics
 from lade.applications.serve.settings import ServeSettings
 
 ANSWERS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
-PATHS = (*ANSWERS, "/v1/models", "/v1/models/{model:path}", "/health", "/metrics", "/openapi.json", "/")
+TOKENS = ("/tokenize", "/detokenize")
+PATHS = (*ANSWERS, *TOKENS, "/v1/models", "/v1/models/{model:path}", "/health", "/metrics", "/openapi.json", "/")
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY)  # of a scope
 HEADERS = (b"content-type", b"accept")  # that replicas see; keys stay here
 log = logging.getLogger("lade.serve")

@@ -13,8 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from lade.applications.serve import described
+from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.described import ERRORS
-from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, internal, of_validation, unavailable
+from lade.applications.serve.errors import BAD_REQUEST, APIError, internal, of_validation, unavailable
 from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format, asked_of
 from lade.applications.serve.guard import KEY, Guard
 from lade.applications.serve.logprobs import TokenTexts
@@ -22,9 +23,10 @@ from lade.applications.serve.metrics import CONTENT_TYPE
 from lade.applications.serve.pages import add_page
 from lade.applications.serve.responses.format import ResponsesFormat
 from lade.applications.serve.responses.request import NAMES, ResponsesRequest
-from lade.applications.serve.schema import ChatRequest, CompletionRequest
+from lade.applications.serve.schema import CompletionRequest
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import SentAsEvents, SentWhole
+from lade.applications.serve.tokens import add_tokens
 from lade.applications.serve.tools import ToolParser
 from lade.base.version import VERSION
 
@@ -42,6 +44,7 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     _add_models(app, service)
     _add_state(app, service)
     _add_answers(app, service)
+    add_tokens(app, service)
     add_page(app)
     page = app.openapi
     app.openapi = lambda: described.without_validation(page())  # type: ignore[method-assign]
@@ -91,9 +94,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
     created = int(time.time())
 
     def card() -> dict[str, Any]:
-        positions = service.planner.prompts.positions
-        most = int(positions) if positions < 1 << 30 else None
-        name = service.settings.model
+        name, most = service.settings.model, service.planner.prompts.most
         return {"id": name, "object": "model", "created": created, "owned_by": "lade", "max_model_len": most}
 
     @app.get("/v1/models", responses=described.MODELS | ERRORS)
@@ -102,7 +103,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/models/{model:path}", responses=described.MODEL | ERRORS)
     async def model(model: str) -> dict[str, Any]:
-        _check_model(service, model)
+        service.check_model(model)
         return card()
 
 
@@ -124,7 +125,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/chat/completions", responses=described.CHAT | ERRORS, response_class=Response)
     async def chat(body: ChatRequest, request: Request) -> Response:
-        _check_model(service, body.model)
+        service.check_model(body.model)
         choices = body.n or 1
         answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
         return _sent(
@@ -133,7 +134,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/completions", responses=described.COMPLETION | ERRORS, response_class=Response)
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        _check_model(service, body.model)
+        service.check_model(body.model)
         choices, tenant = body.n or 1, _tenant(service, request)
         texts = choices * len(body.prompts)
         answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
@@ -143,7 +144,7 @@ def _add_answers(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/responses", responses=described.RESPONSE | ERRORS, response_class=Response)
     async def responses(body: ResponsesRequest, request: Request) -> Response:
-        _check_model(service, body.model)
+        service.check_model(body.model)
         chat = body.chat()
         try:
             answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
@@ -166,9 +167,3 @@ def _sent(service: Service, stream: bool, form: Format) -> Response:
 
 def _tenant(service: Service, request: Request) -> str | None:
     return service.settings.tenant(request.scope.get(KEY))
-
-
-def _check_model(service: Service, name: str | None) -> None:
-    served = service.settings.model
-    if name is not None and name != served:
-        raise APIError(NOT_FOUND, f"model must be {served!r}, got another name", "model", "model_not_found")

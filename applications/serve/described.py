@@ -68,6 +68,8 @@ MESSAGE = _object(role={"const": "assistant"}, content=_maybe("string"), refusal
 HEAD: Json = {"id": TEXT, "created": COUNT, "model": TEXT, "usage": USAGE}
 CHAT = _streamed(_object(**HEAD, object={"const": "chat.completion"}, choices=_list(_choice(message=MESSAGE), 1)))
 COMPLETION = _streamed(_object(**HEAD, object={"const": "text_completion"}, choices=_list(_choice(text=TEXT), 1)))
+SAID = _object(id=TEXT, type={"const": "message"}, content=_list(_object(text=TEXT), 1))
+CALLED = _object(id=TEXT, type={"const": "function_call"}, call_id=TEXT, name=TEXT, arguments=TEXT)
 RESPONSE = _streamed(
     _object(
         id=TEXT,
@@ -75,7 +77,7 @@ RESPONSE = _streamed(
         created_at=COUNT,
         model=TEXT,
         status={"enum": ["completed", "incomplete"]},
-        output=_list(_object(id=TEXT, type={"const": "message"}, content=_list(_object(text=TEXT), 1)), 1),
+        output=_list({"anyOf": [SAID, CALLED]}, 1),
         usage=_object(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
     )
 )
@@ -83,6 +85,8 @@ CARD = _object(
     id=TEXT, object={"const": "model"}, created=COUNT, owned_by={"const": "lade"}, max_model_len=_maybe("integer")
 )
 MODEL, MODELS = _json(CARD), _json(_object(object={"const": "list"}, data=_list(CARD, 1)))
+TOKENS = _json(_object(count=COUNT, max_model_len=_maybe("integer"), tokens=_list(COUNT), token_strs=_maybe("array")))
+TEXT_OF_TOKENS = _json(_object(prompt=TEXT))
 HEALTH = _json(_object(status={"const": "ok"}))
 METRICS: Responses = {200: _said({CONTENT_TYPE: {"schema": TEXT}})}
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
+from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.errors import bad
 from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
-from lade.applications.serve.schema import ChatRequest, CompletionRequest, Sampling
+from lade.applications.serve.schema import CompletionRequest, Sampling
 from lade.applications.serve.shapes import ObjectFormat, SchemaFormat, StructuredOutputs
+from lade.applications.serve.templated import Templated
 from lade.applications.serve.text import AnswerText, Detokenizer, StopSearch
 from lade.applications.serve.tools import for_template
 
@@ -58,9 +60,13 @@ class Planner:
     ) -> None:
         self.prompts, self.grammars, self.ends, self.device, self.auto = prompts, grammars, ends, device, auto
 
+    def prompt(self, messages: Sequence[Message], request: Templated) -> list[int]:
+        """The prompt of a conversation."""
+        told = [_as_template(message, self.prompts.shows_calls) for message in messages]
+        return self.prompts.of_messages(told, request.functions_offered, request.template_options)
+
     def chat(self, request: ChatRequest) -> list[Text]:
-        messages = [_as_template(message, self.prompts.shows_calls) for message in request.messages]
-        prompt = self.prompts.of_messages(messages, request.functions_offered)
+        prompt = self.prompt(request.messages, request)
         stops = (*request.stops, *self.prompts.chat_stops)
         own: dict[str, Any] = {"logprobs": request.top}
         if request.prediction is not None and self.auto:

@@ -6,8 +6,8 @@ Knows the tokenizer and the model's number of positions; no request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Mapping, Sequence
+from math import inf, isinf
 from typing import Any
 
 from lade.applications.chat.formats import PLAIN
@@ -17,6 +17,7 @@ from lade.applications.serve.tools import ToolFormat, format_of, told
 TOO_LONG = "context_length_exceeded"
 NOTICE = "the model has no chat template: messages are sent as lines that begin with a role"
 ERROR_LENGTH = 200
+ANSWERED: Mapping[str, Any] = {"add_generation_prompt": True}
 
 
 class Prompts:
@@ -56,11 +57,17 @@ class Prompts:
         """Whether the marker of a call is a special token, which texts leave out otherwise."""
         return self.tool_format.begin in self.tokenizer.all_special_tokens
 
-    def of_messages(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        """The prompt of a conversation, up to where the answer begins.
+    def of_messages(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] = ANSWERED,
+    ) -> list[int]:
+        """The prompt of a conversation.
 
         Args:
             tools: functions that the answer may call.
+            options: arguments of `apply_chat_template`; without any, the prompt ends where the answer begins.
         """
         self._check_size("messages", sum(len(message["content"]) for message in messages))
         template = None if self.has_template else PLAIN.template
@@ -70,18 +77,27 @@ class Prompts:
         try:
             with self._lock:
                 text = self.tokenizer.apply_chat_template(
-                    lines, tools=given, chat_template=template, tokenize=False, add_generation_prompt=True
+                    lines, tools=given, chat_template=template, tokenize=False, **options
                 )
         except Exception as error:  # a template is a program that comes with the model
             line = str(error).split("\n")[0][:ERROR_LENGTH]
             raise bad("messages", f"ones that the model's chat template takes ({line})", _roles(messages)) from error
         return self._checked("messages", self._encode(text, special=False))
 
-    def of_prompt(self, prompt: str | list[int]) -> list[int]:
-        """The prompt of a completion, from a text or from token ids."""
+    @property
+    def most(self) -> int | None:
+        """Tokens of prompt and answer that the model takes; `None` if nothing bounds them."""
+        return None if isinf(self.positions) else int(self.positions)
+
+    def of_prompt(self, prompt: str | list[int], special: bool = True) -> list[int]:
+        """The prompt of a completion, from a text or from token ids.
+
+        Args:
+            special: whether a text gets the special tokens of the tokenizer.
+        """
         if isinstance(prompt, str):
             self._check_size("prompt", len(prompt))
-            ids = self._encode(prompt, special=True)
+            ids = self._encode(prompt, special)
             if not ids:
                 raise bad("prompt", "a text of at least one token", prompt)
             return self._checked("prompt", ids)
@@ -92,6 +108,11 @@ class Prompts:
     def of_prediction(self, text: str) -> list[int]:
         """A predicted answer; an empty one where it is longer than any answer."""
         return [] if len(text) / self._longest > self.positions else self._encode(text, special=False)
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of tokens, special ones included."""
+        with self._lock:
+            return str(self.tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))
 
     def _encode(self, text: str, special: bool) -> list[int]:
         with self._lock:

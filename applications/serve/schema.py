@@ -6,7 +6,7 @@ refused by name, as is every unknown one.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -23,7 +23,6 @@ from lade.applications.serve.fields import (
     either,
     where,
 )
-from lade.applications.serve.messages import MOST_TOOLS, SOME, Message, NamedTool, Prediction, Tool
 from lade.applications.serve.shapes import MOST_CHOICES, ResponseFormat, ShortText, StructuredOutputs
 
 MOST_STOPS, MOST_TOP = 16, 20
@@ -71,10 +70,6 @@ class Asked(Fields):
 # Rules across fields; those about numbers of tokens and texts, names of functions, contents of schemas and structured
 # outputs are not told.
 STREAMED = either(where(stream_options=NULL), where("stream", stream=TRUE))
-TOP = either(where(top_logprobs=NULL), where("logprobs", logprobs=TRUE))
-FREE = where(tool_choice={"enum": [None, "none", "auto"]})
-CALLED = either(FREE, where("tools", tools=SOME))
-ONE_GRAMMAR = either(FREE, where(response_format=either(NULL, where(type={"const": "text"}))))
 ECHOED = either(where(max_tokens={"not": {"const": 0}}), where("echo", echo=TRUE))
 
 
@@ -154,75 +149,6 @@ class Sampling(Asked):
     def wants_usage_so_far(self) -> bool:
         """Whether each chunk of a stream has the usage so far."""
         return self.wants_usage and bool(self.stream_options and self.stream_options.continuous_usage_stats)
-
-
-class ChatRequest(Sampling):
-    """The body of /v1/chat/completions."""
-
-    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, ONE_GRAMMAR))
-    messages: Annotated[list[Message], Field(min_length=1)]
-    max_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
-    prediction: Prediction | None = None
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    functions: NotBuilt = None
-    function_call: NotBuilt = None
-    continue_final_message: NotBuilt = None
-    chat_template: NotBuilt = None
-    chat_template_kwargs: NotBuilt = None
-    add_generation_prompt: Always = None
-    audio: NotBuilt = None
-    modalities: list[Literal["text"]] | None = None
-    web_search_options: NotBuilt = None
-    # They change nothing here.
-    parallel_tool_calls: Any = None
-    reasoning_effort: Any = None
-    verbosity: Any = None
-
-    @model_validator(mode="after")
-    def _top(self) -> ChatRequest:
-        if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("must have top_logprobs only where logprobs is true")
-        return self
-
-    @model_validator(mode="after")
-    def _chooses(self) -> ChatRequest:
-        names, choice = [tool.function.name for tool in self.tools or []], self.tool_choice
-        if isinstance(choice, NamedTool) and choice.function.name not in names:
-            raise ValueError("must have a tool_choice that names one of tools")
-        if choice == "required" and not names:
-            raise ValueError("must have tools where tool_choice is 'required'")
-        return self
-
-    @property
-    def grammars(self) -> list[str]:
-        return super().grammars + ["a tool_choice that forces a call"] * bool(self.must_call)
-
-    @property
-    def functions_offered(self) -> list[dict[str, Any]]:
-        """The functions that the answer may call."""
-        offered = [] if self.tool_choice == "none" else self.tools or []
-        return [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in offered]
-
-    @property
-    def must_call(self) -> list[dict[str, Any]]:
-        """The functions of which the answer must call one; none where it may do otherwise."""
-        if isinstance(self.tool_choice, NamedTool):
-            wanted = self.tool_choice.function.name
-            return [each for each in self.functions_offered if each["name"] == wanted]
-        return self.functions_offered if self.tool_choice == "required" else []
-
-    @property
-    def asked_tokens(self) -> int | None:
-        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-
-    @property
-    def top(self) -> int | None:
-        """The most likely tokens that are told at each place; `None` where no log probabilities are asked for."""
-        return (self.top_logprobs or 0) if self.logprobs else None
 
 
 Prompt = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import lade
 from lade.applications.serve.answer import Answer, Choice
-from lade.applications.serve.errors import APIError, bad, busy, unavailable
+from lade.applications.serve.errors import NOT_FOUND, APIError, bad, busy, unavailable
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.openmp import release_threads
 from lade.applications.serve.plan import Planner, Text
@@ -48,6 +48,12 @@ class Service:
     def drain(self) -> None:
         """Take no further requests."""
         self._closing = True
+
+    def check_model(self, name: str | None) -> None:
+        """An error where a request is for another model."""
+        served = self.settings.model
+        if name is not None and name != served:
+            raise APIError(NOT_FOUND, f"model must be {served!r}, got another name", "model", "model_not_found")
 
     @property
     def healthy(self) -> bool:

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from lade.applications.serve.chat_request import CALLED, FREE, ChatRequest
 from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
-from lade.applications.serve.schema import CALLED, FREE, MOST_TOP, Asked, ChatRequest
+from lade.applications.serve.schema import MOST_TOP, Asked
 from lade.applications.serve.shapes import ObjectFormat, SchemaFields, TextFormat
 
 # Fields of the chat under their names here.

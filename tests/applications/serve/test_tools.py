@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
 from served import NAME, Served, events, serving
 from transformers import LogitsProcessorList
 
-from lade.applications.serve.schema import ChatRequest
+from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, format_of
 
 WEATHER = {

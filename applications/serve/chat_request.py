@@ -1,0 +1,80 @@
+"""The body of /v1/chat/completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from lade.applications.serve.fields import NULL, WHOLE, NotBuilt, all_of, either, where
+from lade.applications.serve.messages import SOME, Message, NamedTool, Prediction
+from lade.applications.serve.schema import MOST_TOP, STREAMED, TRUE, Sampling
+from lade.applications.serve.templated import BEGUN, Templated
+
+TOP = either(where(top_logprobs=NULL), where("logprobs", logprobs=TRUE))
+FREE = where(tool_choice={"enum": [None, "none", "auto"]})
+CALLED = either(FREE, where("tools", tools=SOME))
+ONE_GRAMMAR = either(FREE, where(response_format=either(NULL, where(type={"const": "text"}))))
+
+
+class ChatRequest(Templated, Sampling):
+    """The body of /v1/chat/completions."""
+
+    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, ONE_GRAMMAR, BEGUN))
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
+    prediction: Prediction | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    functions: NotBuilt = None
+    function_call: NotBuilt = None
+    chat_template: NotBuilt = None
+    audio: NotBuilt = None
+    modalities: list[Literal["text"]] | None = None
+    web_search_options: NotBuilt = None
+    # They change nothing here.
+    parallel_tool_calls: Any = None
+    reasoning_effort: Any = None
+    verbosity: Any = None
+
+    @model_validator(mode="after")
+    def _top(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("must have top_logprobs only where logprobs is true")
+        return self
+
+    @model_validator(mode="after")
+    def _chooses(self) -> ChatRequest:
+        names, choice = [tool.function.name for tool in self.tools or []], self.tool_choice
+        if isinstance(choice, NamedTool) and choice.function.name not in names:
+            raise ValueError("must have a tool_choice that names one of tools")
+        if choice == "required" and not names:
+            raise ValueError("must have tools where tool_choice is 'required'")
+        return self
+
+    @property
+    def grammars(self) -> list[str]:
+        return super().grammars + ["a tool_choice that forces a call"] * bool(self.must_call)
+
+    @property
+    def functions_offered(self) -> list[dict[str, Any]]:
+        return [] if self.tool_choice == "none" else super().functions_offered
+
+    @property
+    def must_call(self) -> list[dict[str, Any]]:
+        """The functions of which the answer must call one; none where it may do otherwise."""
+        if isinstance(self.tool_choice, NamedTool):
+            wanted = self.tool_choice.function.name
+            return [each for each in self.functions_offered if each["name"] == wanted]
+        return self.functions_offered if self.tool_choice == "required" else []
+
+    @property
+    def asked_tokens(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def top(self) -> int | None:
+        """The most likely tokens that are told at each place; `None` where no log probabilities are asked for."""
+        return (self.top_logprobs or 0) if self.logprobs else None
