@@ -47,7 +47,7 @@ def test_what_every_import_of_the_package_needs_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     paths = [path for folder in ("lade", "models", "applications") for path in (ROOT / folder).rglob("*.py")]
     replicas = [path for path in paths if path.parent.name == "ray_serve"]
-    server = [path for path in paths if path.parent.name == "serve" and path.name != "command.py"]
+    server = [path for path in paths if "serve" in path.parts and path.name != "command.py"]
     kernels = [path for path in paths if path.name in ("kernel.py", "multiply.py", "pointwise.py")]
     others = set(paths) - set(server) - set(replicas) - set(kernels)
     assert {"torch", "transformers"} <= needs(others) <= declared(project["dependencies"])

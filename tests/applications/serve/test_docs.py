@@ -39,9 +39,7 @@ def test_paths_of_the_page_are_there() -> None:
     from lade.applications.serve.app import create_app
 
     told = set(re.findall(r"`(?:GET|POST) (/[\w/.]*)`", (DOCS / "README.md").read_text()))
-    source = (
-        Path(create_app.__code__.co_filename).read_text()
-        + (DOCS.parents[1] / "applications/serve/pages.py").read_text()
-    )
+    folder = Path(create_app.__code__.co_filename).parent
+    source = "".join((folder / name).read_text() for name in ("app.py", "pages.py", "tokens.py"))
     assert told
     assert all(f'"{path}"' in source or path == "/openapi.json" for path in told)
