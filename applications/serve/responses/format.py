@@ -61,8 +61,7 @@ class ResponsesFormat(Format):
 
     def of(self, delta: Delta) -> list[Json]:
         ended = delta.finish is not None
-        logprobs = self._logprobs.told(delta.tokens) if self._request.tells_logprobs else []
-        told = self._output.add(read(self._parser, delta.text, ended), logprobs)
+        told = self._output.add(read(self._parser, delta.text, ended), self._logprobs.told(delta.tokens))
         return told + self._output.end(cut=delta.finish == LENGTH) if ended else told
 
     def last(self) -> list[Json]:

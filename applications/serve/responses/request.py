@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from lade.applications.serve.chat_request import CALLED, FREE, ChatRequest
+from lade.applications.serve.chat_request import FREE, ChatRequest
 from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
@@ -19,7 +19,9 @@ NAMES = {
     "response_format.json_schema.schema": "text.format.schema",
     "response_format": "text.format",
 }
+FUNCTION = "function"
 LOGPROBS = "message.output_text.logprobs"
+CALLED = either(FREE, where("tools", tools={"type": "array", "contains": where("type", type={"const": FUNCTION})}))
 PLAIN = where(text=either(NULL, where(format=either(NULL, where(type={"const": "text"})))))
 
 
@@ -33,9 +35,27 @@ class TextOptions(Fields):
 
 
 class FunctionTool(Function):
-    """A function that the answer may call; tools that OpenAI runs itself are not taken."""
+    """A function that the answer may call."""
 
     type: Literal["function"]
+
+
+class OtherTool(Fields):
+    """A tool that OpenAI runs itself, or a group of tools: the model is not told of it, and so does not call it."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[Text, Field(json_schema_extra={"not": {"const": FUNCTION}})]
+
+
+def _class(tool: Any) -> str:
+    """The name of a tool's class: of one in JSON, or of one that was read."""
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return "FunctionTool" if kind == FUNCTION else "OtherTool"
+
+
+ResponsesTool = Annotated[
+    Annotated[FunctionTool, Tag("FunctionTool")] | Annotated[OtherTool, Tag("OtherTool")], Discriminator(_class)
+]
 
 
 class ChosenTool(NamedFunction):
@@ -52,7 +72,7 @@ class ResponsesRequest(Asked):
     instructions: Text | None = None
     max_output_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     text: TextOptions | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MOST_TOOLS)] | None = None
+    tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
@@ -63,6 +83,7 @@ class ResponsesRequest(Asked):
     background: NotBuilt = None
     prompt: NotBuilt = None
     # They change nothing here.
+    client_metadata: Any = None
     max_tool_calls: Any = None  # of tools that OpenAI runs
     parallel_tool_calls: Any = None
     reasoning: Any = None
@@ -88,17 +109,13 @@ class ResponsesRequest(Asked):
             "messages": messages,
             "response_format": self._format(),
             "max_completion_tokens": self.max_output_tokens,
-            "logprobs": self.tells_logprobs,
+            "logprobs": self.top_logprobs is not None or LOGPROBS in (self.include or []),
             "top_logprobs": self.top_logprobs,
             "tools": self._tools(),
             "tool_choice": self._tool_choice(),
         }
         shared = self.model_dump(include={"model", "temperature", "top_p", "stream", "lade"})
         return ChatRequest.model_validate(fields | shared)
-
-    @property
-    def tells_logprobs(self) -> bool:
-        return self.top_logprobs is not None or LOGPROBS in (self.include or [])
 
     def _format(self) -> Json | None:
         wanted = None if self.text is None else self.text.format
@@ -109,9 +126,10 @@ class ResponsesRequest(Asked):
     def _tools(self) -> list[Json] | None:
         if self.tools is None:
             return None
-        return [{"type": tool.type, "function": tool.model_dump(exclude={"type"})} for tool in self.tools]
+        functions = [tool for tool in self.tools if isinstance(tool, FunctionTool)]
+        return [{"type": FUNCTION, "function": tool.model_dump(exclude={"type"})} for tool in functions]
 
     def _tool_choice(self) -> str | Json | None:
         if not isinstance(self.tool_choice, ChosenTool):
             return self.tool_choice
-        return {"type": "function", "function": {"name": self.tool_choice.name}}
+        return {"type": FUNCTION, "function": {"name": self.tool_choice.name}}

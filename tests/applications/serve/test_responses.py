@@ -32,6 +32,7 @@ def test_the_text_is_the_chat_s(served: Served) -> None:
     assert body["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
     assert body["usage"]["output_tokens"] == 12
     assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert body["output"][0]["status"] == "incomplete"
     turns = [{"role": "user", "content": [{"type": "input_text", "text": "Add two numbers"}]}]
     assert text_of(respond(served, input=turns).json()) == text_of(body)
     assert text_of(respond(served, lade={"speculation": False}).json()) == text_of(body)
@@ -86,7 +87,7 @@ def test_the_openai_package(served: Served) -> None:
         ({"input": [{"role": "user"}]}, "input.0.content"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+        ({"tools": [{"name": "web_search"}]}, "tools.0.type"),
         ({"text": {"format": {"type": "xml"}}}, "text.format"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
         ({"temperature": 3}, "temperature"),

@@ -169,6 +169,13 @@ def test_a_conversation_goes_on(served: Served) -> None:
     assert len(tokens) == 1
 
 
+def test_tools_that_the_server_does_not_have_are_not_told(served: Served) -> None:
+    others = [{"type": "web_search", "filters": {"allowed_domains": []}}, {"type": "namespace", "tools": [STOP]}]
+    body = respond(served, tools=[WEATHER, *others], max_output_tokens=2).json()
+    assert body["usage"] == respond(served, tools=[WEATHER], max_output_tokens=2).json()["usage"]
+    assert [tool["type"] for tool in body["tools"]] == ["function", "web_search", "namespace"]
+
+
 def test_log_probabilities_are_the_chat_s(served: Served) -> None:
     asked = {"input": "Add", "tools": None, "temperature": 0, "max_output_tokens": 6}
     wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
@@ -178,6 +185,7 @@ def test_log_probabilities_are_the_chat_s(served: Served) -> None:
     (item,) = body["output"]
     assert item["content"][0]["logprobs"] == said["choices"][0]["logprobs"]["content"]
     assert body["top_logprobs"] == 2
+    assert respond(served, **asked, top_logprobs=2).json()["output"][0]["content"] == item["content"]
     events = told(respond(served, **asked, **wanted, stream=True).text)
     deltas = [each for event in events if event["type"] == "response.output_text.delta" for each in event["logprobs"]]
     assert deltas == item["content"][0]["logprobs"]
@@ -209,7 +217,8 @@ def test_the_openai_package(served: Served) -> None:
     ("fields", "param", "message"),
     [
         ({"tools": [{"type": "function"}]}, "tools.0.name", "must be given"),
-        ({"tools": [{"type": "mcp", "server_label": "a"}]}, "tools.0.type", "must be 'function'"),
+        ({"tools": [{"type": 3}]}, "tools.0.type", "must be a valid string"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, None, "must have tools"),
         (
             {"tool_choice": {"type": "function", "name": "other"}},
             None,

@@ -59,6 +59,13 @@ def test_calls_are_read_however_the_text_arrives(name: str, data: st.DataObject)
     assert text == (before.rstrip() if calls else before), "white space around calls is none of the text"
 
 
+def test_white_space_behind_a_call_is_none_of_the_text() -> None:
+    parser = ToolParser(HERMES, frozenset(["stop"]))
+    pieces = [f"Now <tool_call>{json.dumps(CALL)}</tool_call>", "\n", "", " \n", " Done. ", "\n"]
+    assert [parser.add(piece, final=False).text for piece in pieces] == ["Now", "", "", "", "Done.", ""]
+    assert parser.add("", final=True).text == " \n"
+
+
 @pytest.mark.parametrize(
     "text",
     [
