@@ -21,8 +21,9 @@ from lade.applications.serve.guard import KEY, Guard, Scope
 from lade.applications.serve.metrics import CONTENT_TYPE, Metrics
 from lade.applications.serve.settings import ServeSettings
 
-ANSWERS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
-TOKENS = ("/tokenize", "/detokenize")
+MESSAGES = "/v1/messages"
+ANSWERS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", MESSAGES)
+TOKENS = ("/tokenize", "/detokenize", f"{MESSAGES}/count_tokens")
 PATHS = (*ANSWERS, *TOKENS, "/v1/models", "/v1/models/{model:path}", "/health", "/metrics", "/openapi.json", "/")
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY)  # of a scope
 HEADERS = (b"content-type", b"accept")  # that replicas see; keys stay here
@@ -163,11 +164,11 @@ class _Relay:
 
     def _event(self, error: APIError) -> bytes:
         fields = error.body()
-        if self._path != "/v1/responses":
-            return b"data: " + json.dumps(fields).encode() + b"\n\n"
-        own = {name: fields["error"][name] for name in ("code", "message", "param")}
-        event = {"type": "error", "sequence_number": self._events} | own
-        return b"event: error\ndata: " + json.dumps(event).encode() + b"\n\n"
+        if self._path == "/v1/responses":
+            own = {name: fields["error"][name] for name in ("code", "message", "param")}
+            fields = {"type": "error", "sequence_number": self._events} | own
+        head = b"event: error\n" if self._path in ("/v1/responses", MESSAGES) else b""
+        return head + b"data: " + json.dumps(fields).encode() + b"\n\n"
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

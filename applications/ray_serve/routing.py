@@ -52,7 +52,7 @@ def prefix_of(body: bytes) -> str:
         return ""
     prompt = fields.get("messages") or fields.get("prompt") or fields.get("input")
     opening = _opening(prompt) if isinstance(prompt, list) else str(prompt)[:PREFIX]
-    return json.dumps([fields.get("instructions"), opening])[:PREFIX]
+    return json.dumps([fields.get("instructions") or fields.get("system"), opening])[:PREFIX]
 
 
 def _opening(parts: list[Any]) -> list[Any]:

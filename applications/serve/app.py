@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from functools import partial
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -13,21 +12,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 
 from lade.applications.serve import described
-from lade.applications.serve.chat_request import ChatRequest
+from lade.applications.serve.answers import add_answers
 from lade.applications.serve.described import ERRORS
 from lade.applications.serve.errors import BAD_REQUEST, APIError, internal, of_validation, unavailable
-from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format, asked_of
-from lade.applications.serve.guard import KEY, Guard
-from lade.applications.serve.logprobs import TokenTexts
+from lade.applications.serve.guard import Guard
 from lade.applications.serve.metrics import CONTENT_TYPE
 from lade.applications.serve.pages import add_page
-from lade.applications.serve.responses.format import ResponsesFormat
-from lade.applications.serve.responses.request import NAMES, ResponsesRequest
-from lade.applications.serve.schema import CompletionRequest
 from lade.applications.serve.service import Service
-from lade.applications.serve.stream import SentAsEvents, SentWhole
 from lade.applications.serve.tokens import add_tokens
-from lade.applications.serve.tools import ToolParser
 from lade.base.version import VERSION
 
 HTTP_ERRORS = (400, 404, 405, 413, 415, 422)  # that the framework raises itself
@@ -43,7 +35,7 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     _add_errors(app)
     _add_models(app, service)
     _add_state(app, service)
-    _add_answers(app, service)
+    add_answers(app, service)
     add_tokens(app, service)
     add_page(app)
     page = app.openapi
@@ -118,52 +110,3 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", responses=described.METRICS | ERRORS, response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE)
-
-
-def _add_answers(app: FastAPI, service: Service) -> None:
-    tokens, name = TokenTexts(service.planner.prompts.tokenizer), service.settings.model
-
-    @app.post("/v1/chat/completions", responses=described.CHAT | ERRORS, response_class=Response)
-    async def chat(body: ChatRequest, request: Request) -> Response:
-        service.check_model(body.model)
-        choices = body.n or 1
-        answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
-        return _sent(
-            service, bool(body.stream), ChatFormat(name, answer, tokens, asked_of(body), _parser(service, body))
-        )
-
-    @app.post("/v1/completions", responses=described.COMPLETION | ERRORS, response_class=Response)
-    async def completions(body: CompletionRequest, request: Request) -> Response:
-        service.check_model(body.model)
-        choices, tenant = body.n or 1, _tenant(service, request)
-        texts = choices * len(body.prompts)
-        answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
-        return _sent(
-            service, bool(body.stream), CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo))
-        )
-
-    @app.post("/v1/responses", responses=described.RESPONSE | ERRORS, response_class=Response)
-    async def responses(body: ResponsesRequest, request: Request) -> Response:
-        service.check_model(body.model)
-        chat = body.chat()
-        try:
-            answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
-        except APIError as error:
-            raise error.renamed(NAMES) from error
-        parser = _parser(service, chat)
-        form = ResponsesFormat(name, answer, tokens, body, None if parser is None else parser())
-        return _sent(service, bool(body.stream), form)
-
-
-def _parser(service: Service, body: ChatRequest) -> Callable[[], ToolParser] | None:
-    """Makes parsers of calls, where the answer may have some."""
-    names = frozenset(function["name"] for function in body.functions_offered)
-    return partial(ToolParser, service.planner.prompts.tool_format, names) if names else None
-
-
-def _sent(service: Service, stream: bool, form: Format) -> Response:
-    return (SentAsEvents if stream else SentWhole)(service, form)
-
-
-def _tenant(service: Service, request: Request) -> str | None:
-    return service.settings.tenant(request.scope.get(KEY))

@@ -51,7 +51,7 @@ class ChatRequest(Templated, Sampling):
         if isinstance(choice, NamedTool) and choice.function.name not in names:
             raise ValueError("must have a tool_choice that names one of tools")
         if choice == "required" and not names:
-            raise ValueError("must have tools where tool_choice is 'required'")
+            raise ValueError("must have tools where tool_choice forces a call")
         return self
 
     @property

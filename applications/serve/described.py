@@ -81,6 +81,21 @@ RESPONSE = _streamed(
         usage=_object(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
     )
 )
+TEXT_BLOCK = _object(type={"const": "text"}, text=TEXT)
+TOOL_USE = _object(type={"const": "tool_use"}, id=TEXT, name=TEXT, input={"type": "object"})
+MESSAGES = _streamed(
+    _object(
+        id=TEXT,
+        type={"const": "message"},
+        role={"const": "assistant"},
+        model=TEXT,
+        content=_list({"anyOf": [TEXT_BLOCK, TOOL_USE]}),
+        stop_reason={"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+        stop_sequence=_maybe("string"),
+        usage=_object(input_tokens=COUNT, output_tokens=COUNT, cache_read_input_tokens=COUNT),
+    )
+)
+INPUT = _json(_object(input_tokens=COUNT))
 CARD = _object(
     id=TEXT, object={"const": "model"}, created=COUNT, owned_by={"const": "lade"}, max_model_len=_maybe("integer")
 )

@@ -19,9 +19,9 @@ TYPES = {
     INTERNAL: "server_error",
     UNAVAILABLE: "server_error",
 }
-TAGGED = ("response_format", "format")  # fields whose place is followed by the branch of a union
+TAGGED = ("response_format", "format", "tool_choice")  # fields whose place is followed by the branch of a union
 # The branch of a union.
-BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Item))$")
+BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Item|Block))$")
 OTHER_TYPE = "_type"  # how the kinds of error end that say of which type a branch of a union is
 
 
@@ -55,7 +55,8 @@ class APIError(Exception):
 
     def body(self) -> dict[str, Any]:
         kind = TYPES.get(self.status, "invalid_request_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        fields = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"type": "error", "error": fields}  # the type is Anthropic's
 
 
 def bad(param: str, allowed: str, value: Any, code: str | None = None) -> APIError:

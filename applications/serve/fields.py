@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, WithJsonSchema
 
 from lade.base.shown import shown
 
@@ -45,6 +46,25 @@ Always = Annotated[Any, AfterValidator(_always), WithJsonSchema({"enum": [None, 
 NotBuilt = Annotated[Any, AfterValidator(_nothing), WithJsonSchema({"enum": [None, False, [], ""]})]
 WHOLE = BeforeValidator(_whole)
 TokenId = Annotated[int, Field(ge=0), WHOLE]
+
+
+def by_type(classes: Mapping[str, str], untyped: str | None = None, others: str | None = None) -> Discriminator:
+    """Tells the classes of a union apart, by the field `type`.
+
+    Args:
+        classes: their names, which are tags of the union, by the values of the field.
+        untyped: the name of the class of objects without the field.
+        others: of objects with other values; `None` where they are not taken.
+    """
+
+    def name(value: Any) -> str | None:
+        kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+        if kind is None and isinstance(value, dict | Fields):
+            return untyped
+        return classes.get(kind, others) if isinstance(kind, str) else others
+
+    allowed = f"Item should have the type {' or '.join(map(repr, classes))}, as others are not taken"
+    return Discriminator(name, custom_error_type="item_type", custom_error_message=allowed)
 
 
 class Fields(BaseModel):

@@ -53,6 +53,7 @@ class Format:
 
     kind, whole, chunk = "", "", ""
     closing = b"data: [DONE]\n\n"  # behind the last chunk
+    names_events = False  # whether the type of an event has a line of its own
 
     def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras) -> None:
         self.answer, self.tokens, self.extras = answer, tokens, extras
@@ -82,7 +83,8 @@ class Format:
 
     def framed(self, chunk: Json) -> bytes:
         """A chunk as a server-sent event."""
-        return b"data: " + ENCODER.encode(chunk).encode("utf-8", "replace") + b"\n\n"
+        name = b"event: " + str(chunk["type"]).encode() + b"\n" if self.names_events else b""
+        return name + b"data: " + ENCODER.encode(chunk).encode("utf-8", "replace") + b"\n\n"
 
     def failed(self, error: Json) -> Json:
         """The chunk that tells an error, from the body of one."""

@@ -102,7 +102,8 @@ class Guard:
         if self.settings.keys is None or path in OPEN:
             return None
         scheme, _, key = headers.get("authorization", "").partition(" ")
-        name = self.settings.keys.name(key.strip()) if scheme.lower() == "bearer" else None
+        given = key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")  # Anthropic's
+        name = None if given is None else self.settings.keys.name(given)
         if name is None:
             message = "the Authorization header must be 'Bearer' and an API key of this server, got none that is"
             headers = {"WWW-Authenticate": "Bearer"}

@@ -51,13 +51,19 @@ class StopSearch:
 
     Attributes:
         text: all of it, up to the first stop string once one is found.
-        found: whether one was.
+        stop: the one that was found.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self.stops = tuple(stops)
-        self.text, self.found = "", False
+        self.text = ""
+        self.stop: str | None = None
         self._longest = max(map(len, stops), default=0)
+
+    @property
+    def found(self) -> bool:
+        """Whether the text had a stop string."""
+        return self.stop is not None
 
     def add(self, piece: str) -> bool:
         """Append a piece. Returns whether the text has a stop string."""
@@ -65,9 +71,10 @@ class StopSearch:
             return self.found
         begin = max(0, len(self.text) - self._longest + 1)
         self.text += piece
-        places = [place for stop in self.stops if (place := self.text.find(stop, begin)) >= 0]
+        places = {stop: place for stop in self.stops if (place := self.text.find(stop, begin)) >= 0}
         if places:
-            self.text, self.found = self.text[: min(places)], True
+            self.stop = min(places, key=lambda stop: places[stop])
+            self.text = self.text[: places[self.stop]]
         return self.found
 
     def certain(self, size: int) -> int:

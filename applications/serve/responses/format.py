@@ -27,13 +27,13 @@ ALWAYS: Json = {"parallel_tool_calls": True, "previous_response_id": None}
 
 
 class ResponsesFormat(Format):
-    """Answers and events. An event has a number, and its type in a line of its own.
+    """Answers and events, which have numbers.
 
     Args:
         parser: of calls; `None` where there are no functions.
     """
 
-    kind, closing = "resp_", b""
+    kind, closing, names_events = "resp_", b"", True
 
     def __init__(
         self, model: str, answer: Answer, tokens: TokenTexts, request: ResponsesRequest, parser: ToolParser | None
@@ -51,7 +51,7 @@ class ResponsesFormat(Format):
     def framed(self, chunk: Json) -> bytes:
         chunk = chunk | {"sequence_number": self._number}
         self._number += 1
-        return b"event: " + str(chunk["type"]).encode() + b"\n" + super().framed(chunk)
+        return super().framed(chunk)
 
     def failed(self, error: Json) -> Json:
         return {"type": "error"} | {name: error["error"][name] for name in ("code", "message", "param")}

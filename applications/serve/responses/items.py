@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field, Tag
 
-from lade.applications.serve.fields import Fields, Json, Text
+from lade.applications.serve.fields import Fields, Json, Text, by_type
 from lade.applications.serve.messages import MOST_TOOLS, Content, joined
 
 
@@ -64,23 +64,13 @@ class ResultItem(InputItem):
         return {"role": "tool", "content": joined(self.output), "tool_call_id": self.call_id}
 
 
-KINDS = {"message": "MessageItem", "function_call": "CallItem", "function_call_output": "ResultItem"}
-
-
-def _class(item: Any) -> str | None:
-    """The name of an item's class; turns need not name their type."""
-    kind = (item.get("type") or "message") if isinstance(item, dict) else None
-    return KINDS.get(kind) if isinstance(kind, str) else None
-
-
 Item = Annotated[
     Annotated[MessageItem, Tag("MessageItem")]
     | Annotated[CallItem, Tag("CallItem")]
     | Annotated[ResultItem, Tag("ResultItem")],
-    Discriminator(
-        _class,
-        custom_error_type="item_type",
-        custom_error_message=f"Item should have the type {' or '.join(map(repr, KINDS))}, as others are not taken",
+    by_type(
+        {"message": "MessageItem", "function_call": "CallItem", "function_call_output": "ResultItem"},
+        untyped="MessageItem",
     ),
 ]
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import ConfigDict, Field, Tag
 
 from lade.applications.serve.chat_request import FREE, ChatRequest
-from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, either, where
+from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
 from lade.applications.serve.schema import MOST_TOP, Asked
 from lade.applications.serve.shapes import ObjectFormat, SchemaFields, TextFormat
+from lade.applications.serve.translated import Translated
 
-# Fields of the chat under their names here.
-NAMES = {
-    "messages": "input",
-    "response_format.json_schema.schema": "text.format.schema",
-    "response_format": "text.format",
-}
 FUNCTION = "function"
 LOGPROBS = "message.output_text.logprobs"
 CALLED = either(FREE, where("tools", tools={"type": "array", "contains": where("type", type={"const": FUNCTION})}))
@@ -47,14 +42,9 @@ class OtherTool(Fields):
     type: Annotated[Text, Field(json_schema_extra={"not": {"const": FUNCTION}})]
 
 
-def _class(tool: Any) -> str:
-    """The name of a tool's class: of one in JSON, or of one that was read."""
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    return "FunctionTool" if kind == FUNCTION else "OtherTool"
-
-
 ResponsesTool = Annotated[
-    Annotated[FunctionTool, Tag("FunctionTool")] | Annotated[OtherTool, Tag("OtherTool")], Discriminator(_class)
+    Annotated[FunctionTool, Tag("FunctionTool")] | Annotated[OtherTool, Tag("OtherTool")],
+    by_type({FUNCTION: "FunctionTool"}, untyped="OtherTool", others="OtherTool"),
 ]
 
 
@@ -64,9 +54,14 @@ class ChosenTool(NamedFunction):
     type: Literal["function"]
 
 
-class ResponsesRequest(Asked):
+class ResponsesRequest(Translated, Asked):
     """The body of /v1/responses."""
 
+    NAMES: ClassVar = {
+        "messages": "input",
+        "response_format.json_schema.schema": "text.format.schema",
+        "response_format": "text.format",
+    }
     model_config = ConfigDict(json_schema_extra=all_of(CALLED, either(FREE, PLAIN)))
     input: Text | Annotated[list[Item], Field(min_length=1)]
     instructions: Text | None = None
@@ -90,18 +85,7 @@ class ResponsesRequest(Asked):
     stream_options: Any = None
     truncation: Any = None
 
-    @model_validator(mode="after")
-    def _is_a_chat(self) -> ResponsesRequest:
-        """The rules across fields of a chat are those of this endpoint."""
-        try:
-            self.chat()
-        except ValidationError as error:
-            message = str(error.errors()[0]["ctx"]["error"])
-            raise ValueError(message.replace("response_format", NAMES["response_format"])) from None
-        return self
-
     def chat(self) -> ChatRequest:
-        """The chat that has the same answer."""
         messages = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else messages_of(self.input)
         if self.instructions is not None:
             messages.insert(0, {"role": "system", "content": self.instructions})

@@ -173,6 +173,11 @@ def test_functions_are_told_to_the_model(calling: Served) -> None:
     with_them, without = (prompts.of_messages(SAYS, tools) for tools in ([WEATHER], []))
     assert "get_weather" in calling.tokenizer.decode(with_them)
     assert "get_weather" not in calling.tokenizer.decode(without)
+    told, untold, none = (
+        chat(calling, max_tokens=1, **fields)["usage"]["prompt_tokens"]
+        for fields in ({}, {"tool_choice": "none"}, {"tools": None})
+    )
+    assert told > untold == none
 
 
 def test_earlier_calls_and_their_results(calling: Served) -> None:

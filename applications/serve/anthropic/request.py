@@ -1,0 +1,111 @@
+"""The bodies of /v1/messages and /v1/messages/count_tokens, turned into the chat that has the same answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, Tag
+
+from lade.applications.serve.anthropic.blocks import TextBlock, Turn
+from lade.applications.serve.chat_request import ChatRequest
+from lade.applications.serve.fields import WHOLE, Fields, Json, Text, by_type
+from lade.applications.serve.messages import MOST_TOOLS
+from lade.applications.serve.schema import MOST_STOPS, LadeOptions
+from lade.applications.serve.shapes import ShortText
+from lade.applications.serve.translated import Translated
+
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}  # of tools, as chats have them
+
+
+class CustomTool(Fields):
+    """A function that the answer may call."""
+
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+    description: Text | None = None
+    input_schema: dict[str, Any]
+    # They change nothing here.
+    cache_control: Any = None
+    strict: Any = None
+
+    def function(self) -> Json:
+        """The function as chats have it."""
+        own = {"name": self.name, "description": self.description, "parameters": self.input_schema}
+        return {"type": "function", "function": own}
+
+
+class OtherTool(Fields):
+    """A tool that Anthropic runs itself: the model is not told of it, and so does not call it."""
+
+    model_config = ConfigDict(extra="allow")
+    type: Annotated[Text, Field(json_schema_extra={"not": {"const": "custom"}})]
+
+
+AnyTool = Annotated[
+    Annotated[CustomTool, Tag("CustomTool")] | Annotated[OtherTool, Tag("OtherTool")],
+    by_type({"custom": "CustomTool"}, untyped="CustomTool", others="OtherTool"),
+]
+
+
+class ToolChoice(Fields):
+    type: Literal["auto", "any", "none"]
+    disable_parallel_tool_use: Any = None  # changes nothing here
+
+
+class ChosenTool(Fields):
+    """The function that the answer must call."""
+
+    type: Literal["tool"]
+    name: Text
+    disable_parallel_tool_use: Any = None  # changes nothing here
+
+
+class CountRequest(Translated):
+    """The body of /v1/messages/count_tokens."""
+
+    model: Text | None = None
+    messages: Annotated[list[Turn], Field(min_length=1)]
+    system: Text | list[TextBlock] | None = None
+    tools: Annotated[list[AnyTool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Annotated[ToolChoice | ChosenTool, Field(discriminator="type")] | None = None
+    # They change nothing here.
+    cache_control: Any = None
+    context_management: Any = None
+    output_config: Any = None
+    thinking: Any = None
+
+    def chat(self) -> ChatRequest:
+        return ChatRequest.model_validate(self._chat())
+
+    def _chat(self) -> Json:
+        """The fields of the chat."""
+        messages = [message for turn in self.messages for message in turn.messages()]
+        if self.system is not None:
+            text = self.system if isinstance(self.system, str) else "\n".join(part.text for part in self.system)
+            messages.insert(0, {"role": "system", "content": text})
+        functions = [tool.function() for tool in self.tools or [] if isinstance(tool, CustomTool)]
+        return {"messages": messages, "tools": functions, "tool_choice": self._tool_choice(), "model": self.model}
+
+    def _tool_choice(self) -> str | Json | None:
+        if isinstance(self.tool_choice, ChosenTool):
+            return {"type": "function", "function": {"name": self.tool_choice.name}}
+        return None if self.tool_choice is None else CHOICES[self.tool_choice.type]
+
+
+class MessagesRequest(CountRequest):
+    """The body of /v1/messages."""
+
+    max_tokens: Annotated[int, Field(ge=1), WHOLE]
+    stop_sequences: Annotated[list[ShortText], Field(max_length=MOST_STOPS)] | None = None
+    stream: bool | None = None
+    temperature: float | None = Field(None, ge=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: Annotated[int, Field(ge=0, le=1 << 30), WHOLE] | None = None
+    lade: LadeOptions = LadeOptions()
+    # They change nothing here.
+    metadata: Any = None
+    service_tier: Any = None
+
+    def _chat(self) -> Json:
+        shared = self.model_dump(include={"max_tokens", "stream", "temperature", "top_p", "top_k", "lade"})
+        return super()._chat() | shared | {"stop": self.stop_sequences or None}
