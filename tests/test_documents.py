@@ -38,7 +38,19 @@ from lade.applications.chat.commands import COMMANDS
 from lade.config.settings import FIELDS
 
 WRITTEN = [page for page in PAGES if GENERATED not in page.parents]
-OTHERS = {"curl", "echo", "git", "pip", "pytest", "python3", "ruff", "torchrun", "vllm"}  # programs of others
+OTHERS = {
+    "claude",
+    "codex",
+    "curl",
+    "echo",
+    "git",
+    "pip",
+    "pytest",
+    "python3",
+    "ruff",
+    "torchrun",
+    "vllm",
+}  # programs of others
 needs_bash = pytest.mark.skipif(not Path(BASH).is_file(), reason="there is no bash")
 PYTHON = [
     block

@@ -590,7 +590,7 @@ def test_the_readers_are_all_here() -> None:
         "applications/bench/report/page.py",  # a part of the package
         "applications/widen.py",  # the note beside a model
         "applications/serve/pages.py",  # a part of the package
-        "applications/serve/tools.py",  # what a model made
+        "applications/serve/tools.py", "applications/serve/anthropic/content.py",  # what a model made
         "applications/ray_serve/routing.py",  # the body of a request
         "applications/cache.py",  # a header that only names a model; test_cache_command has broken ones
         "applications/bench/workers.py",  # what its own processes wrote

@@ -83,7 +83,8 @@ def command(
     max_replicas: int | None,
     **options: Any,
 ) -> None:
-    """Serve MODEL over HTTP in OpenAI's format: /v1/chat/completions, /v1/completions, /v1/models.
+    """Serve MODEL over HTTP in OpenAI's format (/v1/chat/completions, /v1/completions, /v1/responses) and in
+    Anthropic's (/v1/messages).
 
     MODEL is a model that ships or was pulled, a folder or a hub name; smollm2-135m where it was pulled, else the small
     code model that ships. Needs the extra: pip install 'lade-decoding[serve]'.

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Tag, model_validator
+from pydantic import ConfigDict, Field, Tag, model_validator
 
-from lade.applications.serve.fields import Fields, Json, Text, by_type
+from lade.applications.serve.fields import Fields, Json, Text, all_of, by_type, either, where
 from lade.applications.serve.messages import Content, joined
 
 Kind = TypeVar("Kind", bound=Fields)
@@ -81,11 +81,23 @@ Block = Annotated[
 ]
 
 
+def _without(kind: str) -> Json:
+    """The schema of a message without blocks of a type."""
+    other = where(type={"not": {"const": kind}})
+    return where(content=either({"type": "string"}, {"type": "array", "items": other}))
+
+
 class Turn(Fields):
     """One message. Only the assistant calls tools, and only the user has results."""
 
+    model_config = ConfigDict(
+        json_schema_extra=all_of(
+            either(where(role={"const": "assistant"}), _without("tool_use")),
+            either(where(role={"const": "user"}), _without("tool_result")),
+        )
+    )
     role: Literal["user", "assistant", "system"]
-    content: Text | list[Block]
+    content: Text | Annotated[list[Block], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _has_its_own(self) -> Turn:
