@@ -1,8 +1,11 @@
 """Stop rules end a text at the same token as without lade, inside a draft too."""
 
+from typing import Any
+
 import pytest
-from sidebyside import NEW_TOKENS, PROMPT, PROMPTS, assert_same, both, encode, story
-from transformers import GenerationConfig
+import torch
+from sidebyside import NEW_TOKENS, PROMPT, PROMPTS, Recorder, assert_same, both, encode, story, token
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 import lade
 
@@ -49,3 +52,60 @@ def test_max_time_that_is_up() -> None:
 def test_generation_config_object() -> None:
     settings = GenerationConfig(max_length=50, repetition_penalty=1.1, do_sample=False, eos_token_id=1, pad_token_id=0)
     assert_same(max_new_tokens=None, do_sample=None, generation_config=settings)
+
+
+class Edits:
+    """Changes every third text that it gets, in place, and notes all that it gets."""
+
+    def __init__(self, place: int) -> None:
+        self.place, self.seen = place, list[Any]()
+
+    def edit(self, input_ids: torch.Tensor) -> None:
+        self.seen.append(input_ids.tolist())
+        if len(self.seen) % 3 == 0:
+            input_ids[:, self.place] = token(" dog")
+
+
+class EditingCriterion(StoppingCriteria):
+    def __init__(self, edits: Edits) -> None:
+        self.edits = edits
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        self.edits.edit(input_ids)
+        return torch.zeros(len(input_ids), dtype=torch.bool)
+
+
+class EditingProcessor(LogitsProcessor):
+    def __init__(self, edits: Edits) -> None:
+        self.edits = edits
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.edits.edit(input_ids)
+        return scores
+
+
+EDITING: dict[str, Any] = {
+    "stopping_criteria": lambda edits: StoppingCriteriaList([EditingCriterion(edits)]),
+    "logits_processor": lambda edits: LogitsProcessorList([EditingProcessor(edits)]),
+}
+
+
+@pytest.mark.parametrize("place", [-1, -2])
+@pytest.mark.parametrize("kind", EDITING)
+def test_texts_that_are_changed_in_place(kind: str, place: int) -> None:
+    """Plain decoding goes on with what a criterion or processor of the caller's has written, and returns it; the
+    streamer gets the token that was chosen."""
+    made: list[tuple[Edits, Recorder]] = []
+
+    def inputs() -> dict[str, Any]:
+        edits, streamer = Edits(place), Recorder()
+        made.append((edits, streamer))
+        return encode() | {kind: EDITING[kind](edits), "streamer": streamer}
+
+    theirs, ours = both(story()[0], inputs)
+    assert ours.tolist() == theirs.tolist()
+    (plain, streamed), (edits, streamer) = made
+    assert edits.seen == plain.seen
+    assert streamer.calls == streamed.calls
+    assert token(" dog") in ours[0].tolist()
+    assert lade.last_stats().fallback is None

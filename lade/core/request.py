@@ -51,7 +51,11 @@ class Emission(Protocol):
         ...
 
     def emit(self, row: int, token: int) -> bool:
-        """Append a chosen token to the request's text. Returns whether a stop rule ends it."""
+        """Append a chosen token to the request's text.
+
+        Returns whether the walk ends with it: a stop rule ends the text, or code of the caller's put another token in
+        its place.
+        """
         ...
 
 

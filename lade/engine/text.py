@@ -28,6 +28,12 @@ class Text:
         """[1, length] of one row."""
         return self.buffer[row : row + 1, : self.lengths[row]]
 
+    def last(self, row: int, count: int) -> list[int]:
+        """The last tokens of one row, which code of the caller's may have changed in place."""
+        length = self.lengths[row]
+        tokens: list[int] = self.buffer[row, length - count : length].tolist()
+        return tokens
+
 
 class UnreadText:
     """Replaces `Text` where no processor and no criterion reads token ids: stores nothing."""
