@@ -94,7 +94,7 @@ def test_heads_that_cannot_be_divided(monkeypatch: pytest.MonkeyPatch, size: int
     model = own_llama()
     model._tp_size = size
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: size)
-    monkeypatch.setattr("lade.distributed.processes.group_of", lambda timeout: pytest.fail("work has begun"))
+    monkeypatch.setattr("lade.distributed.processes.one_call", lambda timeout: pytest.fail("work has begun"))
     with pytest.raises(ValueError, match=f"must be a multiple of its {size} processes, got {heads}$"):
         lade.generate(model, **words(9), **GREEDY)
 

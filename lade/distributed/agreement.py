@@ -3,44 +3,78 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from lade.config.settings import Settings
+from lade.core.processors import parameters_of
 from lade.distributed.errors import RankError
 from lade.distributed.group import Group
 from lade.distributed.watch import WORKING
+from lade.facts.sharding import is_sharded
 from lade.target.call import Call, generated_length
 
 COMPARED = ("do_sample", "eos_token_id", "temperature", "top_k", "top_p", "repetition_penalty", "min_length")
+SAMPLES = 64  # numbers of the embedding that are compared
 
 
-def agree(group: Group, call: Call, settings: Settings) -> None:
-    """RankError where another rank makes another call; sampled calls take the state of rank 0's generator."""
-    digests = group.gather(_digest(call, settings), WORKING)
-    other = [rank for rank in range(group.size) if not torch.equal(digests[rank], digests[0])]
+def agree(group: Group, call: Call, settings: Settings, splits: bool, draws: bool) -> bool:
+    """Whether all ranks share the trees of a call; sampled calls take the state of rank 0's generator.
+
+    Args:
+        splits, draws: as of `lade.distributed.processes.processes`, on this rank.
+
+    Raises:
+        RankError: another rank makes another call.
+    """
+    own = torch.cat([_digest(call, settings, splits), torch.tensor([splits and not draws])])
+    found = group.gather(own, WORKING)
+    other = [rank for rank in range(group.size) if not torch.equal(found[rank, :-1], found[0, :-1])]
     if other:
         named = ", ".join(map(str, other))
         raise RankError(f"all ranks must make the same call, got another one (model, prompts or settings) on {named}")
     if call.generation_config.do_sample:
         _take_state(group, call.input_ids.device)
+    return bool(found[:, -1].all())
 
 
-def _digest(call: Call, settings: Settings) -> torch.Tensor:
-    """[2] int64"""
+def common_reason(group: Group, reason: str | None) -> str | None:
+    """Why all ranks decode plainly: a rank has a reason of its own, or another one has. `None` where none has."""
+    found = group.gather(torch.tensor([reason is not None]), WORKING).flatten().tolist()
+    if reason is not None or not any(found):
+        return reason
+    return f"rank {found.index(True)} does, and its warning tells why"
+
+
+def _digest(call: Call, settings: Settings, splits: bool) -> torch.Tensor:
+    """[2] int64. Parameters of processors count where ranks choose for each other; the caller's own have none known."""
     config, mask = call.generation_config, call.model_kwargs.get("attention_mask")
+    known = parameters_of if splits else type
     parts = (
         call.input_ids.tolist(),
         None if mask is None else mask.tolist(),
         generated_length(call),
         [getattr(config, name, None) for name in COMPARED],
-        [type(each).__name__ for each in (*call.processors, *call.criteria)],
-        settings,
+        [known(each) for each in call.processors],
+        [type(each) for each in call.criteria],
+        replace(settings, debug=0),
         type(call.model).__name__,
+        _embedding(call.model),
     )
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
     return torch.frombuffer(bytearray(digest), dtype=torch.int64)
+
+
+def _embedding(model: Any) -> list[float]:
+    """Some numbers of the input embedding, which tell models of one kind apart; none of a sharded one."""
+    weight = getattr(model.get_input_embeddings(), "weight", None)
+    if not isinstance(weight, torch.Tensor) or is_sharded(weight) or weight.is_meta or not weight.is_floating_point():
+        return []
+    flat = weight.detach().reshape(-1)
+    found: list[float] = flat[:: max(1, len(flat) // SAMPLES)].double().tolist()
+    return found
 
 
 def _take_state(group: Group, device: torch.device) -> None:

@@ -6,8 +6,9 @@ Uses a gloo group of its own, whatever the device, so that a failure leaves the 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -100,6 +101,7 @@ class Group:
 
 
 _lock = fork_safe_lock()
+_calling = fork_safe_lock()  # held during a call: the exchanges of two threads would be taken for each other's
 _groups: dict[int, tuple[Any, Group]] = {}  # by process id: torch's default group, ours
 _generation = 0  # groups made by this process, the same number on every rank
 
@@ -117,6 +119,29 @@ def group_of(timeout: float) -> Group:
         made = Group(timeout, _generation)
         _groups[os.getpid()] = default, made
         return made
+
+
+@contextlib.contextmanager
+def one_call(timeout: float) -> Iterator[Group]:
+    """The group, for one call of all ranks: other threads wait, and an error inside ends it on all ranks."""
+    with _calling:
+        group = group_of(timeout)
+        try:
+            yield group
+        except BaseException as error:
+            found = group.watch.blame(error) if _of_exchange(error) else error
+            drop(found)
+            if found is error:
+                raise
+            raise found from error
+        group.watch.work()
+
+
+def _of_exchange(error: BaseException) -> bool:
+    """Whether a collective of the model's forward has failed."""
+    if isinstance(error, RankError) or not isinstance(error, RuntimeError):
+        return False
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def drop(error: BaseException | None = None) -> None:

@@ -19,12 +19,11 @@ from lade.base.wrappers import unwrapped
 from lade.config.settings import Settings
 from lade.core.drafter import Drafter
 from lade.core.request import Request
-from lade.distributed.agreement import agree
+from lade.distributed.agreement import agree, common_reason
 from lade.distributed.alone import FollowingDrafter, LeadingDrafter, Texts, exchanged
 from lade.distributed.checksum import of_integers
 from lade.distributed.costs import costs_of
-from lade.distributed.errors import RankError
-from lade.distributed.group import Group, drop, group_of, join
+from lade.distributed.group import Group, join, one_call
 from lade.distributed.led import ComparedDrafter, LedDrafter
 from lade.distributed.memory import Memory
 from lade.distributed.record import Layout
@@ -76,12 +75,19 @@ class OneProcess:
     def ended(self, requests: Sequence[Request]) -> None:
         """All texts of the call are decoded."""
 
+    def common_reason(self, reason: str | None) -> str | None:
+        """Why the call decodes plainly, from this rank's own reason, or `None`."""
+        return reason
+
 
 class TensorParallel(OneProcess):
     """A call of processes that hold a part of the weights each: rank 0 drafts, all compute and verify."""
 
     def __init__(self, group: Group, call: Call, settings: Settings) -> None:
         self.group, self.call, self._settings = group, call, settings
+
+    def common_reason(self, reason: str | None) -> str | None:
+        return common_reason(self.group, reason)
 
     def drafter(self, make: Make, with_model: bool) -> Drafter:
         if with_model:
@@ -115,6 +121,10 @@ class LookaheadParallel(OneProcess):
         self._steps = StepTimes(group.size, settings.adapt, leaves, memory, alone=alone)
         self.settings = self._own = settings if alone else _with_common_table(group, call.model, settings)
         self.splits = not alone or group.rank > 0
+        group.watch.work()  # a self-probe may take long
+
+    def common_reason(self, reason: str | None) -> str | None:
+        return common_reason(self.group, reason)
 
     def target(self, target: HFTarget) -> SharedTarget:
         nodes, sampling = most_nodes(target.model, self._own), bool(self.call.generation_config.do_sample)
@@ -169,11 +179,12 @@ def _may_have_table(model: Any) -> bool:
 
 
 @contextlib.contextmanager
-def processes(call: Call, settings: Settings, splits: bool) -> Iterator[OneProcess]:
+def processes(call: Call, settings: Settings, splits: bool, draws: bool) -> Iterator[OneProcess]:
     """In this scope the processes of a call share it; an error of one ends it on all of them.
 
     Args:
         splits: whether each can compute a part of the trees, if the settings ask for it; else each decodes alone.
+        draws: whether this process may draw random numbers between those of the samples: then each decodes alone, too.
 
     Raises:
         RankError: a rank has died, stalls or disagrees.
@@ -189,21 +200,13 @@ def processes(call: Call, settings: Settings, splits: bool) -> Iterator[OneProce
     elif not sharded:
         yield ONE
         return
-    group = group_of(settings.timeout)
-    try:
-        agree(group, call, settings)
+    with one_call(settings.timeout) as group:
+        shares = agree(group, call, settings, splits, draws)
         if sharded:
             with _limited(call.model, group.timeout):
                 yield TensorParallel(group, call, settings)
         else:
-            yield LookaheadParallel(group, call, settings) if splits else ONE
-    except BaseException as error:
-        found = group.watch.blame(error) if _of_exchange(error) else error
-        drop(found)
-        if found is error:
-            raise
-        raise found from error
-    group.watch.work()
+            yield LookaheadParallel(group, call, settings) if shares else ONE
 
 
 ONE = OneProcess()
@@ -220,13 +223,6 @@ def _check_heads(model: Any) -> None:
     if heads is not None:
         size = tensor_parallel(model)
         raise ValueError(f"the heads of a sharded model must be a multiple of its {size} processes, got {heads}")
-
-
-def _of_exchange(error: BaseException) -> bool:
-    """Whether a collective of the model's forward has failed."""
-    if isinstance(error, RankError) or not isinstance(error, RuntimeError):
-        return False
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 @contextlib.contextmanager

@@ -122,9 +122,14 @@ def gradient_reason(call: Call) -> str | None:
     return None
 
 
+def may_draw(call: Call, streamer: Any) -> bool:
+    """Whether a user's streamer may draw random numbers between those of the samples."""
+    return bool(call.generation_config.do_sample) and not is_stock(streamer)
+
+
 def streamer_reason(call: Call, streamer: Any) -> str | None:
-    """A user's streamer may draw random numbers: between which tokens of a batch, depends on how its rows advance."""
-    if call.generation_config.do_sample and call.input_ids.shape[0] > 1 and not is_stock(streamer):
+    """Between which tokens of a batch a streamer draws, depends on how its rows advance."""
+    if call.input_ids.shape[0] > 1 and may_draw(call, streamer):
         return f"sampling in a batch with a streamer of your own ({type(streamer).__name__}), which may draw too"
     return None
 

@@ -9,7 +9,7 @@ import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from lade.core.stats import GenerationStats, record
-from lade.distributed.processes import ONE, processes
+from lade.distributed.processes import processes
 from lade.engine.decoding import Amateur, Decoding
 from lade.engine.emission_factory import chooses_ahead, eos_tokens
 from lade.entry import fallback
@@ -60,12 +60,14 @@ def route_call(
     amateur = None if options.contrast is None else _contrasting(call, options.contrast)
     settings = options.config.settled()
     splits = amateur is None and options.method is None and chooses_ahead(call)
-    with processes(call, settings, splits) as shared:
+    draws = fallback.may_draw(call, streamer)
+    with processes(call, settings, splits, draws) as shared:
         reason = None if amateur is not None else fallback.gradient_reason(call) or reason_for_plain(call)
         if reason is None and options.method is not None:
             reason = options.method.reason(call)
-        if reason is None and amateur is None and shared is ONE:  # a streamer may be on one rank alone
+        if reason is None and amateur is None:
             reason = fallback.streamer_reason(call, streamer)
+        reason = shared.common_reason(reason)  # a streamer may be on one rank alone
         if reason is None:
             return Decoding(call, streamer, settings, references, amateur, options.method, shared).run()
         fallback.warn(call, reason)
