@@ -44,7 +44,7 @@ class GenerationStats:
         model_seconds: forwards after the prefill. On an accelerator this is the time to launch them.
         host_seconds: everything else after the prefill.
         draft_seconds: the part of host_seconds that chose what to draft.
-        fallback: why plain decoding ran instead, or `None`; with a fallback only rows and new_tokens are counted.
+        fallback: why transformers' own decoding ran, or `None`; with a fallback only rows and new_tokens are counted.
     """
 
     rows: int

@@ -114,7 +114,13 @@ def prompt_lookup_generate(
 
 
 class StepCounter:
-    """A streamer that counts the tokens of each step and passes them on to another streamer."""
+    """A streamer that counts the tokens of each step and passes them on to another streamer.
+
+    Attributes:
+        counts: tells `lade.entry.route.left_call` that the statistics of the call are recorded here.
+    """
+
+    counts = True
 
     def __init__(self, streamer: Streamer | None) -> None:
         self._streamer = streamer

@@ -1,8 +1,9 @@
 """The patch of transformers' decoding, and the ways to switch it on: `augment_all` and `lookahead` scopes.
 
-`GenerationMixin._sample` is replaced while one of them is active, and the original object is restored. So is the
-dispatcher of `lade.target.attention`, which packed forwards need. The attention implementation "lade" stays registered
-until `restore_all`, as models may be loaded with it. The environment (USE_LADE) is read here only, when a call begins.
+`GenerationMixin._sample` is replaced while one of them is active, as are beam search and assisted generation, which run
+as ever and are counted; the original objects are restored. So is the dispatcher of `lade.target.attention`, which
+packed forwards need. The attention implementation "lade" stays registered until `restore_all`, as models may be loaded
+with it. The environment (USE_LADE) is read here only, when a call begins.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from lade.config.settings import LookaheadConfig, check_config, check_size
 from lade.engine.method import Method
 from lade.entry.options import Arguments, Options
 from lade.entry.reference import check_mode
-from lade.entry.refusal import refusing
-from lade.entry.route import route_call
+from lade.entry.refusal import METHODS, refusing
+from lade.entry.route import left_call, route_call
 from lade.entry.warming import warm_up
 from lade.target import attention, own
 from lade.target.contrast import Contrast
+
+CALLS: dict[str, Callable[..., Any]] = {"_sample": route_call, **dict.fromkeys(METHODS, left_call)}  # what is replaced
 
 
 @dataclass(slots=True, eq=False)
@@ -45,10 +48,8 @@ class Scope:
 _lock = fork_safe_lock()
 _users = 0  # open scopes, plus one for augment_all
 _augmented = False
-_original: Callable[..., Any] | None = None
-_patch: Callable[..., Any] | None = (
-    None  # ours while in use; an older one, below another library's patch, calls the original
-)
+_originals: dict[str, Callable[..., Any]] = {}  # by name of the method
+_patches: dict[str, Callable[..., Any]] = {}  # in use; an older one, below another library's patch, calls the original
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("lade_scopes", default=())
 
 
@@ -142,39 +143,43 @@ def lookahead(
 def original_sample() -> Callable[..., Any]:
     """transformers' own `_sample`, also while it is replaced."""
     with _lock:
-        return _original if _original is not None else GenerationMixin._sample
+        return _originals.get("_sample", GenerationMixin._sample)
 
 
 def _install() -> None:
-    global _users, _original, _patch
+    global _users
     if _users == 0:
-        _original = GenerationMixin.__dict__["_sample"]
-        GenerationMixin._sample = _patch = _patched(_original)
+        for name, call in CALLS.items():
+            _originals[name] = GenerationMixin.__dict__[name]
+            _patches[name] = _patched(name, _originals[name], call)
+            setattr(GenerationMixin, name, _patches[name])
         own.install()
         attention.install()
     _users += 1
 
 
 def _remove() -> None:
-    global _users, _original, _patch
+    global _users
     _users -= 1
     if _users:
         return
     attention.remove()
-    if GenerationMixin.__dict__["_sample"] is _patch:  # else another library's patch is on top of ours
-        GenerationMixin._sample = _original
-    _original = _patch = None
+    for name, original in _originals.items():
+        if GenerationMixin.__dict__[name] is _patches[name]:  # else another library's patch is on top of ours
+            setattr(GenerationMixin, name, original)
+    _originals.clear()
+    _patches.clear()
 
 
-def _patched(original: Callable[..., Any]) -> Callable[..., Any]:
+def _patched(name: str, original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def _sample(self: Any, *args: Any, **kwargs: Any) -> Any:
-        options = _options_for(self) if _patch is _sample else None
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        options = _options_for(self) if _patches.get(name) is method else None
         if options is None:
             return original(self, *args, **kwargs)
-        return route_call(self, *args, **kwargs, options=options, plain=original)
+        return call(self, *args, **kwargs, options=options, plain=original)
 
-    return _sample
+    return method
 
 
 def _options_for(model: Any) -> Options | None:

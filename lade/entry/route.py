@@ -77,6 +77,27 @@ def route_call(
         return result
 
 
+def left_call(
+    model: Any,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: Any,
+    *,
+    options: Options,
+    plain: Callable[..., Any],
+    **others: Any,
+) -> Any:
+    """Decode by transformers' own beam search or assisted generation, and say in the statistics that it did."""
+    arguments = model, input_ids, logits_processor, stopping_criteria, generation_config
+    result = plain(*arguments, **others)
+    if not getattr(others.get("streamer"), "counts", False):
+        method = plain.__name__.strip("_").replace("_", " ")
+        stats = _plain_stats(Call(*arguments, False, {}), result, f"{method} is left to transformers")
+        record(stats, options.config.debug)
+    return result
+
+
 def _references(call: Call, options: Options) -> References | None:
     """One reference per row; the samples of a prompt share one."""
     samples = getattr(call.generation_config, "num_return_sequences", None) or 1
@@ -112,11 +133,11 @@ def reason_for_plain(call: Call, rows: int | None = None, fuse: bool = True) -> 
 
 
 def _plain_stats(call: Call, result: Any, reason: str) -> GenerationStats:
-    rows, width = call.input_ids.shape[:2]
+    width = call.input_ids.shape[1]
     ends = eos_tokens(call.criteria)
     texts: list[list[int]] = getattr(result, "sequences", result)[:, width:].tolist()
     new = sum(_length(text, ends) for text in texts)
-    return GenerationStats(rows=rows, new_tokens=new, fallback=reason)
+    return GenerationStats(rows=len(texts), new_tokens=new, fallback=reason)
 
 
 def _length(text: Sequence[int], ends: frozenset[int]) -> int:

@@ -29,6 +29,7 @@ def patch_point() -> Callable[..., Any]:
 
 
 ORIGINAL = patch_point()
+LEFT = {name: GenerationMixin.__dict__[name] for name in ("_beam_search", "_assisted_decoding")}  # to transformers
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     lade.restore_all()
     GenerationMixin._sample = ORIGINAL
     assert left is ORIGINAL
+    assert {name: GenerationMixin.__dict__[name] for name in LEFT} == LEFT
     assert augment._users == 0
 
 
@@ -88,6 +90,14 @@ def test_off_without_on() -> None:
     lade.restore_all()
     assert patch_point() is ORIGINAL
     assert augment._users == 0
+
+
+def test_methods_with_statistics_of_their_own_are_counted_once(model: PreTrainedModel) -> None:
+    lade.augment_all()
+    before = len(lade.log_history())
+    lade.prompt_lookup_generate(model, words(5)["input_ids"], **GREEDY)
+    assert [stats.fallback for stats in lade.log_history()[before:]] == [None]
+    lade.restore_all()
 
 
 def test_the_patch_looks_like_the_original() -> None:

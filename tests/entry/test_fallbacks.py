@@ -249,18 +249,19 @@ def test_sampling_where_draws_are_not_known(sampled: bool, reason: str | None) -
     assert found is None if reason is None else (found or "").startswith(reason)
 
 
-# What never reaches the patch
+# What is left to transformers
 
 UNTOUCHED: dict[str, Inputs] = {
     "beams": lambda: {"num_beams": 3, "do_sample": False},
-    "sampled beams": lambda: {"num_beams": 3, "do_sample": True},
-    "prompt lookup": lambda: {"prompt_lookup_num_tokens": 3, "do_sample": False},
+    "sampled beams": lambda: {"num_beams": 3, "do_sample": True, "num_return_sequences": 2},
+    "assisted": lambda: {"prompt_lookup_num_tokens": 3, "do_sample": False},
 }
 
 
-@pytest.mark.parametrize("asked", UNTOUCHED.values(), ids=UNTOUCHED)
-def test_untouched_methods(asked: Inputs) -> None:
-    kwargs = words(9) | asked() | {"max_new_tokens": 16}
+@pytest.mark.parametrize("name", UNTOUCHED)
+def test_untouched_methods(name: str) -> None:
+    """Without a warning; the statistics are not those of the call before."""
+    kwargs = words(9) | UNTOUCHED[name]() | {"max_new_tokens": 16}
     torch.manual_seed(0)
     expected = tiny_llama().generate(**kwargs)
     before = len(lade.log_history())
@@ -268,12 +269,16 @@ def test_untouched_methods(asked: Inputs) -> None:
     with augmented():
         text = tiny_llama().generate(**kwargs)
     assert text.tolist() == expected.tolist()
-    assert len(lade.log_history()) == before
+    (stats,) = lade.log_history()[before:]
+    assert lade.last_stats() is stats
+    assert (stats.rows, stats.new_tokens, stats.steps) == (len(text), 16 * len(text), 0)
+    assert stats.fallback == f"{'assisted decoding' if name == 'assisted' else 'beam search'} is left to transformers"
 
 
 @pytest.mark.filterwarnings("ignore:Passing `generation_config` together with")
 def test_assistants() -> None:
-    """An assistant's own calls do reach the patch, many of them in one call of the user: one warning, no statistics."""
+    """An assistant's own calls do reach the patch, many of them in one call of the user: one warning, and the
+    statistics of that call alone."""
     model, assistant = tiny_llama(), copy.deepcopy(tiny_model(BY_NAME["mistral"], "sdpa"))
     kwargs = words(9) | GREEDY | {"assistant_model": assistant}
     expected = model.generate(**kwargs)
@@ -282,7 +287,7 @@ def test_assistants() -> None:
         text = model.generate(**kwargs)
     assert text.tolist() == expected.tolist()
     assert len(caught) == 1
-    assert len(lade.log_history()) == before
+    assert [stats.fallback for stats in lade.log_history()[before:]] == ["assisted decoding is left to transformers"]
 
 
 @pytest.mark.parametrize("name", ["mistral-sliding", "gemma3", "llama4"])
