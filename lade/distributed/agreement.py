@@ -16,7 +16,10 @@ from lade.distributed.watch import WORKING
 from lade.facts.sharding import is_sharded
 from lade.target.call import Call, generated_length
 
-COMPARED = ("do_sample", "eos_token_id", "temperature", "top_k", "top_p", "repetition_penalty", "min_length")
+COMPARED = (
+    *("do_sample", "eos_token_id", "temperature", "top_k", "top_p", "repetition_penalty", "min_length"),
+    *("use_cache", "cache_implementation", "prefill_chunk_size"),  # of these, and of prompts, the forwards' shapes
+)
 SAMPLES = 64  # numbers of the embedding that are compared
 
 

@@ -59,6 +59,7 @@ def on_both(folder: Path, work: Callable[[PreTrainedModel, int], Any]) -> Any:
 
 UNEQUAL: dict[str, Callable[[PreTrainedModel, int], Any]] = {
     "processor": lambda model, rank: text(model, **GREEDY, suppress_tokens=[30 + rank]),
+    "prefill": lambda model, rank: text(model, **GREEDY, prefill_chunk_size=3 + rank),
     "weights": lambda model, rank: (model.apply(redrawn if rank else kept), text(model, **GREEDY))[1],
 }
 
@@ -72,36 +73,37 @@ def kept(module: torch.nn.Module) -> None:
     pass
 
 
-@pytest.mark.parametrize("kind", ["processor", pytest.param("weights", marks=pytest.mark.real)])
+@pytest.mark.parametrize(
+    "kind", ["processor", *(pytest.param(each, marks=pytest.mark.real) for each in ("prefill", "weights"))]
+)
 def test_calls_that_differ(tmp_path: Path, kind: str) -> None:
     for found in on_both(tmp_path, UNEQUAL[kind]):
         assert "all ranks must make the same call" in found
 
 
-ALONE: dict[str, dict[str, Any]] = {
-    "output_scores": {"output_scores": True, "return_dict_in_generate": True},
-    "use_cache": {"use_cache": False},
-}
-
-
-@pytest.mark.parametrize("kind", ["use_cache", pytest.param("output_scores", marks=pytest.mark.real)])
-def test_one_rank_that_cannot_share(tmp_path: Path, kind: str) -> None:
+@pytest.mark.real
+def test_one_rank_that_records_scores(tmp_path: Path) -> None:
     """All decode for themselves."""
+    scores = {"output_scores": True, "return_dict_in_generate": True}
 
     def work(model: PreTrainedModel, rank: int) -> Any:
-        arguments = GREEDY | (ALONE[kind] if rank else {})
-        if kind == "output_scores":
-            return text(model, **arguments), lade.last_stats().fallback
-        with pytest.warns(lade.FallbackWarning):
-            return text(model, **arguments), lade.last_stats().fallback
+        return text(model, **GREEDY, **(scores if rank else {})), lade.last_stats().fallback
 
-    first, second = on_both(tmp_path, work)
+    assert on_both(tmp_path, work) == ([text(own_llama(), None, **GREEDY), None],) * 2
+
+
+def test_one_rank_that_decodes_plainly(tmp_path: Path) -> None:
+    """All do."""
+
+    def work(model: PreTrainedModel, rank: int) -> Any:
+        model.train(rank == 1)
+        with pytest.warns(lade.FallbackWarning):
+            return text(model, **GREEDY), lade.last_stats().fallback
+
     plain = text(own_llama(), None, **GREEDY)
-    reasons = {
-        "output_scores": (None, None),
-        "use_cache": ("rank 1 does, and its warning tells why", "use_cache=False"),
-    }
-    assert [first, second] == [[plain, reason] for reason in reasons[kind]]
+    first, second = on_both(tmp_path, work)
+    assert first == [plain, "rank 1 does, and its warning tells why"]
+    assert second == [plain, "the model is in training mode (call model.eval())"]
 
 
 @pytest.mark.parametrize("which", [pytest.param((0,), marks=pytest.mark.real), (0, 1)], ids=len)
