@@ -18,7 +18,7 @@ from lade.target.call import Call, generated_length
 
 COMPARED = (
     *("do_sample", "eos_token_id", "temperature", "top_k", "top_p", "repetition_penalty", "min_length"),
-    *("use_cache", "cache_implementation", "prefill_chunk_size"),  # of these, and of prompts, the forwards' shapes
+    *("use_cache", "cache_implementation", "prefill_chunk_size"),  # they decide the forwards' shapes
 )
 SAMPLES = 64  # numbers of the embedding that are compared
 

@@ -22,6 +22,7 @@ from lade.distributed.errors import RankError
 from lade.distributed.watch import STEPPING, Watch
 
 CREATION = 1800.0  # seconds within which all ranks must have begun their first call: a rank may load its model slowly
+OF_GLOO = ("gloo", "pair closure")  # in its errors, which have no class of their own; the second after a timeout
 UNBOUNDED = timedelta(days=7)  # of gloo's own timeout: the watch ends exchanges
 
 
@@ -141,7 +142,7 @@ def _of_exchange(error: BaseException) -> bool:
     """Whether a collective of the model's forward has failed."""
     if isinstance(error, RankError) or not isinstance(error, RuntimeError):
         return False
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    return isinstance(error, dist.DistError) or any(words in str(error) for words in OF_GLOO)
 
 
 def drop(error: BaseException | None = None) -> None:

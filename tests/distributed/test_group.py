@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import lade
-from lade.distributed.group import Group
+from lade.distributed import group as groups
+from lade.distributed.group import Group, one_call
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Calm:
     def check(self) -> None:
         self.checks += 1
 
+    def fail(self, message: str) -> None: ...
+
     def blame(self, error: BaseException) -> lade.RankError:
         return lade.RankError(str(error))
 
@@ -60,3 +63,14 @@ def test_slow_collectives(intervals: int) -> None:
 def test_failed_collectives(intervals: int) -> None:
     with pytest.raises(lade.RankError, match="connection is gone"):
         group()._wait(Work(intervals, "connection is gone"))
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [("Application timeout caused pair closure", lade.RankError), ("a shape of the model's", RuntimeError)],
+)
+def test_errors_of_a_models_own_exchanges(message: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "group_of", lambda timeout: group())
+    with pytest.raises(RuntimeError, match=message) as raised, one_call(1.0):
+        raise RuntimeError(message)
+    assert raised.type is kind
