@@ -17,6 +17,7 @@ from lade.base.arguments import check_path, check_switch
 from lade.base.importing import IMPORTING
 from lade.base.shown import invalid
 from lade.files.cachecontent import mark_used
+from lade.models.device import as_device
 from lade.models.dtype import default_dtype
 from lade.models.hub import on_hand
 from lade.models.pulled import PULLABLE, is_pulled, not_pulled, pulled_folder
@@ -221,7 +222,7 @@ def model_source(path_or_name: str | Path | None) -> str:
         folder = Path(path_or_name).expanduser()
     except RuntimeError as error:  # there is no such user
         raise _missing(f"{SOURCES}; {error}", path_or_name) from error
-    if folder.is_dir():
+    if path_or_name != "" and folder.is_dir():  # an empty text would be the working folder
         if not (folder / "config.json").is_file():
             raise _missing("a folder with a model, which has a config.json", path_or_name)
         return str(folder)
@@ -257,26 +258,6 @@ def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
     if name is None or name not in DTYPES:
         raise invalid("dtype", f"one of {', '.join(DTYPES)}", name or dtype)
     found: torch.dtype = getattr(torch, name)
-    return found
-
-
-def as_device(device: str | int | torch.device) -> torch.device:
-    """A device from its name; ValueError where this machine has no such device."""
-    import torch
-
-    if not isinstance(device, str | int | torch.device):
-        raise invalid("device", "a device of this machine, such as 'cpu'", device)
-    try:
-        found = torch.device(device)
-        torch.zeros(1, device=found).item()  # fails where the device is not here or, as meta, holds nothing
-    except (
-        AssertionError,
-        OverflowError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # an assertion: built without the backend
-        given = device if isinstance(device, int) else str(device)
-        raise invalid("device", f"a device of this machine ({first_line(error)})", given) from error
     return found
 
 

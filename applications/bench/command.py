@@ -27,7 +27,8 @@ from lade.applications.options import model_options
 from lade.applications.output import JSON
 from lade.applications.outputs import make_folder
 from lade.models import load
-from lade.models.load import as_device, model_source
+from lade.models.device import as_device
+from lade.models.load import model_source
 from lade.models.quant import check_quant
 
 if TYPE_CHECKING:

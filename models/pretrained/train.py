@@ -12,7 +12,8 @@ import click
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lade.models.load import as_device, load
+from lade.models.device import as_device
+from lade.models.load import load
 from lade.models.pretrained.batches import Mixture, read_streams
 from lade.models.pretrained.checkpoint import FILE
 from lade.models.pretrained.documents import KINDS, SIDES

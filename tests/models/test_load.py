@@ -10,7 +10,8 @@ import torch
 from transformers import AutoTokenizer
 
 from lade.models import load
-from lade.models.load import as_device, as_dtype, model_source
+from lade.models.device import ABSENT, as_device
+from lade.models.load import as_dtype, model_source
 from lade.models.shipped import FOLDER, NAMES, STORIES, TARGET
 
 SHIPPED = FOLDER / STORIES
@@ -103,7 +104,7 @@ def test_hub_names_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["./nowhere", "/nowhere", "../x", "a/b/c", "~/nowhere", "~nobody-there/model", Path("owner/model")]
+    "name", ["", "./nowhere", "/nowhere", "../x", "a/b/c", "~/nowhere", "~nobody-there/model", Path("owner/model")]
 )
 def test_missing_path_is_named(name: str | Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"path_or_name must be a folder, a hub name .*, got "):
@@ -142,3 +143,22 @@ def test_dtype_by_name_or_itself(name: str | torch.dtype) -> None:
 
 def test_device_by_name_or_itself() -> None:
     assert as_device("cpu") == as_device(torch.device("cpu")) == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["fpga", "hpu", "mtia", "ve", "privateuseone"])
+def test_absent_device_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(ValueError, match=r"device must be a device of this machine \(.*\), got ") as found:
+        as_device(name)
+    assert len(str(found.value)) < 120
+
+
+def test_absent_backend_is_told_without_those_that_torch_has() -> None:
+    with pytest.raises(ValueError, match=ABSENT):
+        as_device("fpga")
+
+
+def test_an_empty_name_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"path_or_name must be a folder, .*, got ''"):
+        model_source("")
