@@ -20,6 +20,7 @@ import lade
 from lade.applications.exits import Command, switch
 from lade.applications.options import (
     MODEL,
+    FiniteRange,
     configure_lade,
     device_option,
     dtype_option,
@@ -29,6 +30,7 @@ from lade.applications.options import (
     window_options,
 )
 from lade.applications.workers import join_run
+from lade.base.coldest import COLDEST
 from lade.measure.audit import parting
 from lade.models.pretrained.figures import repeated_share
 from lade.models.shipped import TARGET, prompt_for
@@ -158,9 +160,9 @@ def sampling(sample: bool, temperature: float, top_k: int, top_p: float) -> dict
 @click.option("--prompt", help="Text to continue.  [default: one for the model]")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--sample", is_flag=True, help="Sample instead of greedy decoding.")
-@click.option("--temperature", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option("--temperature", type=FiniteRange(min=COLDEST), default=1.0, show_default=True)
 @click.option("--top-k", type=click.IntRange(min=0), default=50, show_default=True, help="0 keeps every token.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True)
+@click.option("--top-p", type=FiniteRange(0, 1, min_open=True), default=1.0, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True)
 @window_options
 @dtype_option

@@ -15,8 +15,10 @@ import click
 import lade
 from lade.applications.aliases import renamed
 from lade.applications.bench.machine import default_threads
+from lade.base.coldest import ALLOWED, is_temperature
 from lade.config.settings import MODES
-from lade.models.load import DTYPES, as_device, load, model_source
+from lade.models.device import as_device
+from lade.models.load import DTYPES, load, model_source
 from lade.models.quant import QUANTS
 
 if TYPE_CHECKING:
@@ -64,6 +66,16 @@ class FiniteRange(click.FloatRange):
         return found
 
 
+class Temperature(FiniteRange):
+    """0, for greedy decoding, or a temperature to sample at."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not is_temperature(found):
+            self.fail(f"must be {ALLOWED}, got {value}", param, ctx)
+        return found
+
+
 MODEL = checked(model_source)
 SEED = click.IntRange(0, 2**63 - 1)
 THREADS = click.IntRange(1, 1024)
@@ -93,7 +105,7 @@ prompts_option = click.option(
     "--prompts", required=True, type=click.Path(path_type=Path), help="JSON lines with `prompt`."
 )
 temperature_option = click.option(
-    "--temperature", default=0.0, show_default=True, type=FiniteRange(min=0), help="0: greedy."
+    "--temperature", default=0.0, show_default=True, type=Temperature(min=0), help="0: greedy."
 )
 flash_option = renamed(
     "--use-flash",

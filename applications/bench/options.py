@@ -1,6 +1,5 @@
 """The options of `lade bench` and their parsers. Knows no method and runs nothing."""
 
-import math
 from collections.abc import Callable
 
 import click
@@ -9,11 +8,14 @@ from lade.applications.aliases import renamed
 from lade.applications.bench.references import REFERENCES
 from lade.applications.options import FiniteRange, draft_quant_option, flash_option, seed_option, together
 from lade.applications.text_measures import UNITS
+from lade.base.coldest import ALLOWED, COLDEST, is_temperature
 from lade.drafters.lengths import LENGTHS
 
 
-def several(kind: type[int] | type[float], least: float) -> Callable[..., tuple[float, ...] | None]:
-    """A callback for different numbers of at least `least`, separated by commas."""
+def several(
+    kind: type[int] | type[float], allowed: str, holds: Callable[[float], bool]
+) -> Callable[..., tuple[float, ...] | None]:
+    """A callback for different numbers for which `holds` is true, separated by commas."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, ...] | None:
         if value is None:
@@ -22,8 +24,8 @@ def several(kind: type[int] | type[float], least: float) -> Callable[..., tuple[
             numbers: tuple[float, ...] = tuple(kind(part) for part in value.split(","))
         except ValueError:
             numbers = ()
-        if not numbers or not all(least <= number < math.inf for number in numbers):
-            raise click.BadParameter(f"must be numbers of at least {least}, separated by commas, got {value!r}")
+        if not numbers or not all(map(holds, numbers)):
+            raise click.BadParameter(f"must be numbers separated by commas, each {allowed}, got {value!r}")
         if len(set(numbers)) < len(numbers):
             raise click.BadParameter(f"must be different numbers, got {value!r}")
         return numbers
@@ -45,6 +47,8 @@ def guesses(context: click.Context, parameter: click.Parameter, value: int | Non
         raise click.BadParameter(f"must be at least 1, or -1 for all, got {value}")
     return value
 
+
+POSITIVE = several(int, "an integer of at least 1", lambda number: number >= 1)
 
 method_options = together(
     renamed("--level", "--ngram", default=5, show_default=True, type=click.IntRange(min=2), help="N; auto: a limit."),
@@ -105,7 +109,13 @@ method_options = together(
         type=FiniteRange(0, 1),
         help="Keep tokens above alpha times the top probability.",
     ),
-    click.option("--amateur-temperature", default=1.0, show_default=True, help="Temperature of the amateur."),
+    click.option(
+        "--amateur-temperature",
+        default=1.0,
+        show_default=True,
+        type=FiniteRange(min=COLDEST),
+        help="Temperature of the amateur.",
+    ),
     click.option(
         "--vocabulary",
         type=click.IntRange(min=1),
@@ -118,15 +128,15 @@ grid_options = together(
         "--temperature",
         default="0",
         show_default=True,
-        callback=several(float, 0),
+        callback=several(float, ALLOWED, is_temperature),
         help="0: greedy; 0,1: both, one after the other.",
     ),
     click.option(
-        "--batch", default="1", show_default=True, callback=several(int, 1), help="Prompts decoded side by side: 1,4."
+        "--batch", default="1", show_default=True, callback=POSITIVE, help="Prompts decoded side by side: 1,4."
     ),
     click.option(
         "--context",
-        callback=several(int, 1),
+        callback=POSITIVE,
         help="Cut or fill every prompt to this many tokens: 256,1024. With --memory one value.  [default there: 2048, "
         "or the model's positions]",
     ),

@@ -30,6 +30,7 @@ from lade.applications.options import (
     load_model,
     machine_options,
     pack_option,
+    temperature_option,
     window_options,
 )
 from lade.base import environment
@@ -63,7 +64,7 @@ def spelt_before(name: str) -> str:
 @click.argument("prompt", required=False)
 @renamed("--model", "--model_path", name="model_path", callback=MODEL, hidden=True, help="MODEL, as an option.")
 @click.option("--system", help="System prompt.")
-@click.option("--temperature", default=0.0, show_default=True, type=FiniteRange(min=0), help="0: greedy.")
+@temperature_option
 @click.option("--top-p", default=1.0, show_default=True, type=FiniteRange(0, 1, min_open=True))
 @click.option("--top-k", default=0, show_default=True, type=click.IntRange(min=0), help="0: all tokens.")
 @click.option("--seed", type=SEED, help="Of the first sampled answer.  [default: random]")

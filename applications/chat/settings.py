@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from lade.base.coldest import ALLOWED, is_temperature
 from lade.base.environment import OFF, ON
 from lade.base.shown import invalid
 
@@ -70,7 +70,7 @@ class ChatSettings:
 
 
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "temperature": ("a number of at least 0", lambda value: 0 <= value < math.inf),
+    "temperature": (ALLOWED, is_temperature),
     "top_p": ("a number above 0 and at most 1", lambda value: 0 < value <= 1),
     "top_k": ("an integer of at least 0", lambda value: value >= 0),
     "seed": (f"an integer of at least 0, or {NONE}", lambda value: value is None or 0 <= value < 1 << 63),

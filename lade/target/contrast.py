@@ -15,9 +15,11 @@ import torch
 from torch.nn.functional import pad
 
 from lade.base.arguments import check_integer, check_model
+from lade.base.coldest import COLDEST
 from lade.base.shown import invalid
 
 IMPLAUSIBLE = -1000.0  # added to log-probabilities below the threshold; its exp is 0 in float32 and in float64
+HEAVIEST = 1e6  # whose product with `LEAST` is finite in float32
 LEAST = -1e30  # replaces a log-probability of -inf, whose product with a weight of 0 is NaN
 
 
@@ -33,8 +35,8 @@ class Contrast:
 
     Attributes:
         amateur: a causal language model of transformers with the same tokenizer; on any device.
-        weight: of the amateur's log-probabilities, at least 0; 1 in the paper.
-        temperature: of the amateur's distribution, above 0; in the paper 1 for OPT, 0.5 for GPT-2.
+        weight: of the amateur's log-probabilities, from 0 to a million; 1 in the paper.
+        temperature: of the amateur's distribution, at least 1e-5; in the paper 1 for OPT, 0.5 for GPT-2.
         alpha: plausibility threshold, from 0 (all tokens) to 1 (the most likely one only); 0.1 in the paper.
         vocabulary: size of the shared tokenizer, at least 1, where the models pad their logits to different sizes; ids
             from it on are never chosen. `None`: both have the same number of logits.
@@ -51,8 +53,10 @@ class Contrast:
 
     def __post_init__(self) -> None:
         check_model("amateur", self.amateur)
-        _check_number("weight", self.weight, "a number of at least 0", lambda value: value >= 0)
-        _check_number("temperature", self.temperature, "a number above 0", lambda value: value > 0)
+        _check_number("weight", self.weight, f"a number from 0 to {HEAVIEST:g}", lambda value: 0 <= value <= HEAVIEST)
+        _check_number(
+            "temperature", self.temperature, f"a number of at least {COLDEST:g}", lambda value: value >= COLDEST
+        )
         _check_number("alpha", self.alpha, "a number from 0 to 1", lambda value: 0 <= value <= 1)
         if self.vocabulary is not None:
             check_integer("vocabulary", self.vocabulary, "an integer of at least 1, or None", lambda value: value >= 1)

@@ -84,12 +84,18 @@ WRONG = {  # a command line -> what its error names
     f"{BENCH} --dtype int3": "--dtype",
     f"{BENCH} --n 0": "--n",
     f"{BENCH} --temperature -1": "--temperature",
+    f"{BENCH} --temperature 0,1e-320": "--temperature",
+    f"{BENCH} --temperature inf": "--temperature",
+    f"{BENCH} --amateur-temperature nan": "--amateur-temperature",
+    f"{BENCH} --amateur-temperature 0": "--amateur-temperature",
     "bench-diff missing full": "A B",
     "bench-diff full": "B",
     "bench-report full": "FOLDER",
     "cache --clear everything": "--clear",
     "chat --model ./nowhere": "--model",
     "chat --level 1": "LEVEL",
+    "chat --temperature 1e-320": "--temperature",
+    "chat --temperature nan": "--temperature",
     "chat --window-size 0": "WINDOW_SIZE",
     "chat --max-new-tokens 0": "--max-new-tokens",
     "chat --device abacus": "--device",
@@ -128,6 +134,8 @@ WRONG = {  # a command line -> what its error names
     "minimal --max-new-tokens 0": "--max-new-tokens",
     "minimal --max-new-tokens 9999 --model STORIES": "--max-new-tokens",
     "minimal --temperature 0": "--temperature",
+    "minimal --temperature 1e-320": "--temperature",
+    "minimal --top-p nan": "--top-p",
 }
 
 

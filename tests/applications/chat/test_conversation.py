@@ -41,9 +41,10 @@ def test_a_setting_as_it_is_typed(name: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("temperature", "-1", "temperature must be a number of at least 0, got -1.0"),
-        ("temperature", "nan", "temperature must be a number of at least 0, got nan"),
-        ("temperature", "", "temperature must be a number of at least 0, got ''"),
+        ("temperature", "-1", "temperature must be 0, or a number of at least 1e-05, got -1.0"),
+        ("temperature", "nan", "temperature must be 0, or a number of at least 1e-05, got nan"),
+        ("temperature", "1e-320", "temperature must be 0, or a number of at least 1e-05, got 1e-320"),
+        ("temperature", "", "temperature must be 0, or a number of at least 1e-05, got ''"),
         ("top_p", "0", "top_p must be a number above 0 and at most 1, got 0.0"),
         ("top_k", "1.5", "top_k must be an integer of at least 0, got '1.5'"),
         ("seed", "x", "seed must be an integer of at least 0, or none, got 'x'"),
