@@ -4,11 +4,12 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
 
+from lade.applications.process import program
 from lade.base import environment
 
 INTERRUPTED = 130  # the shells' status after SIGINT
@@ -39,6 +40,11 @@ def enough_space() -> Iterator[None]:
 
 class _Interruptible(click.Command):
     """Ends with 130 on Ctrl-C; click alone prints "Aborted!" and ends with 1."""
+
+    def main(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
+        """Without arguments they are the process's: the command is its program."""
+        with program() if args is None else nullcontext():
+            return super().main(args, *rest, **kwargs)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with interruptible():

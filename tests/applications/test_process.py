@@ -1,0 +1,67 @@
+"""A command that is the program of its process: lade's warnings are lines, and Ctrl-C at the end prints nothing."""
+
+import signal
+import warnings
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from lade.applications import exits
+from lade.files.cachefolder import CacheWarning
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(params=[exits.Command, exits.Group])
+def program(request: pytest.FixtureRequest) -> click.Command:
+    """It warns three times with --warn, twice of the same."""
+
+    def warn(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        told = (("full", CacheWarning), ("full", CacheWarning), ("old", UserWarning)) if value else ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            for message, kind in told:
+                warnings.warn(message, kind, stacklevel=1)
+
+    option = click.Option(["--warn"], is_flag=True, callback=warn, is_eager=True)
+    found: click.Command = request.param("program", params=[option], callback=lambda **_: None)
+    return found
+
+
+def test_warnings_are_lines_and_told_once(
+    program: click.Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of others, and those of a command that is not the program, are shown as the process shows them."""
+    others: list[str] = []
+
+    def show(message: object, *_: object) -> None:
+        others.append(str(message))
+
+    monkeypatch.setattr(warnings, "showwarning", show)
+    program.main(["--warn", "--help"], standalone_mode=False)
+    assert others == ["full", "full", "old"]
+    assert "warning:" not in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["program", "--warn", "--help"])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert others[3:] == ["old"]
+    assert capsys.readouterr().err == "warning: full\n"
+    assert warnings.showwarning is show
+
+
+def test_ctrl_c_behind_the_end_of_a_program_prints_nothing(
+    program: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    program.main(["--help"], standalone_mode=False)
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.setattr("sys.argv", ["program", "--help"])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
