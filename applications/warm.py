@@ -6,6 +6,9 @@ Knows the terminal; tables and files are `lade.memory.warm`'s.
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ import click
 from lade.applications.bench.prompts import Prompt, read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import MODEL, limit_option, load_model, model_options
-from lade.files.cachefolder import cache_folder
+from lade.files.cachefolder import NotKeptWarning, cache_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -81,7 +84,7 @@ def command(
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None, pack=pack)
     with usage("--top"):
         warm.check(loaded, top)
-    with interruptible(lambda: KEPT):
+    with interruptible(lambda: KEPT), kept():
         if prompts is None:
             warm_up(loaded, tokenizer, top)
         else:
@@ -107,6 +110,15 @@ def prepare() -> None:
         raise click.ClickException(f"the table's folder cannot be made: {error}") from error
     if not os.access(folder, os.W_OK):
         raise click.ClickException(f"{folder}: cannot be written; set LADE_CACHE to another folder")
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """The first file that the cache folder does not take ends the command: a table in memory alone is of no use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotKeptWarning)
+        with failing(NotKeptWarning):
+            yield
 
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> None:
@@ -156,8 +168,6 @@ def tell(model: PreTrainedModel, table: WarmTable, known: WarmTable | None) -> N
     from lade.memory.warm.file import grown_file, table_file
 
     path = grown_file(model) if table.prompts else table_file(model)
-    if not path.is_file():
-        raise click.ClickException(f"{path}: cannot be written")
     done = "found in the cache, computed" if table is known else "computed"
     entries, kept = table.tokens.shape
     contexts = len(table.contexts.endings)

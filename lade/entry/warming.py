@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from typing import Any
 
 from lade.drafters import compiling
@@ -10,11 +10,13 @@ from lade.memory.warm import warming
 from lade.memory.warm.table import Progress
 from lade.memory.warmtable import WarmTable
 
+_log = logging.getLogger(__name__)
+
 
 def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progress | None = None) -> WarmTable:
     """The model's warm table: from memory or the cache folder, else computed and stored in both.
 
-    Where the loops that draft are not compiled on this machine yet, that is done meanwhile, and awaited.
+    Where the loops that draft are not compiled on this machine yet, it is awaited, and the log says so.
 
     Concurrent threads compute it once. Concurrent processes may each compute it; they leave one file. A table that is
     computed anew replaces one with contexts of a user's prompts (`lade warm --prompts`).
@@ -33,7 +35,7 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     warming.check_arguments(model, top, tokenizer, progress)
     compiling.begin()
     table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
-    if compiling.running() and progress is None and sys.stderr.isatty():
-        print("compiling the loops that draft, once on this machine, which takes minutes", file=sys.stderr)
+    if compiling.running():
+        _log.warning("lade: compiling the loops that draft, once on this machine, which takes minutes")
     compiling.wait()
     return table

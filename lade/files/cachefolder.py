@@ -7,7 +7,11 @@ from pathlib import Path
 
 
 class CacheWarning(UserWarning):
-    """A file in the cache folder is ignored, or a table is not kept there; the message says why."""
+    """A file in the cache folder is ignored, or nothing is kept there; the message says why."""
+
+
+class NotKeptWarning(CacheWarning):
+    """The cache folder takes no file of a computation, which goes on; the message says why."""
 
 
 def cache_folder() -> Path:

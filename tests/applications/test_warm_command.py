@@ -1,5 +1,6 @@
 """`lade warm` from the command line: what it keeps, what it says, and what it refuses."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -82,10 +83,23 @@ def test_a_folder_that_takes_no_table_is_an_error(table_folder: Path) -> None:
 
 def test_a_folder_in_the_table_s_place_is_no_table(table_folder: Path) -> None:
     table_file(load(STORIES)[0]).mkdir(parents=True)
-    with pytest.warns(CacheWarning):
+    with pytest.warns(CacheWarning, match="lade ignores"):
         done = run(STORIES)
     assert done.exit_code == 1
-    assert "cannot be written" in done.output
+    assert "Error: lade keeps the warm table in memory only: " in done.stderr
+
+
+def test_a_full_disk_is_told_once_and_ends_the_computation(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("lade.memory.warm.part.PAUSE", 0.0)
+    monkeypatch.setattr("lade.memory.warm.resumefile.write", full)
+    done = run(STORIES)
+    assert done.exit_code == 1
+    assert done.stderr.count("No space left") == 1
+    assert not done.stdout
+    assert warm.cached(load(STORIES)[0]) is None
 
 
 # The user's own prompts

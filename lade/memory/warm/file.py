@@ -18,7 +18,7 @@ from lade.base.wrappers import unwrapped
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.vocabulary import readable
 from lade.files.cachecontent import mark_used, trim
-from lade.files.cachefolder import CacheWarning, cache_folder
+from lade.files.cachefolder import CacheWarning, NotKeptWarning, cache_folder
 from lade.files.regularfile import MEBIBYTE, naming
 from lade.files.safefile import read, write
 from lade.memory.context import CONTEXT, NOTHING
@@ -163,4 +163,4 @@ def store(path: Path, table: WarmTable, tokenizer: str, model_name: str = "") ->
         write(path, {"tokens": table.tokens, "probabilities": table.probabilities} | contexts, metadata, MOST)
         trim(path)
     except OSError as error:
-        warnings.warn(f"lade keeps the warm table in memory only: {error}", CacheWarning, stacklevel=3)
+        warnings.warn(f"lade keeps the warm table in memory only: {error}", NotKeptWarning, stacklevel=3)

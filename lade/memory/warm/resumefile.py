@@ -18,7 +18,7 @@ import torch
 from lade.base.version import VERSION
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.files.cachecontent import trim
-from lade.files.cachefolder import CacheWarning, cache_folder
+from lade.files.cachefolder import NotKeptWarning, cache_folder
 from lade.files.regularfile import AbsentFileError
 from lade.files.safefile import read, write
 from lade.memory.warm.file import MOST
@@ -76,4 +76,4 @@ class ResumeFile:
             write(self.path, tensors, self._description | {"seconds": repr(seconds)}, MOST)
             trim(self.path)
         except OSError as error:
-            warnings.warn(f"lade keeps no {self._content}: {error}", CacheWarning, stacklevel=3)
+            warnings.warn(f"lade keeps no {self._content}: {error}", NotKeptWarning, stacklevel=3)
