@@ -48,7 +48,7 @@ def command(clear: str | None, yes: bool, as_json: bool) -> None:
         names = model_names(found)
         doomed = [entry for entry in found if clear is not None and entry.kind in kinds_of(clear)]
         if doomed and not yes:
-            click.confirm(f"Remove {summed(doomed)} ({', '.join(kinds(doomed))}) from {folder}?", abort=True, err=True)
+            confirm(f"Remove {summed(doomed)} ({', '.join(kinds(doomed))}) from {folder}?")
         removed = [entry for entry in doomed if entry.remove()]
     left = [entry for entry in found if entry not in removed]
     lines = [] if clear is None else [f"removed: {summed(removed)}"]
@@ -65,6 +65,19 @@ def command(clear: str | None, yes: bool, as_json: bool) -> None:
         },
         as_json=as_json,
     )
+
+
+def confirm(question: str) -> None:
+    """Ask; the command ends where the answer is no, and where there is nobody to ask."""
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as abort:
+        click.echo(err=True)
+        if isinstance(abort.__context__, EOFError):
+            raise click.UsageError("--yes must be given with --clear where stdin has no answer") from abort
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from abort
+        raise
 
 
 def kinds_of(clear: str) -> Sequence[str]:

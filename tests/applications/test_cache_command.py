@@ -98,10 +98,11 @@ def test_without_a_kind_models_and_presets_stay(cache: Path) -> None:
     assert (cache / "notes.txt").is_file()
 
 
-@pytest.mark.parametrize("answer", ["n\n", ""])
-def test_nothing_is_removed_without_a_yes(answer: str, cache: Path) -> None:
+@pytest.mark.parametrize(("answer", "status"), [("n\n", 1), ("", 2)])
+def test_nothing_is_removed_without_a_yes(answer: str, status: int, cache: Path) -> None:
     result = run("--clear", answer=answer)
-    assert result.exit_code == 1
+    assert result.exit_code == status
+    assert ("--yes must be given with --clear" in result.stderr) == (status == 2)
     assert (
         f"Remove 6 entries, 0.0 MB (unfinished, parts, tables, costs, compiled, downloads) from {cache}?"
         in result.stderr
@@ -109,6 +110,17 @@ def test_nothing_is_removed_without_a_yes(answer: str, cache: Path) -> None:
     assert set(listed()) == set(KINDS)
     assert run("--clear", answer="y\n").exit_code == 0
     assert set(listed()) == {"models", "presets"}
+
+
+def test_ctrl_c_at_the_question_removes_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui._readline_prompt", interrupt)
+    result = run("--clear")
+    assert result.exit_code == 130
+    assert "Aborted" not in result.stderr
+    assert set(listed()) == set(KINDS)
 
 
 def test_an_unknown_kind_is_told_the_kinds(cache: Path) -> None:
