@@ -77,6 +77,8 @@ def contenders(specs: str, options: MethodOptions, methods: Mapping[str, BenchMe
     select the methods of that kind whose needed options are given.
     """
     named = [label.strip() for label in specs.split(",") if label.strip()]
+    if not named:
+        raise invalid("methods", f"names separated by commas, of {', '.join(methods)}", specs)
     twice = next((label for label in named if named.count(label) > 1), None)
     if twice is not None:
         raise ValueError(f"methods must be different, got {twice!r} twice")

@@ -18,7 +18,12 @@ def labels(specs: str) -> list[str]:
 def test_plain_decoding_is_always_there_and_first() -> None:
     assert labels("prompt_lookup") == ["plain", "prompt_lookup"]
     assert labels("prompt_lookup, plain,lookahead,") == ["plain", "prompt_lookup", "lookahead"]
-    assert labels("") == ["plain"]
+
+
+@pytest.mark.parametrize("specs", ["", " ", ","])
+def test_no_method_at_all_is_refused(specs: str) -> None:
+    with pytest.raises(ValueError, match=r"^methods must be names separated by commas, of plain, .*, got '"):
+        labels(specs)
 
 
 def test_a_row_of_the_table_is_all_that_a_method_needs() -> None:

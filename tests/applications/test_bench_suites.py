@@ -147,6 +147,14 @@ def test_absent_prompts_say_where_they_were_looked_for(name: str, data: Path) ->
     assert ("HF_HUB_OFFLINE is set" in message) == ("lade-decoding[hub]" in message) == (name != "spec_bench")
 
 
+def test_without_local_data_no_folder_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one beside the repository is where an installed package has none."""
+    monkeypatch.delenv("LADE_DATA")
+    monkeypatch.setattr("lade.applications.bench.suites.sources.__file__", str(data / "a" / "b" / "c" / "d" / "e.py"))
+    with pytest.raises(SuiteError, match=r"^spec_bench: no prompts: there is no local data\. To provide them, "):
+        SUITES["spec_bench"].load()
+
+
 def test_local_data_of_a_user_who_does_not_exist_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LADE_DATA", "~nobody-of-this-name/data")
     with pytest.raises(SuiteError, match=r"no prompts: LADE_DATA must be a folder, got '~nobody-of-this-name"):

@@ -72,6 +72,7 @@ WRONG = {  # a command line -> what its error names
     "bench STORIES --prompts prompts.jsonl --out prompts.jsonl/out": "--out",
     "bench STORIES --prompts prompts.jsonl": "--out",
     f"{BENCH} --methods warp": "--methods",
+    f"{BENCH} --methods ,": "--methods",
     f"{BENCH} --level 1": "--level",
     f"{BENCH} --window-size 0": "--window-size",
     f"{BENCH} --window 0": "--window-size",

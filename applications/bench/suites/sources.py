@@ -98,10 +98,12 @@ def load(suite: str, *sources: RowSource) -> list[Prompt]:
 
 
 def local_data() -> Path:
-    """AbsentError where LADE_DATA begins with the home folder of a user who does not exist."""
-    named = os.environ.get("LADE_DATA")
+    """AbsentError where there is none, or LADE_DATA begins with the home folder of a user who does not exist."""
+    named, beside = os.environ.get("LADE_DATA"), Path(__file__).resolve().parents[4] / "shared"
     if not named:
-        return Path(__file__).resolve().parents[4] / "shared"
+        if not beside.is_dir():
+            raise AbsentError("there is no local data")
+        return beside
     try:
         return Path(named).expanduser()
     except RuntimeError as error:
