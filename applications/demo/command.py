@@ -63,6 +63,8 @@ def command(
     _warm_up(network, tokenizer, name, warm)
     ids = encoded(network, tokenizer, prompt or (prompt_for(name) if name in NAMES else QUESTION))
     most = room(network, ids, max_new_tokens)
+    if most < max_new_tokens:
+        click.echo(f"the model has positions for {most} new tokens, fewer than {max_new_tokens}", err=True)
     how = str(network.dtype).removeprefix("torch.")
     screen = decode(network, tokenizer, ids, most, f"{name}, {how}, {network.device}")
     click.echo(conclusion(network, ids, screen))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -163,3 +164,17 @@ def test_a_prompt_without_room_is_refused(loaded: Any) -> None:
     result = CliRunner().invoke(command.command, flags)
     assert result.exit_code == 2
     assert "'--prompt': must have fewer than 512 tokens, got " in " ".join(result.stderr.split())
+
+
+def test_fewer_tokens_than_asked_for_are_told(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(model: Any, tokenizer: Any, ids: Any, most: int, heading: str) -> None:
+        raise click.ClickException(f"{most} tokens")
+
+    monkeypatch.setattr(command, "decode", stop)
+    told = "the model has positions for {} new tokens, fewer than 1000\n"
+    for asked in (1000, 300):
+        flags = ["stories260K", "--no-warm", "--threads", "1", "--prompt", "Hello", "--max-new-tokens", str(asked)]
+        result = CliRunner().invoke(command.command, flags)
+        most = int(re.search(r"Error: (\d+) tokens", result.stderr).group(1))
+        assert most < 512
+        assert (told.format(most) in result.stderr) == (asked == 1000)
