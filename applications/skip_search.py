@@ -118,6 +118,7 @@ def command(
     """
     import torch
 
+    from lade.applications.search.effects import check
     from lade.facts.fingerprint import fingerprint
 
     drafting, journal = Drafting(**given), out.with_suffix(".journal")
@@ -129,6 +130,8 @@ def command(
         prepare(out, journal, overwrite)
     torch.set_num_threads(threads)
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None)
+    with usage("MODEL"):
+        check(loaded)
     ids = [tokenizer(text.text, return_tensors="pt").input_ids.to(loaded.device) for text in texts]
     head = {
         "model": fingerprint(loaded),

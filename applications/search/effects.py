@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from lade.base.shown import invalid
+from lade.models.families import refusal
 from lade.target.skipping import Skipping, decoder_layers
 from lade.target.skipset import SkipSet
 
@@ -30,6 +32,15 @@ def effects(model: Any, texts: Sequence[torch.Tensor]) -> dict[tuple[str, int], 
         with Skipping(model, SkipSet(**{kind: (layer,)})).applied():
             found[kind, layer] = _divergence(model, texts, whole)
     return found
+
+
+def check(model: Any) -> None:
+    """ValueError where the model cannot verify drafts, or its sub-layers cannot be skipped."""
+    reason = refusal(model)
+    if reason is not None:
+        raise invalid("model", f"one that can verify a draft tree ({reason})", model)
+    for kind, layer in sub_layers(model):
+        Skipping(model, SkipSet(**{kind: (layer,)}))
 
 
 def sub_layers(model: Any) -> list[tuple[str, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from lade.target.skipset import SkipSet
 LAYERS = ("layers", "h")  # names inside the decoder
 ATTENTION = ("self_attn", "attn", "attention", "self_attention")  # names inside a layer
 MLP = ("mlp", "feed_forward", "block_sparse_moe")
+RESIDUAL = "residual"  # what a sub-layer takes that adds itself, as BLOOM's do
 FEED = ("fc1", "fc2")  # in a layer that is its own MLP
 
 StandIn = Callable[[Callable[..., Any], torch.Tensor], Any]  # the module's forward, hidden states -> its output
@@ -103,6 +105,8 @@ def decoder_layers(model: Any) -> Any:
 def _named(layer: Any, names: tuple[str, ...]) -> Any:
     for name in names:
         if isinstance(found := getattr(layer, name, None), torch.nn.Module):
+            if RESIDUAL in inspect.signature(found.forward).parameters:
+                raise invalid("model", "one whose layers add their sub-layers to the residual stream", found)
             return found
     raise invalid("model", f"one whose decoder layers have one of {', '.join(names)}", layer)
 

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from families import BRANCHABLE
 from stories import PROMPTS
+from tiny import tiny_model
+from unbranchable import UNBRANCHABLE
 
 import lade
 from lade.applications.skip_search import command
@@ -55,6 +58,24 @@ def test_wrong_arguments_are_named_before_any_work(prompts: Path, tmp_path: Path
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.journal")
         assert "pipe.journal: must be a regular file" in search(prompts, tmp_path / "pipe.json").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"), [("bloom", "one that can verify a draft tree"), ("gpt2", "one whose layers add their")]
+)
+def test_a_model_that_cannot_draft_for_itself_is_refused(
+    name: str, refused: str, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families = {family.name: family for family in (*BRANCHABLE, *UNBRANCHABLE)}
+    model = tiny_model(families[name], "eager")
+    for layer in model.get_decoder().h if name == "gpt2" else ():
+        monkeypatch.setattr(layer.mlp, "forward", lambda hidden, residual: hidden + residual)
+    monkeypatch.setattr("lade.applications.skip_search.load_model", lambda *_, **__: (model, None))
+    result = search(prompts, tmp_path / "set.json")
+    assert result.exit_code == 2
+    assert "Invalid value for 'MODEL': " in result.stderr
+    assert refused in result.stderr
+    assert list(tmp_path.iterdir()) == [prompts]
 
 
 def test_a_journal_of_other_options_is_refused(prompts: Path, tmp_path: Path) -> None:
