@@ -26,7 +26,12 @@ def make_room(option: str, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"{option} must be in a folder that can be made, got {file} ({error.strerror})") from error
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
+    check_writable(option, file)
+
+
+def check_writable(option: str, file: Path) -> None:
+    """ValueError where there is something else than a file, such as a folder or a device, or its folder takes none."""
+    if (file.exists() and not file.is_file()) or not os.access(file.resolve().parent, os.W_OK):
         raise ValueError(f"{option} must be a file that can be written, got {file}")
 
 
@@ -35,6 +40,9 @@ def taken(option: str, path: Path) -> ValueError:
 
 
 def check_folder_of(option: str, path: Path | None) -> None:
-    """ValueError where the file's folder does not exist. `None` passes."""
-    if path is not None and not path.resolve().parent.is_dir():
+    """ValueError where the file's folder does not exist, or the file cannot be written. `None` passes."""
+    if path is None:
+        return
+    if not path.resolve().parent.is_dir():
         raise ValueError(f"{option} must be in a folder that exists, got {path}")
+    check_writable(option, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
@@ -15,16 +16,21 @@ ATTEMPTS, PAUSE = (50 if os.name == "nt" else 1), 0.02
 def put_in_place(path: Path, content: bytes) -> None:
     """Write this content atomically; the folder must exist. Several processes may write the same file.
 
+    Where `path` is a link, what it leads to is written.
+
     Raises:
-        OSError: of `path`, not of the temporary file.
+        OSError: of `path`, not of the temporary file; also where it is a device, a pipe or a socket.
     """
-    temporary = path.with_name(f".lade-{os.getpid()}-{uuid.uuid4().hex}.tmp")
+    place = Path(os.path.realpath(path))
+    if place.exists() and not place.is_file() and not place.is_dir():  # a folder is refused when it is replaced
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    temporary = place.with_name(f".lade-{os.getpid()}-{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        _replace(temporary, path)
+        _replace(temporary, place)
     except OSError as error:
         if error.errno is None:
             raise

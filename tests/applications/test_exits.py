@@ -31,6 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     (tmp_path / "prompts.jsonl").write_text(prompts)
     (tmp_path / "broken.jsonl").write_bytes(b"\xff\xfe")
+    for name in ("pipe", "pipe.json") if hasattr(os, "mkfifo") else ():
+        os.mkfifo(tmp_path / name)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     monkeypatch.chdir(tmp_path)
@@ -104,6 +106,10 @@ WRONG = {  # a command line -> what its error names
     "demo STORIES --max-new-tokens 0": "--max-new-tokens",
     f"{LIKELIHOOD} --draft-tokens 0": "--draft-tokens",
     f"{LIKELIHOOD} --out no/folder/out.json": "--out",
+    f"{LIKELIHOOD} --out full": "--out",
+    f"{LIKELIHOOD} --out pipe": "--out",
+    "skip-search STORIES --prompts prompts.jsonl --out pipe.json": "--out",
+    "tune STORIES --prompts prompts.jsonl --out pipe.json": "--out",
     "likelihood STORIES --draft STORIES --prompts missing.jsonl": "--prompts",
     "likelihood STORIES --draft STORIES --prompts broken.jsonl": "--prompts",
     "likelihood STORIES --draft ./nowhere --prompts prompts.jsonl": "--draft",

@@ -25,6 +25,32 @@ def test_the_new_content_replaces_the_old(path: Path) -> None:
     assert only(path, b"new")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes are POSIX's")
+def test_a_link_stays_one(path: Path) -> None:
+    link = path.parent / "link"
+    link.symlink_to(path.name)
+    put_in_place(link, b"new")
+    assert link.is_symlink()
+    link.unlink()
+    assert only(path, b"new")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and pipes are POSIX's")
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_no_regular_file_is_not_replaced(linked: bool, path: Path) -> None:
+    """As `--out /dev/stdout`, or a device that others write to."""
+    path.unlink()
+    os.mkfifo(path)
+    given = path.parent / "link" if linked else path
+    if linked:
+        given.symlink_to(path.name)
+    with pytest.raises(OSError, match=f"Not a regular file: '{given}'"):
+        put_in_place(given, b"new")
+    assert path.is_fifo()
+    assert given.is_symlink() == linked
+    assert {*path.parent.iterdir()} == {path, given}
+
+
 def test_a_name_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 255)
     put_in_place(path, b"new")
