@@ -119,7 +119,14 @@ class DecodeLoop:
             self._stepping = True
 
     def close(self) -> None:
-        """End all requests and free their slots. A second call does nothing."""
+        """End all requests and free their slots. A second call does nothing.
+
+        Raises:
+            RuntimeError: inside a step, which computes with the slots.
+        """
+        with self._lock:
+            if self._stepping:
+                raise RuntimeError("close must be called between steps, got a call inside of one")
         self.admission.close()
         for request in self.active:
             request.cancelled = True

@@ -280,7 +280,11 @@ class Engine:
             self._prefixes.drop(tenant)
 
     def close(self) -> None:
-        """End all requests and free their memory. A second call does nothing."""
+        """End all requests and free their memory. A second call does nothing.
+
+        Raises:
+            RuntimeError: inside a step, such as from a streamer; the engine stays open.
+        """
         self._loop.close()
         if self._prefixes is not None:
             self._prefixes.drop()

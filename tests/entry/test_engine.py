@@ -413,3 +413,25 @@ def test_families_with_several_slots() -> None:
         request = engine.submit(IDS, do_sample=False, max_new_tokens=20)
         engine.run()
     assert request.tokens == model.generate(IDS, do_sample=False, max_new_tokens=20)[0].tolist()
+
+
+def test_close_inside_a_step_is_refused() -> None:
+    """That ends the request whose streamer asks for it, and no other."""
+    model = tiny_model(BY_NAME["llama"], "sdpa")
+
+    class Closing:
+        prompt = True
+
+        def put(self, value: Tensor) -> None:
+            if not self.prompt:
+                engine.close()
+            self.prompt = False
+
+        def end(self) -> None: ...
+
+    kwargs: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False}
+    with lade.Engine(model, CONFIG) as engine:
+        closing, other = engine.submit(IDS, streamer=Closing(), **kwargs), engine.submit(IDS, **kwargs)
+        engine.run()
+    assert str(closing.error) == "close must be called between steps, got a call inside of one"
+    assert other.tokens == model.generate(IDS, **kwargs)[0].tolist()
