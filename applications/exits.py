@@ -47,7 +47,7 @@ class _Interruptible(click.Command):
             return super().main(args, *rest, **kwargs)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with interruptible():
+        with interruptible(), enough_space():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:

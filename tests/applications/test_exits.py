@@ -349,11 +349,18 @@ def test_closed_streams(monkeypatch: pytest.MonkeyPatch) -> None:
         getattr(exits.sys, name).close()
 
 
-def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    @click.command(cls=exits.Command)
-    def command() -> None:
+@pytest.mark.parametrize("arguments", [[], ["--show"]], ids=["command", "option"])
+def test_a_full_disk(arguments: list[str]) -> None:
+    """Behind stdout too, where an option such as --help already writes."""
+
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a/file")
 
-    result = CliRunner().invoke(command)
+    def shown(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            full()
+
+    show = click.Option(["--show"], is_flag=True, is_eager=True, expose_value=False, callback=shown)
+    result = CliRunner().invoke(exits.Command("command", params=[show], callback=full), arguments)
     assert result.exit_code == 1
     assert result.output == "Error: [Errno 28] No space left on device: 'a/file'\n"
