@@ -89,6 +89,7 @@ def test_a_folder_in_the_table_s_place_is_no_table(table_folder: Path) -> None:
     assert "Error: lade keeps the warm table in memory only: " in done.stderr
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_full_disk_is_told_once_and_ends_the_computation(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
