@@ -13,8 +13,8 @@ from lade.applications.serve.penalties import Penalties
 from lade.applications.serve.schema import Sampling
 from lade.applications.serve.stops import StopText
 from lade.applications.serve.text import AnswerText
+from lade.base.coldest import COLDEST
 
-COLDEST = 1e-5  # temperatures below it choose the most likely token: a division by them would overflow
 DEFAULT_TEMPERATURE = 1.0
 
 
