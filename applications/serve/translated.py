@@ -25,7 +25,10 @@ class Translated(Fields):
         try:
             self.chat()
         except ValidationError as error:
-            message = str(error.errors()[0]["ctx"]["error"])
+            found = error.errors()[0]
+            message = found["msg"].removeprefix("Value error, ")
+            if found["loc"]:
+                message = f"must be the body of a chat, got {'.'.join(map(str, found['loc']))} for it: {message}"
             for name, own in self.NAMES.items():
                 message = message.replace(name, own)
             raise ValueError(message) from None

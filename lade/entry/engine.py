@@ -262,7 +262,13 @@ class Engine:
             pass
 
     def cancel(self, request: Request) -> None:
-        """End a request before the next step; its tokens so far stay. Nothing happens if it has finished."""
+        """End a request before the next step; its tokens so far stay. Nothing happens if it has finished.
+
+        Raises:
+            ValueError: it is no request.
+        """
+        if not isinstance(request, Request):
+            raise invalid("request", "one that `submit` returned", request)
         self._loop.cancel(request)
 
     def drop_prefixes(self, tenant: str | None = None) -> None:

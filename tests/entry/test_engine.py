@@ -415,6 +415,12 @@ def test_families_with_several_slots() -> None:
     assert request.tokens == model.generate(IDS, do_sample=False, max_new_tokens=20)[0].tolist()
 
 
+def test_what_is_no_request_is_not_cancelled() -> None:
+    engine = lade.Engine(tiny_model(BY_NAME["llama"]), CONFIG)
+    with engine, pytest.raises(ValueError, match="request must be one that `submit` returned, got 5"):
+        engine.cancel(5)  # type: ignore[arg-type]
+
+
 def test_close_inside_a_step_is_refused() -> None:
     """That ends the request whose streamer asks for it, and no other."""
     model = tiny_model(BY_NAME["llama"], "sdpa")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Tag
 
 from lade.applications.serve.anthropic.blocks import TextBlock, Turn
 from lade.applications.serve.chat_request import ChatRequest
-from lade.applications.serve.fields import WHOLE, Fields, Json, Text, by_type
+from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, Text, all_of, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS
 from lade.applications.serve.schema import MOST_STOPS, LadeOptions
 from lade.applications.serve.shapes import ShortText
 from lade.applications.serve.translated import Translated
 
+OWN = where("name", "input_schema", type={"enum": [None, "custom"]})
+FREE = where(tool_choice=either(NULL, where(type={"enum": ["auto", "none"]})))
+CALLED = either(FREE, where("tools", tools={"type": "array", "contains": OWN}))
+FORMLESS = either(NULL, where(format=NULL))
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}  # of tools, as chats have them
 
 
@@ -47,6 +51,20 @@ AnyTool = Annotated[
 ]
 
 
+class OutputFormat(Fields):
+    """JSON that keeps to a schema."""
+
+    type: Literal["json_schema"]
+    definition: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Fields):
+    format: OutputFormat | None = None
+    # They change nothing here.
+    effort: Any = None
+    task_budget: Any = None
+
+
 class ToolChoice(Fields):
     type: Literal["auto", "any", "none"]
     disable_parallel_tool_use: Any = None  # changes nothing here
@@ -63,15 +81,20 @@ class ChosenTool(Fields):
 class CountRequest(Translated):
     """The body of /v1/messages/count_tokens."""
 
+    NAMES: ClassVar = {
+        "response_format.json_schema.schema": "output_config.format.schema",
+        "response_format": "output_config.format",
+    }
+    model_config = ConfigDict(json_schema_extra=all_of(CALLED, either(FREE, where(output_config=FORMLESS))))
     model: Text | None = None
     messages: Annotated[list[Turn], Field(min_length=1)]
     system: Text | list[TextBlock] | None = None
     tools: Annotated[list[AnyTool], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: Annotated[ToolChoice | ChosenTool, Field(discriminator="type")] | None = None
+    output_config: OutputConfig | None = None
     # They change nothing here.
     cache_control: Any = None
     context_management: Any = None
-    output_config: Any = None
     thinking: Any = None
 
     def chat(self) -> ChatRequest:
@@ -83,8 +106,15 @@ class CountRequest(Translated):
         if self.system is not None:
             text = self.system if isinstance(self.system, str) else "\n".join(part.text for part in self.system)
             messages.insert(0, {"role": "system", "content": text})
+        fields = {"messages": messages, "response_format": self._format(), "model": self.model}
         functions = [tool.function() for tool in self.tools or [] if isinstance(tool, CustomTool)]
-        return {"messages": messages, "tools": functions, "tool_choice": self._tool_choice(), "model": self.model}
+        return fields | {"tools": functions, "tool_choice": self._tool_choice()}
+
+    def _format(self) -> Json | None:
+        wanted = None if self.output_config is None else self.output_config.format
+        if wanted is None:
+            return None
+        return {"type": wanted.type, "json_schema": {"name": "answer", "schema": wanted.definition}}
 
     def _tool_choice(self) -> str | Json | None:
         if isinstance(self.tool_choice, ChosenTool):

@@ -185,6 +185,12 @@ def test_a_conversation_is_the_chat_s() -> None:
     ]
 
 
+def test_a_schema(served: Served) -> None:
+    wanted = {"format": {"type": "json_schema", "schema": SCHEMA}, "effort": "low"}
+    (block,) = post(served, output_config=wanted, max_tokens=60).json()["content"]
+    assert json.loads(block["text"])["town"] in ("Bonn", "Köln")
+
+
 def test_tokens_are_counted(served: Served) -> None:
     asked = {name: value for name, value in (ASKED | CALLS).items() if name not in ("max_tokens", "temperature")}
     answer = served.client.post("/v1/messages/count_tokens", json=asked)
@@ -271,6 +277,21 @@ def test_its_key_header(pair: Any) -> None:
         ({"tool_choice": {"type": "any"}}, None, "must have tools where tool_choice forces a call"),
         ({"tool_choice": {"type": "some"}}, "tool_choice", "must have a type of"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "g"}}, None, "a tool_choice that names one of"),
+        (
+            CALLS | {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
+            None,
+            "must have either output_config.format or a tool_choice",
+        ),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "nonsense"}}}},
+            "output_config.format.schema",
+            "output_config.format.schema must be a JSON schema",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [USE] * 129}]},
+            None,
+            "got messages.1.tool_calls for it: List should have at most 128",
+        ),
         ({"stop_sequences": [""]}, "stop_sequences.0", "must have at least 1 character"),
         ({"n": 2}, "n", "must be left out"),
         ({"messages": [{"role": "user", "content": "x " * 9000}]}, "messages", "must have at most"),
