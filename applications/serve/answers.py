@@ -25,7 +25,7 @@ from lade.applications.serve.schema import CompletionRequest
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import SentAsEvents, SentWhole
 from lade.applications.serve.tools import ToolParser
-from lade.applications.serve.translated import Translated
+from lade.applications.serve.translated import Translated, TranslatedFormat
 
 
 def add_answers(app: FastAPI, service: Service) -> None:
@@ -48,7 +48,7 @@ def add_answers(app: FastAPI, service: Service) -> None:
         answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
         return _sent(service, body.stream, CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo)))
 
-    async def translated(body: Translated, request: Request, form: Callable[..., Format]) -> Response:
+    async def translated(body: Translated, request: Request, form: type[TranslatedFormat]) -> Response:
         chat = body.chat()
         service.check_model(chat.model)
         try:

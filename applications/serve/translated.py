@@ -1,14 +1,18 @@
-"""Bodies of other endpoints that are turned into the chat with the same answer."""
+"""Endpoints whose bodies are turned into the chat with the same answer: what they share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import ValidationError, model_validator
 
+from lade.applications.serve.answer import Answer, Delta
 from lade.applications.serve.chat_request import ChatRequest
-from lade.applications.serve.fields import Fields
+from lade.applications.serve.fields import Fields, Json
+from lade.applications.serve.formats import Extras, Format
+from lade.applications.serve.logprobs import TokenTexts
+from lade.applications.serve.tools import ToolParser
 
 
 class Translated(Fields):
@@ -36,4 +40,29 @@ class Translated(Fields):
 
     def chat(self) -> ChatRequest:
         """The chat that has the same answer."""
+        raise NotImplementedError
+
+
+class TranslatedFormat(Format):
+    """Answers with one text. Events have their types in lines of their own.
+
+    Args:
+        request: the body.
+        parser: of calls; `None` where there are no functions.
+    """
+
+    closing, names_events = b"", True
+
+    def __init__(self, model: str, answer: Answer, tokens: TokenTexts, request: Any, parser: ToolParser | None) -> None:
+        super().__init__(model, answer, tokens, Extras())
+        self._request, self._parser = request, parser
+        (self._choice_of,) = answer.choices
+
+    def body(self) -> Json:
+        choice = self._choice_of
+        self.of(Delta(0, choice.text, choice.logprobs, choice.request.emitted, choice.finish))
+        return self._whole()
+
+    def _whole(self) -> Json:
+        """The answer as far as it was told."""
         raise NotImplementedError

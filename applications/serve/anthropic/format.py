@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from lade.applications.serve.answer import LENGTH, Answer, Delta
+from lade.applications.serve.answer import LENGTH, Delta
 from lade.applications.serve.anthropic.content import AnswerContent
-from lade.applications.serve.anthropic.request import MessagesRequest
 from lade.applications.serve.fields import Json
-from lade.applications.serve.formats import Extras, Format
-from lade.applications.serve.logprobs import TokenTexts
-from lade.applications.serve.tools import ToolParser, read
+from lade.applications.serve.tools import read
+from lade.applications.serve.translated import TranslatedFormat
 from lade.applications.serve.usage import speculation_of, usage_of
 
 
-class MessagesFormat(Format):
-    """Answers and events.
+class MessagesFormat(TranslatedFormat):
+    """Answers and events."""
 
-    Args:
-        parser: of calls; `None` where there are no functions.
-    """
+    kind = "msg_"
 
-    kind, closing, names_events = "msg_", b"", True
-
-    def __init__(
-        self, model: str, answer: Answer, tokens: TokenTexts, request: MessagesRequest, parser: ToolParser | None
-    ) -> None:
-        super().__init__(model, answer, tokens, Extras())
-        self._stops, self._parser, self._content = request.stop_sequences or [], parser, AnswerContent()
-        (self._choice_of,) = answer.choices
-
-    def body(self) -> Json:
-        choice = self._choice_of
-        self.of(Delta(0, choice.text, choice.logprobs, choice.request.emitted, choice.finish))
-        return self._message() | speculation_of(self.answer)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._content = AnswerContent()
 
     def first(self) -> list[Json]:
         return [{"type": "message_start", "message": self._message() | {"content": []}}]
@@ -46,6 +32,9 @@ class MessagesFormat(Format):
     def last(self) -> list[Json]:
         delta = {"type": "message_delta", "delta": self._stopped(), "usage": self._usage()}
         return [delta | speculation_of(self.answer), {"type": "message_stop"}]
+
+    def _whole(self) -> Json:
+        return self._message() | speculation_of(self.answer)
 
     def _message(self) -> Json:
         head = {"id": self._head["id"], "type": "message", "role": "assistant", "model": self._head["model"]}
@@ -61,7 +50,7 @@ class MessagesFormat(Format):
         elif self._parser is not None and self._parser.found:
             reason = "tool_use"
         else:
-            reason = "stop_sequence" if stop in self._stops else "end_turn"
+            reason = "stop_sequence" if stop in (self._request.stop_sequences or []) else "end_turn"
         return {"stop_reason": reason, "stop_sequence": stop if reason == "stop_sequence" else None}
 
     def _usage(self) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from lade.applications.serve.answer import LENGTH, Answer, Delta
+from typing import Any
+
+from lade.applications.serve.answer import LENGTH, Delta
 from lade.applications.serve.fields import Json
-from lade.applications.serve.formats import Extras, Format
-from lade.applications.serve.logprobs import ChatLogprobs, TokenTexts
+from lade.applications.serve.logprobs import ChatLogprobs
 from lade.applications.serve.responses.output import Output
-from lade.applications.serve.responses.request import ResponsesRequest
-from lade.applications.serve.tools import ToolParser, read
+from lade.applications.serve.tools import read
+from lade.applications.serve.translated import TranslatedFormat
 from lade.applications.serve.usage import speculation_of, usage_of
 
 # Fields of the request that the answer repeats, with their values where none are given; and fields with one value.
@@ -26,27 +27,15 @@ REPEATED: Json = {
 ALWAYS: Json = {"parallel_tool_calls": True, "previous_response_id": None}
 
 
-class ResponsesFormat(Format):
-    """Answers and events, which have numbers.
+class ResponsesFormat(TranslatedFormat):
+    """Answers and events, which have numbers."""
 
-    Args:
-        parser: of calls; `None` where there are no functions.
-    """
+    kind = "resp_"
 
-    kind, closing, names_events = "resp_", b"", True
-
-    def __init__(
-        self, model: str, answer: Answer, tokens: TokenTexts, request: ResponsesRequest, parser: ToolParser | None
-    ) -> None:
-        super().__init__(model, answer, tokens, Extras())
-        self._request, self._parser, self._output, self._number = request, parser, Output(), 0
-        (self._choice_of,) = answer.choices
-        self._logprobs = ChatLogprobs(tokens, self._choice_of.ends)
-
-    def body(self) -> Json:
-        choice = self._choice_of
-        self.of(Delta(0, choice.text, choice.logprobs, choice.request.emitted, choice.finish))
-        return self._response()
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._output, self._number = Output(), 0
+        self._logprobs = ChatLogprobs(self.tokens, self._choice_of.ends)
 
     def framed(self, chunk: Json) -> bytes:
         chunk = chunk | {"sequence_number": self._number}
@@ -57,7 +46,7 @@ class ResponsesFormat(Format):
         return {"type": "error"} | {name: error["error"][name] for name in ("code", "message", "param")}
 
     def first(self) -> list[Json]:
-        return [{"type": f"response.{kind}", "response": self._response()} for kind in ("created", "in_progress")]
+        return [{"type": f"response.{kind}", "response": self._whole()} for kind in ("created", "in_progress")]
 
     def of(self, delta: Delta) -> list[Json]:
         ended = delta.finish is not None
@@ -65,10 +54,10 @@ class ResponsesFormat(Format):
         return told + self._output.end(cut=delta.finish == LENGTH) if ended else told
 
     def last(self) -> list[Json]:
-        response = self._response()
+        response = self._whole()
         return [{"type": f"response.{response['status']}", "response": response}]
 
-    def _response(self) -> Json:
+    def _whole(self) -> Json:
         finish = self._choice_of.finish
         ended, cut = finish is not None, finish == LENGTH
         found = {
