@@ -183,7 +183,7 @@ def test_a_replica_that_is_lost_within_a_stream() -> None:
     lost = Scripted(head(STREAM), part(b'data: {"a":1}\n\n: keep-alive\n\n'), error=unavailable("it has ended"))
     with client_of(lost) as (client, _):
         found = events(client.post("/v1/chat/completions", json={}).text)
-        response = client.post("/v1/responses", json={}).text
+        response, message = (client.post(path, json={}).text for path in ("/v1/responses", "/v1/messages"))
     assert found[0] == {"a": 1}
     assert found[1]["error"]["message"] == "it has ended"
     assert len(found) == 2
@@ -191,6 +191,8 @@ def test_a_replica_that_is_lost_within_a_stream() -> None:
     assert kind == "event: error"
     error = {"type": "error", "sequence_number": 1, "code": None, "message": "it has ended", "param": None}
     assert json.loads(data.removeprefix("data: ")) == error
+    kind, data = message.split("\n\n")[-2].split("\n")
+    assert (kind, json.loads(data.removeprefix("data: "))) == ("event: error", {"type": "error"} | found[1])
 
 
 def test_a_replica_that_is_lost_within_a_body() -> None:

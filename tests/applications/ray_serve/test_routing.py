@@ -83,6 +83,9 @@ def test_a_conversation_keeps_its_prefix() -> None:
     code = "def add(a, b):\n" * 100
     assert prefix_of(json.dumps({"prompt": code}).encode()) == prefix_of(json.dumps({"prompt": code + "x"}).encode())
     assert prefix_of(json.dumps({"input": "a"}).encode()) != prefix_of(json.dumps({"input": "b"}).encode())
+    for name in ("instructions", "system"):
+        bodies = [json.dumps({name: text, "messages": []}).encode() for text in ("Be short.", "Be long.")]
+        assert prefix_of(bodies[0]) != prefix_of(bodies[1])
 
 
 JSON = st.recursive(
