@@ -1,5 +1,6 @@
 """Stop rules end a text at the same token as without lade, inside a draft too."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,9 +91,10 @@ EDITING: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("place", [-1, -2])
 @pytest.mark.parametrize("kind", EDITING)
-def test_texts_that_are_changed_in_place(kind: str, place: int) -> None:
+def test_texts_that_are_changed_in_place(kind: str, place: int, mode: Callable[[], Any]) -> None:
     """Plain decoding goes on with what a criterion or processor of the caller's has written, and returns it; the
     streamer gets the token that was chosen."""
     made: list[tuple[Edits, Recorder]] = []
@@ -102,7 +104,8 @@ def test_texts_that_are_changed_in_place(kind: str, place: int) -> None:
         made.append((edits, streamer))
         return encode() | {kind: EDITING[kind](edits), "streamer": streamer}
 
-    theirs, ours = both(story()[0], inputs)
+    with mode():
+        theirs, ours = both(story()[0], inputs)
     assert ours.tolist() == theirs.tolist()
     (plain, streamed), (edits, streamer) = made
     assert edits.seen == plain.seen

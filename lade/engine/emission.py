@@ -16,7 +16,7 @@ from lade.core.noise import Noise, checked, choose, draw_each
 from lade.core.request import Choosing, Request
 from lade.core.tree import Draft
 from lade.engine.nucleus import without_sort
-from lade.engine.purity import all_row_pure, processors_of_row
+from lade.engine.purity import processors_of_row
 from lade.engine.scores import Record
 from lade.engine.stopping import HostRule, StopRule
 from lade.engine.stream import Stream
@@ -119,8 +119,6 @@ class OnText:
         self.all, self.stream, self.ends, self.text, self.noise = requests, stream, ends, text, noise
         self.processors = [processors_of_row(processors, request.row, len(requests)) for request in requests]
         self.rows: Rows = {}
-        pure = all_row_pure(processors or (), ends.criteria)
-        self._edited = text if isinstance(text, Text) and not pure else None
 
     def begin(self, rows: Rows, outputs: Outputs) -> None:
         self.rows, self.outputs = rows, outputs
@@ -134,8 +132,9 @@ class OnText:
         self.text.append(request.row, token)
         request.finished = self.ends(request)
         self.stream.flush()
-        if self._edited is not None:  # their code may change it in place: what plain decoding goes on with and returns
-            request.tokens[request.prompt_length :] = self._edited.last(request.row, request.emitted)
+        edited = self.text.edited(request.row, request.emitted)
+        if edited is not None:  # plain decoding goes on with it, and returns it
+            request.tokens[request.prompt_length :] = edited
         return request.finished or request.tokens[-1] != token
 
 

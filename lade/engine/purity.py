@@ -6,7 +6,7 @@ A class that is not in these tables, such as a user's, runs in batches of one on
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,12 +43,6 @@ HOST_CRITERIA = _classes(stopping_criteria, "MaxLengthCriteria", "EosTokenCriter
 ROW_PURE_CRITERIA = HOST_CRITERIA | _classes(stopping_criteria, "MaxTimeCriteria", "StopStringCriteria")
 # Attributes of processors with one entry per row of the batch.
 PER_ROW = {"RepetitionPenaltyLogitsProcessor": "prompt_ignore_length"}
-
-
-def all_row_pure(processors: Iterable[Any], criteria: Iterable[Any]) -> bool:
-    """Whether all of these are known to read one row, and to change none."""
-    pure = ROW_PURE | ROW_PURE_CRITERIA
-    return all(type(each) in pure for each in (*processors, *criteria))
 
 
 def leaves_alone(call: Call, streamer: Any, forced: Any = None) -> bool:

@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from lade.core.request import Request
-from lade.engine.purity import all_row_pure
+from lade.engine.purity import ROW_PURE_CRITERIA
 from lade.engine.scores import Record
 from lade.engine.text import Text
 
 
 class StopRule(Protocol):
-    """Whether a request has finished.
-
-    Attributes:
-        criteria: those of transformers or the caller that it runs.
-    """
-
-    criteria: Any
+    """Whether a request has finished."""
 
     def __call__(self, request: Request) -> bool:
         """Called once per emitted token, which is the request's last one."""
@@ -26,8 +20,6 @@ class StopRule(Protocol):
 
 class HostRule:
     """Stops at the request's limit and at EOS tokens; looks at nothing on the device."""
-
-    criteria: Any = ()
 
     def __init__(self, eos: frozenset[int]) -> None:
         self.eos = eos
@@ -46,7 +38,7 @@ class Criteria:
 
     def __init__(self, criteria: Any, text: Text, record: Record) -> None:
         self.criteria, self.text, self.record = criteria, text, record
-        self.reads_scores = record.wants_scores and not all_row_pure((), criteria)
+        self.reads_scores = record.wants_scores and any(type(each) not in ROW_PURE_CRITERIA for each in criteria)
 
     def __call__(self, request: Request) -> bool:
         scores = tuple(self.record.scores[request.row]) if self.reads_scores else None
