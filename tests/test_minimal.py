@@ -223,7 +223,7 @@ def test_model_from_a_folder(minimal: ModuleType) -> None:
         (["--model", "./nowhere"], "--model.*must be a folder, a hub name"),
         (["--prompt", ""], "--prompt.*must have at least one character"),
         (["--max-new-tokens", "0"], "--max-new-tokens.*x>=1"),
-        (["--temperature", "0"], "--temperature.*x>0"),
+        (["--temperature", "0"], "--temperature.*x>=1e-05"),
         (["--top-p", "1.5"], "--top-p.*0<x<=1"),
         (["--top-k", "-1"], "--top-k.*x>=0"),
         (["--dtype", "int8"], "--dtype.*float32"),

@@ -9,7 +9,6 @@ from served import NAME, PROMPT, Served, events
 
 from lade.applications.chat.formats import PLAIN
 from lade.applications.serve import service
-from lade.target.fused.stacked import Stack
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
 
@@ -48,12 +47,6 @@ def test_parts_of_a_message_are_one_text(served: Served) -> None:
     parts = [{"type": "text", "text": "Add two "}, {"type": "text", "text": "numbers"}]
     messages = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": parts}]
     assert chat(served, messages=messages)["choices"] == chat(served)["choices"]
-
-
-@pytest.fixture
-def one_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers are computed in one way, so that equal requests have the same logits to the last bit."""
-    monkeypatch.setattr(Stack, "fits", lambda self, rows, share: False)
 
 
 @pytest.mark.usefixtures("one_way")

@@ -176,6 +176,7 @@ def test_tools_that_the_server_does_not_have_are_not_told(served: Served) -> Non
     assert [tool["type"] for tool in body["tools"]] == ["function", "web_search", "namespace"]
 
 
+@pytest.mark.usefixtures("one_way")
 def test_log_probabilities_are_the_chat_s(served: Served) -> None:
     asked = {"input": "Add", "tools": None, "temperature": 0, "max_output_tokens": 6}
     wanted = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
