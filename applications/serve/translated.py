@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import ValidationError, model_validator
+from pydantic import PrivateAttr, ValidationError, model_validator
 
 from lade.applications.serve.answer import Answer, Delta
 from lade.applications.serve.chat_request import ChatRequest
@@ -23,11 +23,12 @@ class Translated(Fields):
     """
 
     NAMES: ClassVar[Mapping[str, str]] = {}
+    _made: ChatRequest = PrivateAttr()
 
     @model_validator(mode="after")
     def _is_a_chat(self) -> Translated:
         try:
-            self.chat()
+            self._made = ChatRequest.model_validate(self.chat_fields())
         except ValidationError as error:
             found = error.errors()[0]
             message = found["msg"].removeprefix("Value error, ")
@@ -40,6 +41,10 @@ class Translated(Fields):
 
     def chat(self) -> ChatRequest:
         """The chat that has the same answer."""
+        return self._made
+
+    def chat_fields(self) -> Json:
+        """The fields of that chat."""
         raise NotImplementedError
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Tag
 
 from lade.applications.serve.anthropic.blocks import TextBlock, Turn
-from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, Text, all_of, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS
 from lade.applications.serve.schema import MOST_STOPS, LadeOptions
@@ -97,11 +96,7 @@ class CountRequest(Translated):
     context_management: Any = None
     thinking: Any = None
 
-    def chat(self) -> ChatRequest:
-        return ChatRequest.model_validate(self._chat())
-
-    def _chat(self) -> Json:
-        """The fields of the chat."""
+    def chat_fields(self) -> Json:
         messages = [message for turn in self.messages for message in turn.messages()]
         if self.system is not None:
             text = self.system if isinstance(self.system, str) else "\n".join(part.text for part in self.system)
@@ -136,6 +131,6 @@ class MessagesRequest(CountRequest):
     metadata: Any = None
     service_tier: Any = None
 
-    def _chat(self) -> Json:
+    def chat_fields(self) -> Json:
         shared = self.model_dump(include={"max_tokens", "stream", "temperature", "top_p", "top_k", "lade"})
-        return super()._chat() | shared | {"stop": self.stop_sequences or None}
+        return super().chat_fields() | shared | {"stop": self.stop_sequences or None}

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Tag
 
-from lade.applications.serve.chat_request import FREE, ChatRequest
+from lade.applications.serve.chat_request import FREE
 from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
@@ -85,7 +85,7 @@ class ResponsesRequest(Translated, Asked):
     stream_options: Any = None
     truncation: Any = None
 
-    def chat(self) -> ChatRequest:
+    def chat_fields(self) -> Json:
         messages = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else messages_of(self.input)
         if self.instructions is not None:
             messages.insert(0, {"role": "system", "content": self.instructions})
@@ -99,7 +99,7 @@ class ResponsesRequest(Translated, Asked):
             "tool_choice": self._tool_choice(),
         }
         shared = self.model_dump(include={"model", "temperature", "top_p", "stream", "lade"})
-        return ChatRequest.model_validate(fields | shared)
+        return fields | shared
 
     def _format(self) -> Json | None:
         wanted = None if self.text is None else self.text.format
