@@ -24,8 +24,8 @@ def tiny_model(family: Family, attention: str = "eager", dtype: torch.dtype = to
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(family.seed)
         model = factory.from_config(config, attn_implementation=attention, **_experts(dtype)).eval()
-        _draw_weights(model)
-        _spread_logits(model)
+        draw_weights(model)
+        spread_logits(model)
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = PAD
     return model.to(dtype)
@@ -65,7 +65,7 @@ def _experts(dtype: torch.dtype) -> dict[str, str]:
 
 
 @torch.no_grad()
-def _draw_weights(model: PreTrainedModel) -> None:
+def draw_weights(model: PreTrainedModel) -> None:
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.normal_(0, 0.2)
@@ -75,7 +75,7 @@ def _draw_weights(model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def _spread_logits(model: PreTrainedModel) -> None:
+def spread_logits(model: PreTrainedModel) -> None:
     output = model.get_output_embeddings()
     if output is None or model.config.is_encoder_decoder:
         return

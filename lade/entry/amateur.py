@@ -10,14 +10,17 @@ from lade.base.wrappers import unwrapped
 from lade.facts.positions import position_limit
 from lade.target.call import Call, continues_without_text, generated_length
 from lade.target.contrast import Contrast
+from lade.target.nextinputs import beside_text
 
 
 def amateur_call(call: Call, contrast: Contrast) -> Call:
     """The same call for the amateur, with an empty cache of its own.
 
     Raises:
-        ValueError: `input_ids` or `position_ids` do not cover the whole text.
+        ValueError: `input_ids` or `position_ids` do not cover the whole text, or the call holds more than text.
     """
+    if others := beside_text(call.model_kwargs):
+        raise ValueError(f"contrast must be None for a call with more than text, got {', '.join(others)}")
     width, positions = call.input_ids.shape[1], call.model_kwargs.get("position_ids")
     if continues_without_text(call):
         raise ValueError(

@@ -7,35 +7,26 @@ the rest.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
 import torch
-from transformers import DynamicCache, StaticCache
-from transformers.cache_utils import (
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    StaticLayer,
-    StaticSlidingWindowLayer,
-)
 from transformers.generation import MaxTimeCriteria
 
 from lade.engine.purity import ROW_PURE, ROW_PURE_CRITERIA, is_stock
+from lade.entry.cachereason import cache_reason
 from lade.facts import temperature
 from lade.facts.positions import rope_switches
 from lade.facts.precision import is_offloaded, padding_works
 from lade.facts.sharding import is_sharded, tensor_parallel
 from lade.target.attention import STOCK
-from lade.target.cache import DummyLayer
-from lade.target.call import Call, continues_without_text, generated_length
+from lade.target.call import Call, generated_length
 from lade.target.masks import layer_kinds
+from lade.target.nextinputs import beside_text, next_inputs, one_position_will_do
 from lade.target.patches import overridden
 
 SAMPLING = ("cpu", "cuda")
-CACHES = (DynamicCache, StaticCache)
-CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer, DummyLayer}
-KNOWN_INPUTS = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
 
 
 class FallbackWarning(UserWarning):
@@ -68,7 +59,7 @@ def reason_for_plain(call: Call, refusal: Callable[[Any, int], str | None], rows
         _loop,
         lambda call: refusal(call.model, rows),
         _attention,
-        _cache,
+        cache_reason,
         _inputs,
         _rope,
         lambda call: _temperature(call, rows),
@@ -85,6 +76,7 @@ def _mode(call: Call) -> str | None:
         "the model is offloaded": is_offloaded(call.model),
         "synced_gpus is set": call.synced_gpus,
         "use_cache=False": not call.model_kwargs.get("use_cache", True) or not config.use_cache,
+        "inputs_embeds are given, whose tokens are unknown": call.model_kwargs.get("inputs_embeds") is not None,
         "output_attentions is set": config.output_attentions,
         "output_hidden_states is set": config.output_hidden_states,
         "the model is an assistant of another one": call.is_assistant,
@@ -151,65 +143,9 @@ def _attention(call: Call) -> str | None:
     return None
 
 
-def _cache(call: Call) -> str | None:
-    if getattr(call.model, "_is_stateful", False):
-        return "the model keeps a recurrent state"
-    cache = call.model_kwargs.get("past_key_values")
-    if cache is None:
-        return "the model keeps no DynamicCache"
-    if type(cache) not in CACHES:
-        return f"a cache of type {type(cache).__name__} (drafts need a DynamicCache or a StaticCache)"
-    if getattr(cache, "offloading", False):
-        return "the cache is offloaded"
-    foreign = sorted({type(layer).__name__ for layer in cache.layers if type(layer) not in CACHE_LAYERS})
-    if foreign:
-        return f"cache layers of type {', '.join(foreign)}"
-    windows = {layer.sliding_window for layer in cache.layers if isinstance(layer, DynamicSlidingWindowLayer)}
-    if len(windows) > 1:
-        return "layers with sliding windows of different sizes"
-    if min(windows, default=2) < 2:
-        return "layers with a sliding window of one token, of which transformers' cache keeps all"
-    if any(getattr(layer, "record_past", False) for layer in cache.layers):
-        return "a cache that records its past (activate_past_recording)"
-    crossing = getattr(call.text_config, "cross_attention_layers", None) or ()
-    if any(cache.layers[layer].is_initialized for layer in crossing if layer < len(cache.layers)):
-        return "cross-attention to an image that the cache holds"
-    if cache.layer_class_to_replicate not in (None, DynamicLayer):
-        return f"cache layers of type {cache.layer_class_to_replicate.__name__}"
-    return _static_layers(call, [layer for layer in cache.layers if isinstance(layer, StaticLayer)])
-
-
-def _static_layers(call: Call, layers: Sequence[StaticLayer]) -> str | None:
-    """They must hold the whole text: full ones have no room for more, and sliding ones drop what they held."""
-    longest = _cached_at_end(call) if layers else 0
-    for layer in layers:
-        if layer.is_initialized and layer.keys.shape[0] != call.input_ids.shape[0]:
-            return "a static cache of another number of rows"
-        if longest > layer.max_cache_len:
-            what = "sliding window" if layer.is_sliding else "cache"
-            return f"the text may outgrow a static {what} of {layer.max_cache_len} tokens"
-    return None
-
-
-def _cached_at_end(call: Call) -> float:
-    """The most tokens that the cache comes to hold: all of the text but its last token."""
-    beside = int(call.cache.get_seq_length()) if continues_without_text(call) else 0
-    return beside + generated_length(call) - 1
-
-
 def _inputs(call: Call) -> str | None:
-    # A text-only call of an image model has an empty dict of images.
-    given = {
-        name for name, value in call.model_kwargs.items() if not (value is None or (type(value) is dict and not value))
-    }
-    unknown = sorted(given - KNOWN_INPUTS)
-    if unknown:
-        return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
     if call.input_ids.dim() != 2 or call.input_ids.shape[1] == 0:
         return f"input_ids of shape {tuple(call.input_ids.shape)}"
-    positions = call.model_kwargs.get("position_ids")
-    if positions is not None and positions.dim() != 2:
-        return f"position_ids of {positions.dim()} dimensions"
     mask = call.model_kwargs.get("attention_mask")
     if mask is not None and (mask.dim() != 2 or not bool(mask[:, -1].all())):
         return "an attention_mask that does not end in ones"
@@ -218,6 +154,34 @@ def _inputs(call: Call) -> str | None:
     owner = getattr(call.model.prepare_inputs_for_generation, "__self__", call.model)
     if getattr(getattr(owner, "active_peft_config", None), "is_prompt_learning", False):
         return "PEFT prompt learning"
+    return _behind_prompt(call)
+
+
+def _behind_prompt(call: Call) -> str | None:
+    """Images and the like are read with the prompt; what forwards get after it, drafts must carry."""
+    try:
+        inputs = next_inputs(call.model, call.input_ids, call.model_kwargs)
+        if unknown := inputs.unknown():
+            return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
+        if inputs.positions is None:
+            return _without_positions(call)
+        if inputs.positions.dim() == 2:
+            return None
+        if inputs.of_roots(call.input_ids.shape[0]) is None:
+            return "a prompt whose end has unequal positions on the axes of its rotary embedding"
+        if not one_position_will_do(call.model, len(inputs.positions)):
+            return f"positions on {len(inputs.positions)} axes, for which one position does not stand"
+    except Exception as failure:  # noqa: BLE001 - a model's code may raise anything; plain decoding must still run
+        return f"the inputs behind the prompt failed with {type(failure).__name__}: {failure}"
+    return None
+
+
+def _without_positions(call: Call) -> str | None:
+    """A model that drops them counts the tokens of the cache, padding included; with images, only it knows what."""
+    mask = call.model_kwargs.get("attention_mask")
+    dropped = call.model_kwargs.get("position_ids") is not None
+    if dropped and (beside_text(call.model_kwargs) or not (mask is None or bool(mask.all()))):
+        return "positions that the model finds by itself, behind padding or more than text"
     return None
 
 

@@ -79,7 +79,8 @@ def _check_positions(input_ids: torch.Tensor, kwargs: Mapping[str, Any]) -> None
     if positions is None or kwargs.get("past_key_values") is not None:
         return
     rows, length = input_ids.shape
-    if not isinstance(positions, torch.Tensor) or tuple(positions.shape) not in {(rows, length), (1, length)}:
+    fits = isinstance(positions, torch.Tensor) and positions.dim() in (2, 3)  # of one axis, or of several
+    if not fits or tuple(positions.shape[-2:]) not in {(rows, length), (1, length)}:
         raise ValueError(
             f"position_ids must be a tensor of shape {(rows, length)}, as input_ids, got {_shape(positions)}"
         )

@@ -22,6 +22,7 @@ from lade.target.cache import TreeCache
 from lade.target.choice import tried
 from lade.target.fused.decoder import decoder_for
 from lade.target.masks import Mask, MaskKind, TreeMasks
+from lade.target.nextinputs import next_inputs
 from lade.target.outputs import Outputs
 from lade.target.packed import PackedRows
 from lade.target.padded import PaddedRows
@@ -103,7 +104,6 @@ class HFTarget:
             The logits after the last prompt token, as those of node 0. Row i of the prompts is in slot i.
         """
         padding = model_kwargs.get("attention_mask")
-        positions = model_kwargs.get("position_ids")
         slots = range(input_ids.shape[0])
         self.cache.begin_prefill()
         with self.clock.prefill():
@@ -111,9 +111,8 @@ class HFTarget:
             logits = self.model._prefill(input_ids, generation_config, inputs).logits[:, -1].clone()
         self.cache.end_prefill(slots, most)
         self.masks.open(slots, None if padding is None or bool(padding.all()) else padding.bool())
-        last = [self.cache.lengths[0] - 1] if positions is None else positions[:, -1].tolist()
-        last = last if len(last) == len(slots) else last * len(slots)
-        self.positions |= {slot: position + 1 for slot, position in zip(slots, last, strict=True)}
+        roots = next_inputs(self.model, input_ids, model_kwargs).of_roots(len(slots))
+        self.positions |= dict(zip(slots, roots or [self.cache.lengths[0]] * len(slots), strict=True))
         return Outputs(logits, [{0: row} for row in slots])
 
     def open(self, slot: int, tokens: int, most: int | None = None) -> None:

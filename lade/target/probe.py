@@ -261,11 +261,12 @@ def _one_by_one(model: Any, tokens: list[int], steps: int) -> torch.Tensor:
     """[steps, V] of one-token forwards at the end of a text, after one forward of the tokens before."""
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
     parts = [tokens[:-steps], *([token] for token in tokens[-steps:])]
-    logits = [
-        model(input_ids=torch.tensor([part], device=model.device), past_key_values=cache, use_cache=True).logits[0, -1]
-        for part in parts
-        if part
-    ]
+    logits, read = [], 0
+    for part in filter(None, parts):
+        ids = torch.tensor([part], device=model.device)
+        positions = torch.arange(read, read + len(part), device=model.device)[None]
+        logits.append(model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True).logits[0, -1])
+        read += len(part)
     return torch.stack(logits[-steps:]).float()
 
 

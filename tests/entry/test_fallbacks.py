@@ -12,16 +12,13 @@ import families
 import pytest
 import torch
 from families import POSITIONS, WINDOW
-from sidebyside import assert_falls_back, assert_looked_ahead, augmented
+from sidebyside import assert_falls_back, augmented
 from tiny import own_llama, tiny_model, words
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
-    CLIPVisionConfig,
     DynamicCache,
     GenerationConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
     PreTrainedModel,
     StaticCache,
 )
@@ -41,7 +38,6 @@ KINDS = [
     for family in UNBRANCHABLE
     for attention in family.attention
 ]
-IMAGE = 60  # the token that stands for a patch of an image
 Inputs = Callable[[], dict[str, Any]]  # made anew for every call: caches are used up
 
 
@@ -113,35 +109,6 @@ def test_more_model_inputs() -> None:
     """As multimodal models take: what an unknown input means at a later position, only the model knows."""
     inputs = words(9) | {"token_type_ids": torch.full((1, 9), 5)} | GREEDY
     assert_falls_back(tiny_model(BY_NAME["gpt2"], "sdpa"), lambda: dict(inputs), "token_type_ids")
-
-
-def tiny_llava() -> LlavaForConditionalGeneration:
-    vision = CLIPVisionConfig(
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=16,
-        patch_size=8,
-    )
-    config = LlavaConfig(vision_config=vision, text_config=tiny_llama().config, image_token_index=IMAGE)
-    model = LlavaForConditionalGeneration(config).eval()
-    model.model.language_model.load_state_dict(tiny_llama().model.state_dict())
-    model.lm_head.load_state_dict(tiny_llama().lm_head.state_dict())
-    model.generation_config = copy.deepcopy(tiny_llama().generation_config)
-    return model
-
-
-def test_images() -> None:
-    text = words(9)["input_ids"].clamp(max=IMAGE - 1)
-    ids = torch.cat([torch.full((1, 4), IMAGE), text], dim=1)  # four patches
-    pixels = torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)
-    model, inputs = tiny_llava(), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
-    assert_falls_back(model, lambda: inputs | GREEDY, "mm_encoder_outputs")
-    expected = tiny_llama().generate(text, **GREEDY)
-    with augmented():
-        assert model.generate(text, **GREEDY).tolist() == expected.tolist()
-    assert_looked_ahead()
 
 
 def test_synced_gpus(tmp_path: Path) -> None:
