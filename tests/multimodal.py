@@ -199,10 +199,16 @@ def image_model(kind: Kind) -> PreTrainedModel:
     return model
 
 
-def text(length: int) -> dict[str, Tensor]:
-    """A prompt of random text alone."""
-    ids = torch.randint(*WORDS, (1, length), generator=torch.Generator().manual_seed(length))
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+def text(*lengths: int) -> dict[str, Tensor]:
+    """A left-padded batch of prompts of random text alone."""
+    generator = torch.Generator().manual_seed(0)
+    return _padded([torch.randint(*WORDS, (length,), generator=generator).tolist() for length in lengths])
+
+
+def _padded(rows: list[list[int]]) -> dict[str, Tensor]:
+    width = max(map(len, rows))
+    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
+    return {"input_ids": ids, "attention_mask": (ids != PAD).long()}
 
 
 def image_prompt(kind: Kind, *lengths: int, seed: int = 0) -> dict[str, Tensor]:
@@ -216,10 +222,8 @@ def image_prompt(kind: Kind, *lengths: int, seed: int = 0) -> dict[str, Tensor]:
     for length in lengths:
         words = torch.randint(*WORDS, (length + 2,), generator=generator).tolist()
         rows.append([*words[:2], START, *[IMAGE] * kind.tokens, END, *words[2:]])
-    width = max(map(len, rows))
-    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
     images = [kind.image(seed + row) for row in range(len(rows))]
-    prompt = {name: torch.cat([image[name] for image in images]) for name in images[0]}
+    prompt = _padded(rows) | {name: torch.cat([image[name] for image in images]) for name in images[0]}
     if kind.types is not None:
-        prompt[kind.types] = (ids == IMAGE).long()
-    return prompt | {"input_ids": ids, "attention_mask": (ids != PAD).long()}
+        prompt[kind.types] = (prompt["input_ids"] == IMAGE).long()
+    return prompt

@@ -31,10 +31,12 @@ def test_with_an_image(kind: Kind, identity: Identity) -> None:
 
 @EACH
 def test_padded_batches(kind: Kind, identity: Identity) -> None:
-    model, prompt = image_model(kind), image_prompt(kind, 9, 4, 7)
-    ours = lade.generate(model, **prompt, **GREEDY, config=AUTO)
-    identity.check(ours, plain_text(model, **prompt, max_new_tokens=NEW_TOKENS))
-    assert_looked_ahead()
+    """With images and without: a row's padding is none of its positions, on any axis."""
+    model = image_model(kind)
+    for prompt in (image_prompt(kind, 9, 4, 7), text(9, 4)):
+        ours = lade.generate(model, **prompt, **GREEDY, config=AUTO)
+        identity.check(ours, plain_text(model, **prompt, max_new_tokens=NEW_TOKENS))
+        assert_looked_ahead()
 
 
 @EACH
@@ -88,8 +90,10 @@ def test_an_image_at_the_end() -> None:
 
 
 def test_inputs_of_every_step() -> None:
-    prompt = image_prompt(QWEN, 9) | {"mm_token_type_ids": torch.ones(1, 19, dtype=torch.long)}
-    inputs = next_inputs(image_model(QWEN), prompt["input_ids"], {"use_cache": True, "cross_attention_mask": prompt})
+    """As Mllama's cross-attention takes them."""
+    prompt = image_prompt(QWEN, 9)
+    kwargs = {"use_cache": True, "cross_attention_mask": prompt["attention_mask"]} | prompt
+    inputs = next_inputs(image_model(QWEN), kwargs.pop("input_ids"), kwargs)
     assert inputs.unknown() == ["cross_attention_mask"]
 
 

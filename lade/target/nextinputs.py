@@ -19,11 +19,14 @@ from transformers.modeling_outputs import ModelOutput
 from lade.facts.vocabulary import readable
 
 CARRIED = {"attention_mask", "position_ids", "past_key_values", "logits_to_keep", "use_cache", "tokenizer"}
-# How images, videos and sounds lie in the prompt: models read it along with these only.
+# How images, videos and sounds lie in the prompt: models read it along with these only. Of what comes behind the prompt
+# the token types are those of text.
 LAYOUTS = {
     "batch_num_images",
     "feature_attention_mask",
     "image_grid_thw",
+    "mm_token_type_ids",
+    "moe_mm_token_type_ids",
     "second_per_grid_ts",
     "spatial_shapes",
     "target_sizes",
@@ -31,7 +34,6 @@ LAYOUTS = {
     "video_grid_thw",
     "video_second_per_grid",
 }
-OF_TEXT = {"mm_token_type_ids", "moe_mm_token_type_ids"}  # 0 for text
 WITH_INDEX = 4  # axes of positions whose first one is a token's index in its text, which rotates nothing
 CHECKED, SHIFT = 6, 3  # tokens of the check of positions, and what the index has there beyond the other axes
 
@@ -52,11 +54,7 @@ class NextInputs:
 
     def unknown(self) -> list[str]:
         """Names of inputs of which only the model knows what they mean for drafts."""
-        return [
-            name
-            for name, value in self.others.items()
-            if name not in LAYOUTS and not (name in OF_TEXT and not bool(value.any()))
-        ]
+        return sorted(self.others.keys() - LAYOUTS)
 
     def of_roots(self, rows: int) -> list[int] | None:
         """The position of each row's next token; `None` where its axes differ, or none is given."""
@@ -84,7 +82,7 @@ def next_inputs(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any
     """
     if _are_usual(model, model_kwargs):
         positions = model_kwargs.get("position_ids")
-        return NextInputs(None if positions is None else positions[:, -1:] + 1, {})
+        return NextInputs(None if positions is None else positions[..., -1:] + 1, {})
     kwargs = model._update_model_kwargs_for_generation(ModelOutput(), dict(model_kwargs), False)
     kwargs["past_key_values"] = DynamicCache()  # the call's own may ask for masks of its size
     ids = torch.cat([input_ids, input_ids[:, -1:]], dim=1)
@@ -95,19 +93,14 @@ def next_inputs(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any
 
 def beside_text(inputs: dict[str, Any]) -> list[str]:
     """Names of inputs other than the usual ones. A text-only call of an image model has an empty dict of images."""
-    given = (name for name, value in inputs.items() if not (value is None or (type(value) is dict and not value)))
-    return sorted(set(given) - CARRIED)
+    given = {name for name, value in inputs.items() if not (value is None or (type(value) is dict and not value))}
+    return sorted(given - CARRIED)
 
 
 def _are_usual(model: Any, model_kwargs: dict[str, Any]) -> bool:
     """Whether nothing but the usual inputs is given, and transformers' own method passes it on."""
     method = getattr(model.prepare_inputs_for_generation, "__func__", None)
-    positions = model_kwargs.get("position_ids")
-    return (
-        method is GenerationMixin.prepare_inputs_for_generation
-        and (positions is None or positions.dim() == 2)
-        and not beside_text(model_kwargs)
-    )
+    return method is GenerationMixin.prepare_inputs_for_generation and not beside_text(model_kwargs)
 
 
 @torch.no_grad()
