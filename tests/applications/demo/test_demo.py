@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 from rich.console import Console
+from tiny import tiny_model
+from unbranchable import UNBRANCHABLE
 
 import lade
 from lade.applications.demo import command
@@ -157,6 +160,17 @@ def test_when_a_warm_table_is_computed(
     assert result.exit_code == 0, result.output
     assert len(calls) == computed
     assert ("`lade warm other`" in result.stderr) == (name == "other" and not computed)
+
+
+def test_no_table_is_advised_where_the_model_decodes_no_trees(
+    shipped: Shipped, table_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kind,) = (kind for kind in UNBRANCHABLE if kind.name == "bloom")
+    monkeypatch.setattr(command, "load_model", lambda *_, **__: (tiny_model(kind), shipped[1]))
+    result = CliRunner().invoke(command.command, ["stories260K", "--warm", "--prompt", "Hello", "--threads", "1"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: model must be one that decodes draft trees (ALiBi")
+    assert not table_folder.exists()
 
 
 def test_a_prompt_without_room_is_refused(loaded: Any) -> None:
