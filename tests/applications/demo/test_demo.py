@@ -123,6 +123,26 @@ def test_a_terminal_shows_plain_decoding_beside_lade(shipped: Shipped) -> None:
     assert "\x1b[36m" in shown or "\x1b[32m" in shown  # the colour of tokens that one step gave
 
 
+@pytest.mark.parametrize(
+    ("columns", "figures", "title"),
+    [
+        (20, "2.00/step", "plain"),
+        (50, "2.00/step, 1.0/s", "plain"),
+        (68, "4 tokens, 2.00/step, 1.0/s", "plain"),
+        (80, "4 tokens, 2.00/step, 1.0/s", "plain: one token per forward"),
+    ],
+)
+def test_a_narrow_terminal_cuts_no_figure(columns: int, figures: str, title: str, shipped: Shipped) -> None:
+    screen = Screen(shipped[1], [5, 6], "a model", [PLAIN, LADE])
+    for name in (PLAIN, LADE):
+        for step in run_of(name, [3], [4], [5, 6]).steps:
+            screen.add(step)
+    file = io.StringIO()
+    Console(file=file, width=columns, height=24, _environ={}).print(screen)
+    assert file.getvalue().count(f"─ {figures} ─") == 2
+    assert f"─ {title} ─" in file.getvalue()
+
+
 @pytest.fixture
 def loaded(shipped: Shipped, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The model is there already, and no table is computed unless a test asks."""
