@@ -47,7 +47,7 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     check_drafts(model)
     compiling.begin()
     table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
-    if compiling.running():
+    if compiling.compiles():
         _log.warning("lade: compiling the loops that draft, once on this machine, which takes minutes")
     compiling.wait()
     return table

@@ -15,9 +15,9 @@ from lade.drafters import compiling
 REFUSED = [kind for kind in UNBRANCHABLE if kind.name in ("mamba", "bloom")]
 
 
-@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize(("running", "compiled"), [(True, False), (True, True), (False, False)])
 def test_the_log_says_that_the_loops_are_compiled(
-    running: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    running: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a terminal or without one: a job in the background waits as long."""
 
@@ -28,10 +28,10 @@ def test_the_log_says_that_the_loops_are_compiled(
     for name in ("begin", "wait"):
         monkeypatch.setattr(compiling, name, lambda: None)
     monkeypatch.setattr(compiling, "running", lambda: running)
+    monkeypatch.setattr(compiling, "is_compiled", lambda: compiled)  # then it is loaded, which takes seconds
     assert lade.warm_up(tiny_model(BY_NAME["llama"], "sdpa")) == "the table"
-    assert (
-        caplog.messages == ["lade: compiling the loops that draft, once on this machine, which takes minutes"] * running
-    )
+    told = "lade: compiling the loops that draft, once on this machine, which takes minutes"
+    assert caplog.messages == ([told] if running and not compiled else [])
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.name)
