@@ -20,13 +20,13 @@ from typing import Any
 import click
 import torch
 from integerlists import positive_integers
+from namelists import SUITE
 from printing import Report
 from transformers import MistralConfig, MistralForCausalLM
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_file, from_suites
-from lade.applications.bench.suites import SUITES
 from lade.applications.options import MODEL
 from lade.drafters import compiling
 
@@ -130,7 +130,7 @@ def any_integers(context: click.Context, option: click.Parameter, value: str) ->
 
 @click.command(context_settings={"show_default": True})
 @click.argument("model", default="lade-code-8M", callback=MODEL)
-@click.option("--suite", default="human_eval", type=click.Choice(list(SUITES)), help="Prompts, as of `lade bench`.")
+@click.option("--suite", default="human_eval", type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="A file with prompts instead, as of `lade bench`.")
 @click.option("--rows", default=",".join(map(str, ROWS)), callback=any_integers, help="None: an empty text.")
 @click.option("--nodes", default=",".join(map(str, NODES)), callback=positive_integers, help="Separated by commas.")

@@ -1,10 +1,14 @@
-"""Options of the benchmarks that are lists of names. A part of the benchmarks, not one of them."""
+"""Options of the benchmarks that are names, or lists of them. A part of the benchmarks, not one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 import click
+
+from lade.applications.bench.suites import SUITES
+
+SUITE = click.Choice(list(SUITES))
 
 
 def names_among(allowed: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:

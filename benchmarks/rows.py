@@ -15,12 +15,12 @@ from typing import Any
 
 import click
 import torch
+from namelists import SUITE
 from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_suites
-from lade.applications.bench.suites import SUITES
 from lade.applications.options import MODEL
 
 LEVELS = (1, 4, 8, 16)  # rows
@@ -88,13 +88,7 @@ def measure(
 
 @click.command()
 @click.argument("model", default="lade-code-8M", callback=MODEL)
-@click.option(
-    "--suite",
-    default="human_eval",
-    show_default=True,
-    type=click.Choice(list(SUITES)),
-    help="Prompts, as of `lade bench`.",
-)
+@click.option("--suite", default="human_eval", show_default=True, type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=1), help="New tokens of each row.")
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(min=2))
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(("bfloat16", "float32")))

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 import torch
-from namelists import names_among
+from namelists import SUITE, names_among
 from never_slower import Workload, model_of
 from printing import Report
 from serving_client import Client, served
@@ -32,7 +32,6 @@ from serving_measures import LEVELS, MEASUREMENTS, Measured, Site
 
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_suites
-from lade.applications.bench.suites import SUITES
 from lade.applications.options import MODEL
 from lade.models import load
 from lade.models.load import model_source
@@ -97,13 +96,7 @@ def site_of(
     help="A model that ships or was pulled, or a folder.",
 )
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(("bfloat16", "float32")))
-@click.option(
-    "--suite",
-    default="human_eval",
-    show_default=True,
-    type=click.Choice(list(SUITES)),
-    help="Prompts, as of `lade bench`.",
-)
+@click.option("--suite", default="human_eval", show_default=True, type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--warm", is_flag=True, help="Serve with the model's warm table.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens of an answer.")
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(min=1))
