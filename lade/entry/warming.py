@@ -9,6 +9,7 @@ from lade.base.shown import invalid
 from lade.drafters import compiling
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import trial
+from lade.facts.precision import is_offloaded
 from lade.memory.warm import warming
 from lade.memory.warm.table import Progress, evaluating
 from lade.memory.warmtable import WarmTable
@@ -54,7 +55,9 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
 
 
 def check_drafts(model: Any) -> None:
-    """ValueError where a model decodes no draft trees, whatever the call."""
+    """ValueError where a model decodes no draft trees, whatever the call; of an offloaded one it is not asked."""
+    if is_offloaded(model):
+        return
     with evaluating(model):
         reason = reason_for_plain(trial(model, **ANY_CALL), fuse=False)
     if reason is not None:
