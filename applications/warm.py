@@ -76,6 +76,7 @@ def command(
     """
     import torch
 
+    from lade.entry.warming import check_drafts
     from lade.memory.warm import warming as warm
 
     asked = read(prompts, limit, hold_out)
@@ -84,6 +85,8 @@ def command(
     loaded, tokenizer = load_model(model, dtype=dtype, device=device, quant=quant or None, pack=pack)
     with usage("--top"):
         warm.check(loaded, top)
+    with failing(ValueError):
+        check_drafts(loaded)
     with interruptible(lambda: KEPT), kept():
         if prompts is None:
             warm_up(loaded, tokenizer, top)

@@ -25,10 +25,12 @@ from varied_prompts import candidates, varied
 
 import lade
 from lade.applications.bench.machine import describe
+from lade.applications.options import DTYPE, MODEL, checked, default_device
 from lade.applications.output import JSON, show
 from lade.applications.widen import SHAPES
 from lade.kernels.launch import attend
 from lade.models import load
+from lade.models.device import as_device
 from lade.models.widen import own_sizes, widen
 from lade.pace.roofline import measured, roofline_of
 from lade.static.inputs import StepRow
@@ -84,10 +86,10 @@ def measure(run: Run, small: bool) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", callback=MODEL)
 @click.option("--shape", type=click.Choice(list(SHAPES)), help="Widen the model to this size, on the device.")
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
-@click.option("--dtype", default="bfloat16", show_default=True)
+@click.option("--device", default=default_device, callback=checked(as_device), help="[default: cuda if available]")
+@click.option("--dtype", default="bfloat16", show_default=True, type=DTYPE)
 @click.option("--prompts", default=3, show_default=True, type=click.IntRange(min=1), help="How many.")
 @click.option("--prompt-tokens", default=512, show_default=True, type=click.IntRange(min=1))
 @click.option("--new-tokens", default=128, show_default=True, type=click.IntRange(min=1))

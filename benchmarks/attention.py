@@ -27,9 +27,11 @@ from torch.nn.functional import scaled_dot_product_attention
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from lade.applications.options import checked  # noqa: E402
 from lade.kernels import reference  # noqa: E402
 from lade.kernels.launch import attend  # noqa: E402
 from lade.kernels.rows import Row, Rows, Rules  # noqa: E402
+from lade.models.device import as_device  # noqa: E402
 
 BOUNDS = {512: 1.1, 8192: 1.25}  # time of the tree, in that of one node
 FASTER = {8192: 1.5}  # time of dense attention, in that of the tree
@@ -41,7 +43,7 @@ CACHE = 1 << 28  # bytes of keys and values that are gone over between two calls
 @click.option("--context", "contexts", multiple=True, type=click.IntRange(1), default=(512, 8192), show_default=True)
 @click.option("--nodes", default=64, show_default=True, type=click.IntRange(2), help="Nodes of the tree.")
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float16", "float32"]))
-@click.option("--device", default="cuda", show_default=True)
+@click.option("--device", default="cuda", show_default=True, callback=checked(as_device))
 @click.option("--rounds", default=200, show_default=True, type=click.IntRange(1), help="Timed calls of each.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(

@@ -24,12 +24,14 @@ import click
 import torch
 from halves import REPORT, digest, half_of
 from integerlists import integers_from
+from namelists import names_among
 
 import lade
 from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.suites import SUITES, SuiteError
 from lade.applications.interval import Estimate, Rate, pooled_rate_ratio
+from lade.applications.options import MODEL
 from lade.config.settings import FAMILIES
 from lade.models import load
 from lade.models.load import model_source
@@ -244,8 +246,8 @@ def shown(found: Estimate) -> str:
 @click.command()
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--venv", required=True, type=click.Path(path_type=Path), help="Folder of dejavuu's environment.")
-@click.option("--model", default="smollm2-135m", show_default=True)
-@click.option("--suites", default="mt_bench,human_eval,gsm8k", show_default=True)
+@click.option("--model", default="smollm2-135m", show_default=True, callback=MODEL)
+@click.option("--suites", default="mt_bench,human_eval,gsm8k", show_default=True, callback=names_among(SUITES))
 @click.option("--n", "number", default=4, show_default=True, type=click.IntRange(min=1), help="Prompts of a suite.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
 @click.option(
@@ -259,7 +261,7 @@ def main(
     out: Path,
     venv: Path,
     model: str,
-    suites: str,
+    suites: list[str],
     number: int,
     tokens: int,
     budgets: list[int],
@@ -267,7 +269,7 @@ def main(
     threads: int,
 ) -> None:
     """Write tokens per step of both systems to OUT, and print them with their ratios and 95 % bootstrap intervals."""
-    prompts = chosen(suites.split(","), number)
+    prompts = chosen(suites, number)
     head = {
         "model": model,
         "tokens": tokens,

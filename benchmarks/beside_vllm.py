@@ -20,11 +20,13 @@ from typing import Any
 import click
 import torch
 from halves import REPORT, digest, half_of
+from namelists import names_among
 from transformers import AutoTokenizer
 
 from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.bench.machine import describe
 from lade.applications.bench.suites import SUITES, SuiteError
+from lade.applications.options import DTYPE, MODEL
 from lade.models.load import model_source
 
 ROOT = Path(__file__).parents[1]
@@ -162,30 +164,32 @@ def prompts_of(suites: Sequence[str], number: int) -> list[tuple[str, str]]:
 @click.command()
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--venv", required=True, type=click.Path(path_type=Path), help="Folder of vLLM's environment.")
-@click.option("--model", default="smollm2-135m", show_default=True)
-@click.option("--suites", default="human_eval,gsm8k,mt_bench", show_default=True)
+@click.option("--model", default="smollm2-135m", show_default=True, callback=MODEL)
+@click.option("--suites", default="human_eval,gsm8k,mt_bench", show_default=True, callback=names_among(SUITES))
 @click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a suite.")
 @click.option("--tokens", default=64, show_default=True, type=click.IntRange(min=2), help="New tokens of a prompt.")
 @click.option("--draft", default=8, show_default=True, type=click.IntRange(min=1), help="Most tokens of a draft.")
 @click.option("--at-once", multiple=True, default=(1, 8), show_default=True, type=click.IntRange(min=1))
-@click.option("--methods", default=",".join(METHODS), show_default=True)
-@click.option("--dtype", default="float32", show_default=True, help="float32 for identity, bfloat16 for speed.")
+@click.option("--methods", default=",".join(METHODS), show_default=True, callback=names_among(METHODS))
+@click.option(
+    "--dtype", default="float32", show_default=True, type=DTYPE, help="float32 for identity, bfloat16 for speed."
+)
 @click.option("--cancels", is_flag=True, help="Further requests join and are cancelled.")
 def main(
     out: Path,
     venv: Path,
     model: str,
-    suites: str,
+    suites: list[str],
     number: int,
     tokens: int,
     draft: int,
     at_once: tuple[int, ...],
-    methods: str,
+    methods: list[str],
     dtype: str,
     cancels: bool,
 ) -> None:
     """Write the runs of all methods to OUT, and print them side by side."""
-    asked, source = prompts_of(suites.split(","), number), str(model_source(model))
+    asked, source = prompts_of(suites, number), str(model_source(model))
     head = {"model": model, "tokens": tokens, "draft": draft, "dtype": dtype, "cancels": cancels, "vllm": VLLM}
     head["prompts"] = [key for key, _ in asked]
     runs = earlier(out, head)
@@ -195,7 +199,7 @@ def main(
     job = {"model": source, "dtype": dtype, "longest": longest, "tokens": tokens, "cancels": cancels, "prompts": ids}
     python, done = interpreter(venv), {run.setting for run in runs}
     for requests in at_once:
-        for method in methods.split(","):
+        for method in methods:
             if (method, requests) not in done:
                 runs.append(decoded(python, job, method, requests, draft))
                 with out.open("a") as file:

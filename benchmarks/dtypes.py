@@ -13,10 +13,13 @@ from typing import Any
 
 import click
 import torch
+from namelists import names_among
 from printing import Report
 
 import lade.models
 from lade.applications.bench.machine import available_cores, describe
+from lade.applications.options import MODEL
+from lade.models.load import DTYPES
 
 TOKENS = (1, 2, 4, 8, 16, 32)
 
@@ -55,16 +58,16 @@ def _round(model: Any, texts: Sequence[torch.Tensor]) -> list[float]:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model")
-@click.option("--dtypes", default="bfloat16,float32", help="Separated by commas.")
+@click.argument("model", callback=MODEL)
+@click.option("--dtypes", default="bfloat16,float32", callback=names_among(DTYPES), help="Separated by commas.")
 @click.option("--rounds", type=click.IntRange(1), default=7)
 @click.option("--threads", type=click.IntRange(1), default=1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(model: str, dtypes: str, rounds: int, threads: int, as_json: bool) -> None:
+def main(model: str, dtypes: list[str], rounds: int, threads: int, as_json: bool) -> None:
     """Measure MODEL in each dtype."""
     torch.set_num_threads(min(threads, available_cores()))
     report, found = Report(describe(torch.device("cpu")), as_json), list[Costs]()
-    for dtype in dtypes.split(","):
+    for dtype in dtypes:
         found.append(costs_of(model, dtype, rounds))
         report.line(str(found[-1]))
     report.end(costs=[asdict(each) for each in found])

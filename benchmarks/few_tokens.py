@@ -25,6 +25,7 @@ from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
+from lade.applications.options import MODEL
 from lade.core.tree import Draft
 from lade.drafters import compiling
 from lade.target.fused.products import MULTIPLY
@@ -62,7 +63,7 @@ def pair_of(over: str, target: HFTarget, packed: HFTarget | None, draft: Draft) 
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", default="lade-code-8M")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
 @click.option("--dtype", type=click.Choice([*PACK]), default="float32")
 @click.option("--over", type=click.Choice([*SECOND]), default="PyTorch", help="The other way.")
 @click.option("--context", type=click.IntRange(1), default=256, help="Tokens of the prompt.")

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import click
+
 from lade.core.tree import ancestor_matrix
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -179,12 +181,14 @@ def pictures(found: Ratios) -> dict[str, str]:
     return {"speed.svg": speed_picture(found), "step.svg": step_picture()}
 
 
+@click.command()
 def main() -> None:
+    """Write the pictures into docs, and print the rows of the tables."""
     found, overall = read_run(DOCS / "reference")
     for name, picture in pictures(found).items():
         (DOCS / name).write_text(picture, encoding="utf-8")
     for tasks in (IN_README, TASKS):
-        print(*table(found, overall, tasks), sep="\n")
+        click.echo("\n".join(table(found, overall, tasks)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from weights import Shares, likeliest, log_loss
 
 import lade
 from lade.applications.bench.conversation import Conversation, Style
+from lade.applications.options import MODEL
 from lade.base.compiled import viewed
 from lade.config.settings import FAMILIES
 from lade.core.request import Request, Verdict
@@ -94,7 +95,7 @@ def shares(row: Row, node: int, choice: int, tokens: Any, masses: Any) -> Iterat
 
 @click.command()
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--model", "name", default="smollm2-135m", show_default=True)
+@click.option("--model", "name", default="smollm2-135m", show_default=True, callback=MODEL)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
 @click.option("--n", "number", default=2, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")

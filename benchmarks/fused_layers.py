@@ -15,16 +15,19 @@ from typing import Any
 import click
 import torch
 from inturn import in_turn
+from namelists import names_among
 from packed import tree
 from printing import Report
 from transformers import GenerationConfig
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
+from lade.applications.options import MODEL
 from lade.core.stats import Clock
 from lade.core.tree import Draft
 from lade.drafters import compiling
 from lade.facts.positions import position_limit
+from lade.models.load import DTYPES
 from lade.target.fused.decoder import SAMPLES
 from lade.target.fused.loops import NORMALISE
 from lade.target.masks import layer_kinds
@@ -57,21 +60,21 @@ def settle(target: HFTarget, draft: Draft) -> None:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", default="lade-code-8M")
-@click.option("--dtypes", default="bfloat16,float32", help="Separated by commas.")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
+@click.option("--dtypes", default="bfloat16,float32", callback=names_among(DTYPES), help="Separated by commas.")
 @click.option("--pack/--no-pack", default=True, help="Pack the weights, of both.")
 @click.option("--context", type=click.IntRange(1), default=256, help="Tokens of the prompt.")
 @click.option("--rounds", type=click.IntRange(2), default=15)
 @click.option("--threads", type=click.IntRange(1), default=available_cores())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(model: str, dtypes: str, pack: bool, context: int, rounds: int, threads: int, as_json: bool) -> None:
+def main(model: str, dtypes: list[str], pack: bool, context: int, rounds: int, threads: int, as_json: bool) -> None:
     """Measure MODEL, a name or a folder, in each dtype."""
     torch.set_num_threads(threads)
     compiling.begin()
     compiling.wait()
     machine = describe(torch.device("cpu")) | {"loops": "machine code" if NORMALISE.ready else "Python"}
     report, timings = Report(machine, as_json), list[dict[str, Any]]()
-    for dtype in dtypes.split(","):
+    for dtype in dtypes:
         loaded = lade.models.load(model, dtype=dtype, pack=pack)[0]
         pair = [target_of(loaded, context, fused) for fused in (False, True)]
         for nodes in NODES:

@@ -20,12 +20,14 @@ from typing import Any
 import click
 import torch
 from integerlists import positive_integers
+from namelists import SUITE
 from printing import Report
 from transformers import MistralConfig, MistralForCausalLM
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_file, from_suites
+from lade.applications.options import MODEL
 from lade.drafters import compiling
 
 ROWS, NODES = (1, 8, 32), (16, 32, 64)
@@ -127,8 +129,8 @@ def any_integers(context: click.Context, option: click.Parameter, value: str) ->
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", default="lade-code-8M")
-@click.option("--suite", default="human_eval", help="Prompts, as of `lade bench`.")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
+@click.option("--suite", default="human_eval", type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--prompts", type=click.Path(path_type=Path), help="A file with prompts instead, as of `lade bench`.")
 @click.option("--rows", default=",".join(map(str, ROWS)), callback=any_integers, help="None: an empty text.")
 @click.option("--nodes", default=",".join(map(str, NODES)), callback=positive_integers, help="Separated by commas.")

@@ -21,6 +21,7 @@ from printing import Report
 from transformers import PreTrainedModel
 
 from lade.applications.bench.machine import available_cores, describe
+from lade.applications.options import MODEL
 from lade.core.tree import Draft, TreeBuilder, chain
 from lade.models import load
 from lade.target.empty import empty_target
@@ -108,7 +109,7 @@ def measure(model: PreTrainedModel, case: str, context: int, rounds: int) -> Tim
 
 
 @click.command()
-@click.argument("model", default="lade-code-8M")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
 @click.option(
     "--contexts", default="256,1024", show_default=True, callback=positive_integers, help="Tokens before the trees."
 )

@@ -14,11 +14,14 @@ from typing import Any
 import click
 import torch
 from inturn import in_turn
+from namelists import names_among
 from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
+from lade.applications.options import MODEL
 from lade.drafters import compiling
+from lade.models.load import DTYPES
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 256)
 
@@ -29,18 +32,18 @@ def logits_of(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("model", default="lade-code-8M")
-@click.option("--dtypes", default="bfloat16,float32", help="Separated by commas.")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
+@click.option("--dtypes", default="bfloat16,float32", callback=names_among(DTYPES), help="Separated by commas.")
 @click.option("--rounds", type=click.IntRange(2), default=15)
 @click.option("--threads", type=click.IntRange(1), default=available_cores())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(model: str, dtypes: str, rounds: int, threads: int, as_json: bool) -> None:
+def main(model: str, dtypes: list[str], rounds: int, threads: int, as_json: bool) -> None:
     """Measure MODEL, a name or a folder, in each dtype."""
     torch.set_num_threads(threads)
     compiling.begin()
     compiling.wait()
     report, timings = Report(describe(torch.device("cpu")), as_json), list[dict[str, Any]]()
-    for dtype in dtypes.split(","):
+    for dtype in dtypes:
         pair = [lade.models.load(model, dtype=dtype, pack=pack)[0] for pack in (False, True)]
         for tokens in TOKENS:
             ids = torch.randint(pair[0].config.vocab_size, (1, tokens), generator=torch.Generator().manual_seed(tokens))

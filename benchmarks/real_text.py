@@ -21,11 +21,13 @@ import torch
 from checkouts import importable, worker
 from halves import HALVES, chosen, digest
 from integerlists import integers_from
+from namelists import names_among
 
 import lade
 from lade.applications.bench.conversation import Conversation, Style
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.suites import SuiteError
+from lade.applications.options import MODEL
 from lade.config.settings import FAMILIES
 from lade.models import load
 
@@ -154,20 +156,12 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         yield " | ".join([variant, str(budget), *cells])
 
 
-def names(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    found = tuple(value.split(","))
-    unknown = [name for name in found if name not in EVERY]
-    if unknown:
-        raise click.BadParameter(f"must be among {', '.join(EVERY)}, got {unknown[0]!r}")
-    return found
-
-
 @click.command()
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--half", default="report", show_default=True, type=click.Choice(HALVES))
-@click.option("--model", "name", default="smollm2-135m", show_default=True)
+@click.option("--model", "name", default="smollm2-135m", show_default=True, callback=MODEL)
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(("bfloat16", "float32")))
-@click.option("--variants", default="cold,warm", show_default=True, callback=names, help=", ".join(EVERY))
+@click.option("--variants", default="cold,warm", show_default=True, callback=names_among(EVERY), help=", ".join(EVERY))
 @click.option("--budgets", default="16,32,64", show_default=True, callback=integers_from(2))
 @click.option("--n", "number", default=8, show_default=True, type=click.IntRange(min=1), help="Prompts of a category.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(min=1), help="New tokens of a prompt.")
@@ -178,7 +172,7 @@ def main(
     half: str,
     name: str,
     dtype: str,
-    variants: tuple[str, ...],
+    variants: list[str],
     budgets: list[int],
     number: int,
     tokens: int,

@@ -15,11 +15,13 @@ from typing import Any
 
 import click
 import torch
+from namelists import SUITE
 from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_suites
+from lade.applications.options import MODEL
 
 LEVELS = (1, 4, 8, 16)  # rows
 ASKED = 0.9
@@ -85,8 +87,8 @@ def measure(
 
 
 @click.command()
-@click.argument("model", default="lade-code-8M")
-@click.option("--suite", default="human_eval", show_default=True, help="Prompts, as of `lade bench`.")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
+@click.option("--suite", default="human_eval", show_default=True, type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=1), help="New tokens of each row.")
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(min=2))
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(("bfloat16", "float32")))

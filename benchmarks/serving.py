@@ -24,6 +24,7 @@ from typing import Any
 
 import click
 import torch
+from namelists import SUITE, names_among
 from never_slower import Workload, model_of
 from printing import Report
 from serving_client import Client, served
@@ -31,6 +32,7 @@ from serving_measures import LEVELS, MEASUREMENTS, Measured, Site
 
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_suites
+from lade.applications.options import MODEL
 from lade.models import load
 from lade.models.load import model_source
 
@@ -83,21 +85,18 @@ def site_of(
         yield Site(server, random, model, tokenizer, texts, tokens, rounds, BATCHING.get(name, OTHER_BATCHING), each)
 
 
-def _measurements(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
-    names = value.split(",")
-    unknown = [name for name in names if name not in MEASUREMENTS]
-    if unknown:
-        raise click.BadParameter(f"must be among {', '.join(MEASUREMENTS)}, got {unknown[0]!r}")
-    return names
-
-
 @click.command()
-@click.option("--only", default=",".join(MEASUREMENTS), show_default=True, callback=_measurements)
+@click.option("--only", default=",".join(MEASUREMENTS), show_default=True, callback=names_among(MEASUREMENTS))
 @click.option(
-    "--model", "name", default="lade-code-8M", show_default=True, help="A model that ships or was pulled, or a folder."
+    "--model",
+    "name",
+    default="lade-code-8M",
+    show_default=True,
+    callback=MODEL,
+    help="A model that ships or was pulled, or a folder.",
 )
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(("bfloat16", "float32")))
-@click.option("--suite", default="human_eval", show_default=True, help="Prompts, as of `lade bench`.")
+@click.option("--suite", default="human_eval", show_default=True, type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--warm", is_flag=True, help="Serve with the model's warm table.")
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=2), help="New tokens of an answer.")
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(min=1))

@@ -21,6 +21,8 @@ from typing import Any
 
 import click
 import torch
+from integerlists import integers_from
+from namelists import names_among
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -138,18 +140,22 @@ def work(folder: Path, number: int, prompts: range, names: tuple[str, ...], new_
 @click.command()
 @click.option("--prompts", default=2, show_default=True, type=click.IntRange(1), help="Prompts per combination.")
 @click.option("--first", default=0, show_default=True, help="Number of the first prompt.")
-@click.option("--ranks", "numbers", default="2,3,4", show_default=True, help="Numbers of processes.")
-@click.option("--models", default=",".join((*FAMILIES, STORY)), show_default=True)
+@click.option(
+    "--ranks", "numbers", default="2,3,4", show_default=True, callback=integers_from(2), help="Numbers of processes."
+)
+@click.option(
+    "--models", default=",".join((*FAMILIES, STORY)), show_default=True, callback=names_among((*FAMILIES, STORY))
+)
 @click.option("--new-tokens", default=24, show_default=True, type=click.IntRange(1))
-def main(prompts: int, first: int, numbers: str, models: str, new_tokens: int) -> None:
+def main(prompts: int, first: int, numbers: list[int], models: list[str], new_tokens: int) -> None:
     """Exit status 1 if a text on any rank is another than that of plain decoding in one process."""
-    folder, names, start = Path(tempfile.mkdtemp(prefix="several-")), tuple(models.split(",")), time.perf_counter()
+    folder, names, start = Path(tempfile.mkdtemp(prefix="several-")), tuple(models), time.perf_counter()
     torch.set_num_threads(1)
     for name in names:
         whole(name).save_pretrained(folder / name)
     plain: dict[Case, list[list[int]]] = {}
     same, different = Counter[str](), 0
-    for number in map(int, numbers.split(",")):
+    for number in numbers:
         given = folder, number, range(first, first + prompts), names, new_tokens
         ran = list(cases(*given[1:4]))
         found = ranks.run(folder / str(number), number, partial(work, *given), PATIENCE)

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import torch
+from integerlists import integers_from
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -24,6 +25,7 @@ import ranks  # noqa: E402
 from stories import PROMPTS  # noqa: E402
 
 import lade  # noqa: E402
+from lade.applications.options import MODEL  # noqa: E402
 from lade.distributed import target  # noqa: E402
 from lade.distributed.steps import StepTimes  # noqa: E402
 from lade.distributed.tried import Way  # noqa: E402
@@ -88,20 +90,22 @@ def line(runs: list[dict[str, Any]]) -> str:
 
 
 @click.command()
-@click.option("--model", default="stories260K", show_default=True)
-@click.option("--ranks", "numbers", default="2,4", show_default=True, help="Numbers of processes.")
+@click.option("--model", default="stories260K", show_default=True, callback=MODEL)
+@click.option(
+    "--ranks", "numbers", default="2,4", show_default=True, callback=integers_from(2), help="Numbers of processes."
+)
 @click.option("--adapt/--no-adapt", default=True, show_default=True, help="Whether fewer processes may share a step.")
 @click.option("--prompts", default=4, show_default=True, type=click.IntRange(1, len(PROMPTS)))
 @click.option("--new-tokens", default=128, show_default=True, type=click.IntRange(1))
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
-def main(model: str, numbers: str, adapt: bool, prompts: int, new_tokens: int, repeats: int) -> None:
+def main(model: str, numbers: list[int], adapt: bool, prompts: int, new_tokens: int, repeats: int) -> None:
     """Exit status 1 if a text is another than that of one process."""
     torch.set_num_threads(1)
     folder, same = Path(tempfile.mkdtemp(prefix="shares-")), True
     for mode in ("auto", "lookahead"):
         for repeat in range(repeats):
             texts = []
-            for number in (1, *map(int, numbers.split(","))):
+            for number in (1, *numbers):
                 run = partial(work, model, mode, number, adapt, prompts, new_tokens)
                 found = ranks.run(folder / f"{mode}-{number}-{repeat}", number, run, PATIENCE)
                 click.echo(f"{mode}, {number} processes: {line(found[0])}")

@@ -22,11 +22,13 @@ from unittest.mock import patch
 import click
 import torch
 from integerlists import positive_integers
+from namelists import SUITE
 from printing import Report
 
 import lade
 from lade.applications.bench.machine import available_cores
 from lade.applications.bench.promptsets import from_suites
+from lade.applications.options import MODEL
 from lade.drafters import compiling, factory
 from lade.entry import engine
 from lade.pace.belief import Belief
@@ -208,9 +210,9 @@ def timed_by(machine: Simulated) -> Iterator[list[Timed]]:
 
 
 @click.command()
-@click.argument("model", default="lade-code-8M")
+@click.argument("model", default="lade-code-8M", callback=MODEL)
 @click.option("--machine", type=click.Choice(sorted(MACHINES)), help="[default: the model's, or that of lade-code-8M]")
-@click.option("--suite", default="human_eval", show_default=True, help="Prompts, as of `lade bench`.")
+@click.option("--suite", default="human_eval", show_default=True, type=SUITE, help="Prompts, as of `lade bench`.")
 @click.option("--rows", default="1,2,4,8,16", show_default=True, callback=positive_integers)
 @click.option("--tokens", default=96, show_default=True, type=click.IntRange(min=1), help="New tokens of each row.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1))

@@ -23,6 +23,7 @@ from torch.nn.functional import linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lade.applications.bench.machine import describe
+from lade.applications.options import checked, default_device
 from lade.applications.output import JSON, show
 from lade.applications.widen import SHAPES
 from lade.base.seconds import least_seconds
@@ -31,6 +32,7 @@ from lade.facts.vocabulary import readable
 from lade.kernels import available, between, products
 from lade.kernels.launch import attend
 from lade.kernels.sizes import FEW, MOST
+from lade.models.device import as_device
 from lade.pace.roofline import measured, roofline_of
 from lade.static.buckets import rows_bucket
 from lade.static.graphs import Graphs, capture
@@ -184,7 +186,7 @@ def table_of_products(found: list[dict[str, Any]], bandwidth: float) -> Table:
 
 @click.command()
 @click.option("--shape", default="7B", show_default=True, type=click.Choice(list(SHAPES)))
-@click.option("--device", default="cuda" if torch.cuda.is_available() else "cpu", show_default=True)
+@click.option("--device", default=default_device, callback=checked(as_device), help="[default: cuda if available]")
 @click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float16", "float32"]))
 @click.option("--contexts", default="512,8192", show_default=True, callback=positive_integers, help="Of the steps.")
 @JSON

@@ -132,7 +132,8 @@ def _tokenizer(source: str, cache_dir: str | Path | None) -> PreTrainedTokenizer
 
 @contextmanager
 def _whole(source: str, part: str) -> Iterator[None]:
-    """ValueError that names the model where transformers raises something else at a damaged file, of many kinds."""
+    """ValueError of one line that names the model, where transformers raises something else at a damaged file, of many
+    kinds, or lists all that it would have taken."""
     from torch import OutOfMemoryError
 
     try:
@@ -140,11 +141,11 @@ def _whole(source: str, part: str) -> Iterator[None]:
     except (OSError, ImportError, MemoryError, OutOfMemoryError, AssertionError):
         raise
     except Exception as error:
-        if isinstance(error, ValueError) and not isinstance(error, JSONDecodeError):
+        if isinstance(error, ValueError) and not isinstance(error, JSONDecodeError) and "\n" not in str(error):
             raise
-        told = f"{type(error).__name__}: {first_line(error)}"
+        told = f"{type(error).__name__}: {first_line(error).rstrip(':')}"
         raise ValueError(
-            f"path_or_name must be a whole model, got {source!r}, whose {part} does not load ({told})"
+            f"path_or_name must be a whole causal language model, got {source!r}, whose {part} does not load ({told})"
         ) from error
 
 

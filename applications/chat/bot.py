@@ -13,6 +13,7 @@ from lade.applications.chat.decoder import TENANT, Decoded, Decoder
 from lade.applications.chat.formats import Format, Message
 from lade.applications.chat.reply import Reply, Total
 from lade.applications.chat.settings import ChatSettings
+from lade.models.quant import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 class MessageTooLongError(ValueError):
     """A message that leaves no position for an answer, even alone."""
+
+
+class ModelFailedError(ValueError):
+    """The model's code raised an error while it answered."""
 
 
 class Chatbot:
@@ -56,6 +61,7 @@ class Chatbot:
 
         Raises:
             MessageTooLongError: the message alone fills the model's positions.
+            ModelFailedError: the model raised an error of another kind than OSError and ValueError.
             ValueError: the chat template refuses the conversation.
         """
         turns, ids = self._fit([*self.conversation.turns, {"role": "user", "content": message}])
@@ -135,17 +141,23 @@ class Chatbot:
 
         stop, settings = self.prompt_format.stop, self.settings
         streamer = StepStreamer(self.tokenizer, write, color=settings.color and not settings.markdown, stop=stop)
-        return self.decoder.decode(
-            ids,
-            streamer,
-            stopped,
-            drafts=not settings.plain,
-            tenant=tenant,
-            seed=seed,
-            max_new_tokens=int(min(settings.max_new_tokens, self._positions - ids.shape[1])),
-            **settings.sampling(),
-            **({"stop_strings": [stop]} if stop else {}),
-        )
+        try:
+            return self.decoder.decode(
+                ids,
+                streamer,
+                stopped,
+                drafts=not settings.plain,
+                tenant=tenant,
+                seed=seed,
+                max_new_tokens=int(min(settings.max_new_tokens, self._positions - ids.shape[1])),
+                **settings.sampling(),
+                **({"stop_strings": [stop]} if stop else {}),
+            )
+        except (OSError, ValueError):
+            raise
+        except Exception as error:
+            told = f"{type(error).__name__}: {first_line(error)}"
+            raise ModelFailedError(f"the model failed while it answered ({told})") from error
 
     def _text(self, cost: Decoded) -> str:
         text = str(self.tokenizer.decode(cost.tokens, skip_special_tokens=True))

@@ -56,10 +56,14 @@ def command(
     """
     import torch
 
+    from lade.entry.warming import check_drafts
+
     torch.set_num_threads(threads)
     path = model or default_model()
     network, tokenizer = load_model(path, dtype=dtype, device=device, quant=quant or None, pack=pack)
     name = name_of(path)
+    with failing(ValueError):
+        check_drafts(network)
     _warm_up(network, tokenizer, name, warm)
     ids = encoded(network, tokenizer, prompt or (prompt_for(name) if name in NAMES else QUESTION))
     most = room(network, ids, max_new_tokens)

@@ -20,6 +20,7 @@ FIRST = "1 of 2: plain decoding has the machine for itself."
 SECOND = "2 of 2: lade has the machine for itself; plain decoding is shown as fast as it was."
 MARGIN, MOST = 7, 24  # lines around the panels, and of a panel
 FRAME = 4  # columns and lines of a panel's border and padding
+CORNERS = 6  # columns of a panel that its title and its figures leave free
 
 
 @dataclass
@@ -43,9 +44,16 @@ class Side:
     def text(self) -> Text:
         return Text.assemble(*((piece, color or "") for piece, color in self.pieces))
 
-    def figures(self) -> str:
+    def figures(self, width: int) -> str:
+        """As many as fit, whole ones."""
         run = self.run
-        return f"{len(run.tokens)} tokens, {run.tokens_per_step:.2f}/step, {run.speed:.1f}/s"
+        found = [f"{len(run.tokens)} tokens", f"{run.tokens_per_step:.2f}/step", f"{run.speed:.1f}/s"]
+        return fitting([", ".join(found), ", ".join(found[1:]), found[1]], width)
+
+
+def fitting(texts: Sequence[str], width: int) -> str:
+    """The first text that fits, else the last one."""
+    return next((text for text in texts if len(text) <= width), texts[-1])
 
 
 class Screen:
@@ -83,4 +91,6 @@ class Screen:
         side = self.sides[name]
         wrapped = side.text().wrap(console, width - FRAME)
         shown = Text("\n").join(wrapped[-(lines - 2) :])
-        return Panel(shown, title=TITLES[name], subtitle=side.figures(), width=width, height=lines)
+        room = width - CORNERS
+        title, figures = fitting([TITLES[name], name], room), side.figures(room)
+        return Panel(shown, title=title, subtitle=figures, width=width, height=lines)

@@ -80,6 +80,13 @@ def running() -> bool:
     return _worker is not None and _worker.is_alive()
 
 
+def compiles() -> bool:
+    """Whether it is compiled at the moment, which takes minutes, not only loaded."""
+    with suppress(OSError):  # the cache folder cannot be read: nothing is compiled for long
+        return running() and not is_compiled()
+    return False
+
+
 def load(checked: bool = False) -> None:
     """Load the machine code now; what is missing is compiled in this process.
 

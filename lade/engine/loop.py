@@ -52,7 +52,7 @@ class DecodeLoop:
         self.admission = Admission(target, slots, prefixes, budget)
         self.active: list[Request] = []
         self._lock = fork_safe_lock()
-        self._stepping = False
+        self._stepping: object | None = None  # the call of `step` that is running
         self._cancelled = False  # whether a request was, since the last step
         self._undisturbed = False  # whether the last step was
 
@@ -91,8 +91,9 @@ class DecodeLoop:
             BaseException: what interrupts the step. It ends the requests that had a slot, with a `RuntimeError` that
                 names it and holds no memory of the step; those that wait are decoded by later steps.
         """
-        self._begin()
+        turn = object()
         try:
+            self._begin(turn)
             if self._cancelled:
                 self._cancelled = False
                 self.admission.end_cancelled()
@@ -104,19 +105,21 @@ class DecodeLoop:
             self._advance_all(planned(self.active, self.target, self.admission, self.step_tokens, self.reading))
             self._retire()
         except BaseException as error:
-            self._abandon(error)
+            if self._stepping is turn:
+                self._abandon(error)
             raise
         finally:
-            self._stepping = False
+            if self._stepping is turn:
+                self._stepping = None
         return bool(self.active or self.admission)
 
-    def _begin(self) -> None:
+    def _begin(self, turn: object) -> None:
         with self._lock:
-            if self._stepping:
+            if self._stepping is not None:
                 raise RuntimeError("step must be called by one thread at a time, got a second one")
             if self.admission.closed:
                 raise RuntimeError("the engine must be open to step, got a closed one")
-            self._stepping = True
+            self._stepping = turn
 
     def close(self) -> None:
         """End all requests and free their slots. A second call does nothing.
@@ -125,7 +128,7 @@ class DecodeLoop:
             RuntimeError: inside a step, which computes with the slots.
         """
         with self._lock:
-            if self._stepping:
+            if self._stepping is not None:
                 raise RuntimeError("close must be called between steps, got a call inside of one")
         self.admission.close()
         for request in self.active:

@@ -24,7 +24,7 @@ from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.target import engine_target
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
-from lade.entry.submission import Submission, check_memory, greedy, prepared
+from lade.entry.submission import Submission, check_memory, greedy, trial
 from lade.facts.precision import is_offloaded
 from lade.facts.sharding import tensor_parallel
 from lade.memory.pools import check_tenant
@@ -101,8 +101,7 @@ class Engine:
         if settings.workers > 1:
             raise invalid("workers", "1 for an engine, whose requests arrive in one process", settings.workers)
         self._tenant = settings.tenant
-        ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
-        call = prepared(model, ids, attention_mask=torch.ones_like(ids), max_new_tokens=1)
+        call = trial(model)
         reason = self._reason(call, fuse=True)
         if reason is not None:
             raise invalid("model", f"one that decodes draft trees in {slots} slots ({reason})", model)

@@ -184,6 +184,12 @@ def prepared(model: Any, input_ids: torch.Tensor, *, tokenizer: Any = None, **ge
     return call
 
 
+def trial(model: Any, **generate_kwargs: Any) -> Call:
+    """A call for one token, to ask whether a model decodes draft trees before any prompt is known."""
+    ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+    return prepared(model, ids, attention_mask=torch.ones_like(ids), max_new_tokens=1, **generate_kwargs)
+
+
 def greedy(call: Call) -> Call:
     """The same call without sampling and processors: drafts for many requests are the likeliest tokens."""
     config = GenerationConfig.from_dict(call.generation_config.to_dict())

@@ -5,11 +5,23 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from lade.base.shown import invalid
 from lade.drafters import compiling
+from lade.entry.route import reason_for_plain
+from lade.entry.submission import trial
+from lade.facts.precision import is_offloaded
 from lade.memory.warm import warming
-from lade.memory.warm.table import Progress
+from lade.memory.warm.table import Progress, evaluating
 from lade.memory.warmtable import WarmTable
 
+# Arguments of `model.generate` in place of what the model's generation config says: a call may say otherwise.
+ANY_CALL = {
+    "num_beams": 1,
+    "do_sample": False,
+    "use_cache": True,
+    "output_attentions": False,
+    "output_hidden_states": False,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -29,13 +41,24 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
         progress: called with how many tokens went through the model, and of how many; `None`: a bar on a terminal.
 
     Raises:
-        ValueError: names the argument.
+        ValueError: names the argument; also where the model decodes no draft trees, which alone read a table.
         RuntimeError: the weights changed meanwhile; nothing is stored.
     """
     warming.check_arguments(model, top, tokenizer, progress)
+    check_drafts(model)
     compiling.begin()
     table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
-    if compiling.running():
+    if compiling.compiles():
         _log.warning("lade: compiling the loops that draft, once on this machine, which takes minutes")
     compiling.wait()
     return table
+
+
+def check_drafts(model: Any) -> None:
+    """ValueError where a model decodes no draft trees, whatever the call; of an offloaded one it is not asked."""
+    if is_offloaded(model):
+        return
+    with evaluating(model):
+        reason = reason_for_plain(trial(model, **ANY_CALL), fuse=False)
+    if reason is not None:
+        raise invalid("model", f"one that decodes draft trees ({reason})", model)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tiny import tiny_model
+from unbranchable import UNBRANCHABLE
 
 import lade
 from lade.applications import warm_prompts
@@ -204,3 +206,16 @@ def test_few_prompts_cannot_be_held_out(prompts: Path) -> None:
     result = run(STORIES, "--prompts", prompts, "--n", 4, "--hold-out")
     assert result.exit_code == 2
     assert "--hold-out must be given with 5 prompts that fit the model, got 4" in result.stderr
+
+
+@pytest.mark.parametrize("with_prompts", [False, True])
+def test_a_model_that_decodes_no_trees_is_refused_before_any_work(
+    with_prompts: bool, prompts: Path, table_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kind,) = (kind for kind in UNBRANCHABLE if kind.name == "bloom")
+    tokenizer = load("stories260K")[1]
+    monkeypatch.setattr("lade.applications.warm.load_model", lambda *_, **__: (tiny_model(kind), tokenizer))
+    result = run(STORIES, *(("--prompts", prompts) if with_prompts else ()))
+    assert result.exit_code == 1
+    assert "Error: model must be one that decodes draft trees (ALiBi" in result.stderr
+    assert list(table_folder.iterdir()) == []

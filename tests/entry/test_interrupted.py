@@ -141,3 +141,19 @@ def test_a_second_interrupt_while_the_first_is_handled(monkeypatch: pytest.Monke
         assert [request.error for request in requests[SLOTS:]] == [None, None]
         for request, prompt in zip(requests[SLOTS:], PROMPTS[SLOTS:], strict=True):
             assert request.tokens == plain(engine.model, prompt, NEW)
+
+
+def test_an_interrupt_as_a_step_begins() -> None:
+    """No later step takes it for one that is still running."""
+    with lade.Engine(model_of("llama"), CONFIG, slots=SLOTS) as engine:
+        submitted(engine)
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            if event == "return" and frame.f_code is type(engine._loop)._begin.__code__:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(note)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+        run(engine)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, T5Config
 
 from lade.models import load
 from lade.models.device import ABSENT, as_device
@@ -58,6 +58,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "configuration null": lambda folder: (folder / "config.json").write_text("null"),
     "configuration list": lambda folder: (folder / "config.json").write_text("[1]"),
     "tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{,"),
+    "tokenizer absent": lambda folder: [path.unlink() for path in folder.glob("tokenizer*")],
+    "another kind": lambda folder: T5Config(decoder_start_token_id=0).save_pretrained(folder),
     "no heads": with_configuration(num_attention_heads=0),
     "layers in words": with_configuration(num_hidden_layers="five"),
     "dtype": with_configuration(dtype="float99"),
@@ -72,6 +74,7 @@ def test_a_damaged_model_is_named(name: str, tmp_path: Path) -> None:
         load(folder)
     assert str(folder) in str(wrong.value)
     assert len(str(wrong.value).splitlines()) == 1
+    assert len(str(wrong.value)) < 600
 
 
 def test_a_folder_comes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from forks import needs_fork, run_script
+from transformers import LlamaModel
 
 from lade import LookaheadConfig
 from lade.applications import chatbot as script
@@ -147,6 +148,36 @@ def test_a_message_too_long_is_told_and_the_chat_goes_on() -> None:
     assert result.exit_code == 0
     assert "the message is too long" in result.stderr
     assert len(result.stdout.rpartition("Assistant: ")[2].strip()) > 3
+
+
+def test_a_model_that_fails_is_told_and_the_chat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By lade and plainly; one question ends with the sentence."""
+    whole, failing = LlamaModel.forward, list[bool]()
+
+    def forward(self: Any, *arguments: Any, **inputs: Any) -> Any:
+        if failing:
+            failing.clear()
+            raise RuntimeError("mat1 and mat2\nand much more")
+        return whole(self, *arguments, **inputs)
+
+    monkeypatch.setattr(LlamaModel, "forward", forward)
+    load = chat.load_chatbot
+
+    def loaded(*arguments: Any, **options: Any) -> Chatbot:
+        bot = load(*arguments, **options)
+        failing.append(True)  # at the first answer; the self-probe is done
+        return bot
+
+    monkeypatch.setattr(chat, "load_chatbot", loaded)
+    told = "the model failed while it answered (RuntimeError: mat1 and mat2)"
+    for flags in ((), ("--lookahead-off",)):
+        result = run(MODEL, "--chat", *flags, typed="Once\nOnce upon a time\n")
+        assert result.exit_code == 0, result.output
+        assert result.stderr.endswith(f"({told})\n")
+        assert "there was a little girl" in result.stdout
+    result = run(MODEL, "Once upon a time")
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"Error: {told}\n")
 
 
 def test_commands_in_a_pipe(tmp_path: Path) -> None:

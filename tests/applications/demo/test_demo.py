@@ -3,6 +3,7 @@
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,6 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 from rich.console import Console
+from tiny import tiny_model
+from unbranchable import UNBRANCHABLE
 
 import lade
 from lade.applications.demo import command
@@ -120,6 +123,26 @@ def test_a_terminal_shows_plain_decoding_beside_lade(shipped: Shipped) -> None:
     assert "\x1b[36m" in shown or "\x1b[32m" in shown  # the colour of tokens that one step gave
 
 
+@pytest.mark.parametrize(
+    ("columns", "figures", "title"),
+    [
+        (20, "2.00/step", "plain"),
+        (50, "2.00/step, 1.0/s", "plain"),
+        (68, "4 tokens, 2.00/step, 1.0/s", "plain"),
+        (80, "4 tokens, 2.00/step, 1.0/s", "plain: one token per forward"),
+    ],
+)
+def test_a_narrow_terminal_cuts_no_figure(columns: int, figures: str, title: str, shipped: Shipped) -> None:
+    screen = Screen(shipped[1], [5, 6], "a model", [PLAIN, LADE])
+    for name in (PLAIN, LADE):
+        for step in run_of(name, [3], [4], [5, 6]).steps:
+            screen.add(step)
+    file = io.StringIO()
+    Console(file=file, width=columns, height=24, _environ={}).print(screen)
+    assert file.getvalue().count(f"─ {figures} ─") == 2
+    assert f"─ {title} ─" in file.getvalue()
+
+
 @pytest.fixture
 def loaded(shipped: Shipped, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The model is there already, and no table is computed unless a test asks."""
@@ -157,6 +180,17 @@ def test_when_a_warm_table_is_computed(
     assert result.exit_code == 0, result.output
     assert len(calls) == computed
     assert ("`lade warm other`" in result.stderr) == (name == "other" and not computed)
+
+
+def test_no_table_is_advised_where_the_model_decodes_no_trees(
+    shipped: Shipped, table_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kind,) = (kind for kind in UNBRANCHABLE if kind.name == "bloom")
+    monkeypatch.setattr(command, "load_model", lambda *_, **__: (tiny_model(kind), shipped[1]))
+    result = CliRunner().invoke(command.command, ["stories260K", "--warm", "--prompt", "Hello", "--threads", "1"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: model must be one that decodes draft trees (ALiBi")
+    assert not table_folder.exists()
 
 
 def test_a_prompt_without_room_is_refused(loaded: Any) -> None:
