@@ -183,6 +183,26 @@ KINDS = (
         sound,
     ),
 )
+FOUR_AXES = Kind(  # all of them rotate
+    "hunyuan_vl",
+    {
+        "text_config": TEXT | {"rope_parameters": {"rope_type": "default", "xdrope_section": [1, 1, 1, 1]}},
+        "vision_config": TOWER | {"image_size": 16, "patch_size": 4, "out_hidden_size": 32},
+    }
+    | QWEN_IDS,
+    6,
+    grid,
+)
+OWN_POSITIONS = Kind(  # drops the positions that it is given
+    "exaone4_5",
+    {
+        "text_config": TEXT | {"model_type": "exaone4", "layer_types": ["full_attention"] * 2},
+        "vision_config": QWEN_TOWER,
+    }
+    | QWEN_IDS,
+    6,
+    grid,
+)
 BY_TYPE = {kind.model_type: kind for kind in KINDS}
 
 

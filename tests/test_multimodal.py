@@ -1,11 +1,12 @@
 """Images and sound are read with the prompt: the text is plain decoding's, and lookahead really wrote it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from identity import Identity, plain_text
-from multimodal import BY_TYPE, IMAGE, KINDS, Kind, image_model, image_prompt, text
+from multimodal import BY_TYPE, FOUR_AXES, IMAGE, KINDS, OWN_POSITIONS, Kind, image_model, image_prompt, text
 from sidebyside import assert_falls_back, assert_looked_ahead
 from transformers import GemmaConfig, PaliGemmaConfig, PaliGemmaForConditionalGeneration, SiglipVisionConfig
 
@@ -95,6 +96,27 @@ def test_inputs_of_every_step() -> None:
     kwargs = {"use_cache": True, "cross_attention_mask": prompt["attention_mask"]} | prompt
     inputs = next_inputs(image_model(QWEN), kwargs.pop("input_ids"), kwargs)
     assert inputs.unknown() == ["cross_attention_mask"]
+
+
+def test_four_axes() -> None:
+    assert_falls_back(image_model(FOUR_AXES), lambda: text(9) | GREEDY, "positions on 4 axes")
+
+
+def test_positions_that_only_the_model_knows(identity: Identity) -> None:
+    """It counts the tokens of the cache: padding too, and of an image what it likes."""
+    model = image_model(OWN_POSITIONS)
+    assert_falls_back(model, lambda: text(9, 4) | GREEDY, "positions that the model finds by itself")
+    ours = lade.generate(model, **text(9), **GREEDY, config=AUTO)
+    identity.check(ours, plain_text(model, **text(9), max_new_tokens=NEW_TOKENS))
+    assert_looked_ahead()
+
+
+def test_static_steps_count_tokens() -> None:
+    """Their positions are those of the cache; behind an image there are fewer."""
+    prompt = image_prompt(QWEN, 9)
+    ours = lade.generate(image_model(QWEN), **prompt, **GREEDY, config=replace(AUTO, static=True))
+    assert ours.tolist() == image_model(QWEN).generate(**prompt, **GREEDY).tolist()
+    assert lade.last_stats().not_static == "position_ids are not those of the text"
 
 
 def test_contrast_reads_text() -> None:

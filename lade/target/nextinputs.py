@@ -25,6 +25,7 @@ LAYOUTS = {
     "batch_num_images",
     "feature_attention_mask",
     "image_grid_thw",
+    "image_sizes",
     "mm_token_type_ids",
     "moe_mm_token_type_ids",
     "second_per_grid_ts",
