@@ -16,7 +16,14 @@ from lade.target.nextinputs import NextInputs, next_inputs, one_position_will_do
 NEW_TOKENS = 30
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
 AUTO = lade.LookaheadConfig(mode="auto", budget=24, adapt=False)  # the clock decides nothing
-EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.model_type)
+COMPAT = "llava", "gemma3", "mistral3", "qwen2_vl"
+EACH = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=kind.model_type, marks=[pytest.mark.compat] if kind.model_type in COMPAT else [])
+        for kind in KINDS
+    ],
+)
 QWEN = BY_TYPE["qwen2_vl"]
 
 
