@@ -30,7 +30,8 @@ FORMATS: dict[str, type[Format]] = {  # of the endpoints that answer, by path
     "/v1/messages": MessagesFormat,
 }
 TOKENS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
-PATHS = (*FORMATS, *TOKENS, "/v1/models", "/v1/models/{model:path}", "/health", "/metrics", "/openapi.json", "/")
+MODELS = ("/v1/models", "/v1/models/", "/v1/models/{model}")
+PATHS = (*FORMATS, *TOKENS, *MODELS, "/health", "/metrics", "/openapi.json", "/")
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY)  # of a scope
 HEADERS = (b"content-type", b"accept")  # that replicas see; keys stay here
 log = logging.getLogger("lade.serve")
