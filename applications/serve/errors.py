@@ -21,7 +21,9 @@ TYPES = {
 }
 TAGGED = ("response_format", "format", "tool_choice")  # fields whose place is followed by the branch of a union
 # The branch of a union.
-BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Item|Block))$")
+BRANCH = re.compile(
+    r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Choice|Item|Block))$"
+)
 OTHER_TYPE = "_type"  # how the kinds of error end that say of which type a branch of a union is
 
 

@@ -64,7 +64,7 @@ def by_type(classes: Mapping[str, str], untyped: str | None = None, others: str 
         return classes.get(kind, others) if isinstance(kind, str) else others
 
     allowed = f"Item should have the type {' or '.join(map(repr, classes))}, as others are not taken"
-    return Discriminator(name, custom_error_type="item_type", custom_error_message=allowed)
+    return Discriminator(name, custom_error_type="item_tag", custom_error_message=allowed)
 
 
 class Fields(BaseModel):
@@ -80,6 +80,12 @@ def all_of(*rules: Json) -> Json:
 
 def either(*rules: Json) -> Json:
     return {"anyOf": list(rules)}
+
+
+def chooses_freely(*others: Json) -> Json:
+    """An object whose `tool_choice` forces no call: it says so in a word, or is an object with one of these schemas."""
+    words: Json = {"enum": [None, "none", "auto"]}
+    return where(tool_choice=either(words, *({"type": "object"} | each for each in others)))
 
 
 def where(*required: str, **properties: Json) -> Json:

@@ -64,6 +64,19 @@ def test_a_call_is_the_chat_s(served: Served) -> None:
     assert [tool["name"] for tool in body["tools"]] == ["get_weather", "stop"]
 
 
+@pytest.mark.parametrize(("mode", "kind"), [("required", "function_call"), ("auto", "message")])
+def test_only_allowed_functions_are_called(served: Served, mode: str, kind: str) -> None:
+    allowed = {"type": "allowed_tools", "mode": mode, "tools": [STOP]}
+    body = respond(served, tool_choice=allowed, temperature=0, max_output_tokens=20).json()
+    alone = respond(served, tools=[STOP], tool_choice=mode, temperature=0, max_output_tokens=20).json()
+    (item,), (other,) = body["output"], alone["output"]
+    assert item["type"] == kind
+    assert without(item, "id", "call_id") == without(other, "id", "call_id")
+    assert body["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+    assert (body["tool_choice"]["mode"], body["tool_choice"]["tools"][0]["name"]) == (mode, "stop")
+    assert [tool["name"] for tool in body["tools"]] == ["get_weather", "stop"]
+
+
 @pytest.mark.parametrize("choice", ["required", "auto", "none", None])
 def test_a_stream_tells_the_items_of_the_whole(served: Served, choice: str | None) -> None:
     asked = {"tool_choice": choice, "temperature": 0, "max_output_tokens": 40}
@@ -226,7 +239,12 @@ def test_the_openai_package(served: Served) -> None:
             "must have a tool_choice that names",
         ),
         ({"tools": [], "tool_choice": "required"}, None, "must have tools"),
-        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.type", "must be 'function'"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice", "or have the type 'function' or 'allowed_tools'"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "mode": "some", "tools": [STOP]}},
+            "tool_choice.mode",
+            "must be 'auto' or 'required'",
+        ),
         (
             {"tool_choice": "required", "text": {"format": {"type": "json_object"}}},
             None,

@@ -150,6 +150,25 @@ def test_a_call_that_is_asked_for_is_made(calling: Served) -> None:
     assert call_of(chat(calling, tool_choice=NAMED, temperature=0))["name"] == "get_weather"
 
 
+def allowed(mode: str, *functions: dict[str, Any]) -> dict[str, Any]:
+    tools = [{"type": "function", "function": each} for each in functions]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_only_allowed_functions_are_called(calling: Served) -> None:
+    """And only of them the model is told, so that it writes no other call."""
+    call = call_of(chat(calling, tool_choice=allowed("required", {"name": "stop"}), temperature=1))
+    assert call == {"name": "stop", "arguments": "{}"}
+    both = chat(calling, tool_choice=allowed("required", STOP, WEATHER), temperature=1)
+    assert call_of(both) == call_of(chat(calling, tool_choice="required", temperature=1))
+    free, alone = (
+        chat(calling, temperature=0, max_tokens=4, response_format={"type": "json_object"}, **fields)
+        for fields in ({"tool_choice": allowed("auto", STOP)}, {"tools": TOOLS[1:]})
+    )
+    assert free["usage"]["prompt_tokens"] == alone["usage"]["prompt_tokens"]
+    assert free["choices"][0]["message"] == alone["choices"][0]["message"]
+
+
 def test_the_text_is_plain_decoding_s_with_the_mask(served: Served) -> None:
     prompts = served.service.planner.prompts
     ids = prompts.of_messages(SAYS, [WEATHER, STOP])
@@ -205,6 +224,11 @@ def test_earlier_calls_and_their_results(calling: Served) -> None:
         ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, None),
         ({"tools": [], "tool_choice": "required"}, None),
         ({"tool_choice": "sometimes"}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"tool_choice": allowed("none", STOP)}, "tool_choice.allowed_tools.mode"),
+        ({"tool_choice": allowed("auto")}, "tool_choice.allowed_tools.tools"),
+        ({"tool_choice": allowed("auto", STOP, {"name": "other"})}, None),
+        ({"tool_choice": allowed("required", STOP), "response_format": {"type": "json_object"}}, None),
         ({"tool_choice": "required", "response_format": {"type": "json_object"}}, None),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]}, "messages.0.tool_calls.0"),
         (
@@ -224,6 +248,13 @@ def test_wrong_tools_are_named(served: Served, fields: dict[str, Any], param: st
     error = answer.json()["error"]
     assert error["param"] is None if param is None else error["param"].startswith(param)
     assert "must" in error["message"]
+
+
+def test_a_choice_of_another_type_is_told_which_there_are(served: Served) -> None:
+    asked = {"messages": SAYS, "tools": TOOLS, "tool_choice": {"type": "custom"}}
+    error = served.client.post("/v1/chat/completions", json=asked).json()["error"]
+    assert error["param"] == "tool_choice"
+    assert "'auto' or 'required' or have the type 'function' or 'allowed_tools'" in error["message"]
 
 
 def test_a_template_that_reads_calls_gets_objects(pair: Any) -> None:
