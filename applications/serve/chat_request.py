@@ -6,24 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from lade.applications.serve.fields import NULL, WHOLE, NotBuilt, all_of, chooses_freely, either, where
+from lade.applications.serve.fields import NULL, WHOLE, NotBuilt, all_of, either, where
 from lade.applications.serve.messages import SOME, AllowedChoice, Message, NamedTool, Prediction, ToolChoice
-from lade.applications.serve.schema import MOST_TOP, STREAMED, TRUE, Sampling
+from lade.applications.serve.schema import FORMAT, MOST_TOP, STREAMED, TRUE, Sampling
 from lade.applications.serve.templated import BEGUN, Templated
 
 TOP = either(where(top_logprobs=NULL), where("logprobs", logprobs=TRUE))
-AUTO = where("mode", mode={"const": "auto"})
-CALLED = either(chooses_freely(), where("tools", tools=SOME))
-ONE_GRAMMAR = either(
-    chooses_freely(where("allowed_tools", allowed_tools=AUTO)),
-    where(response_format=either(NULL, where(type={"const": "text"}))),
-)
+FREE = where(tool_choice={"enum": [None, "none", "auto"]})
+CALLED = either(FREE, where("tools", tools=SOME))
 
 
 class ChatRequest(Templated, Sampling):
     """The body of /v1/chat/completions."""
 
-    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, ONE_GRAMMAR, BEGUN))
+    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, BEGUN))
     messages: Annotated[list[Message], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
@@ -59,7 +55,10 @@ class ChatRequest(Templated, Sampling):
 
     @property
     def grammars(self) -> list[str]:
-        return super().grammars + ["a tool_choice that forces a call"] * bool(self.must_call)
+        """A response format is that of a text, and an answer that must call has none."""
+        if not self.must_call:
+            return super().grammars
+        return [*(each for each in super().grammars if each != FORMAT), "a tool_choice that forces a call"]
 
     @property
     def functions_offered(self) -> list[dict[str, Any]]:

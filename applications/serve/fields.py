@@ -82,12 +82,6 @@ def either(*rules: Json) -> Json:
     return {"anyOf": list(rules)}
 
 
-def chooses_freely(*others: Json) -> Json:
-    """An object whose `tool_choice` forces no call: it says so in a word, or is an object with one of these schemas."""
-    words: Json = {"enum": [None, "none", "auto"]}
-    return where(tool_choice=either(words, *({"type": "object"} | each for each in others)))
-
-
 def where(*required: str, **properties: Json) -> Json:
     """An object with these fields required, whose properties have these schemas where they are given."""
     return {"properties": properties} | ({"required": list(required)} if required else {})

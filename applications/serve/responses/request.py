@@ -7,20 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Tag
 
-from lade.applications.serve.chat_request import AUTO
-from lade.applications.serve.fields import (
-    NULL,
-    WHOLE,
-    Fields,
-    Json,
-    NotBuilt,
-    Text,
-    all_of,
-    by_type,
-    chooses_freely,
-    either,
-    where,
-)
+from lade.applications.serve.chat_request import FREE
+from lade.applications.serve.fields import WHOLE, Fields, Json, NotBuilt, Text, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
 from lade.applications.serve.schema import MOST_TOP, Asked
@@ -29,10 +17,7 @@ from lade.applications.serve.translated import Translated
 
 FUNCTION = "function"
 LOGPROBS = "message.output_text.logprobs"
-CALLED = either(
-    chooses_freely(), where("tools", tools={"type": "array", "contains": where("type", type={"const": FUNCTION})})
-)
-PLAIN = where(text=either(NULL, where(format=either(NULL, where(type={"const": "text"})))))
+CALLED = either(FREE, where("tools", tools={"type": "array", "contains": where("type", type={"const": FUNCTION})}))
 
 
 class OutputSchema(SchemaFields):
@@ -94,7 +79,7 @@ class ResponsesRequest(Translated, Asked):
         "response_format.json_schema.schema": "text.format.schema",
         "response_format": "text.format",
     }
-    model_config = ConfigDict(json_schema_extra=all_of(CALLED, either(chooses_freely(AUTO), PLAIN)))
+    model_config = ConfigDict(json_schema_extra=CALLED)
     input: Text | Annotated[list[Item], Field(min_length=1)]
     instructions: Text | None = None
     max_output_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None

@@ -147,6 +147,8 @@ def test_a_call_that_is_asked_for_is_made(calling: Served) -> None:
     assert "".join(part["delta"].get("content", "") for part in parts) == ""
     assert (parts[-1]["delta"], parts[-1]["finish_reason"]) == ({}, "tool_calls"), "behind the call, as OpenAI sends it"
     assert all(part["delta"] for part in parts[:-1])
+    formed = chat(calling, **asked, response_format={"type": "json_object"})
+    assert call_of(formed) == call, "a format is that of a text"
     assert call_of(chat(calling, tool_choice=NAMED, temperature=0))["name"] == "get_weather"
 
 
@@ -228,8 +230,7 @@ def test_earlier_calls_and_their_results(calling: Served) -> None:
         ({"tool_choice": allowed("none", STOP)}, "tool_choice.allowed_tools.mode"),
         ({"tool_choice": allowed("auto")}, "tool_choice.allowed_tools.tools"),
         ({"tool_choice": allowed("auto", STOP, {"name": "other"})}, None),
-        ({"tool_choice": allowed("required", STOP), "response_format": {"type": "json_object"}}, None),
-        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, None),
+        ({"tool_choice": "required", "structured_outputs": {"json_object": True}}, None),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]}, "messages.0.tool_calls.0"),
         (
             {
