@@ -6,8 +6,9 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
+from arriving import ARRIVING, CALL
 from hypothesis import given
-from hypothesis import strategies as st
+from pydantic import ValidationError
 from served import NAME, Served, serving
 
 from lade.applications.serve.anthropic.content import AnswerContent
@@ -104,6 +105,9 @@ def test_why_it_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = post(served, stop_sequences=["never", stop]).json()
     assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", stop)
     assert stopped["content"][0]["text"] == block["text"][: block["text"].index(stop)]
+    (block,) = post(served, tools=[WEATHER]).json()["content"]
+    with_tools = post(served, tools=[WEATHER], stop_sequences=[block["text"][4:7]]).json()
+    assert with_tools["stop_reason"] == "stop_sequence", "it has called none"
     monkeypatch.setattr(Prompts, "chat_stops", (stop,))  # as a line that begins with a role
     ended = post(served, stop_sequences=["never"]).json()
     assert (ended["stop_reason"], ended["stop_sequence"]) == ("end_turn", None)
@@ -140,19 +144,15 @@ def test_a_call(served: Served) -> None:
         assert kinds == {"tool_use" if kind == "any" else "text"}
 
 
-PIECES = ("Let me see. ", '<tool_call>\n{"name": "stop", "arguments": {"a": "é"}}\n</tool_call>', "<tool", "\n", "Done")
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=5), st.data())
-def test_events_build_the_blocks(parts: list[str], data: st.DataObject) -> None:
-    whole = "".join(parts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+@given(ARRIVING)
+def test_events_build_the_blocks(pieces: list[str]) -> None:
     content, parser, told = AnswerContent(), ToolParser(HERMES, frozenset(["stop"])), list[Any]()
-    for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-        told += content.add(read(parser, whole[begin:end], final=False))
+    for piece in pieces:
+        told += content.add(read(parser, piece, final=False))
     told += content.add(read(parser, "", final=True)) + content.end()
     assert built(told) == content.blocks
-    calls = whole.count(PIECES[1])
+    whole = "".join(pieces)
+    calls = whole.count(CALL)
     assert [block["input"] for block in content.blocks if block["type"] == "tool_use"] == [{"a": "é"}] * calls
     at_once = AnswerContent()
     at_once.add(read(ToolParser(HERMES, frozenset(["stop"])), whole, final=True))
@@ -187,6 +187,12 @@ def test_a_conversation_is_the_chat_s() -> None:
         {"role": "tool", "content": "", "tool_call_id": "toolu_1"},
         {"role": "user", "content": "And now?"},
     ]
+
+
+def test_half_a_character_is_no_input_of_a_tool() -> None:
+    used = {"role": "assistant", "content": [USE | {"input": {"town": "\ud800"}}]}
+    with pytest.raises(ValidationError, match="must be text in Unicode"):
+        MessagesRequest.model_validate(ASKED | {"messages": [used]})
 
 
 def test_a_schema(served: Served) -> None:

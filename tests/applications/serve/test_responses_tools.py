@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from arriving import ARRIVING
 from hypothesis import given
-from hypothesis import strategies as st
 from openai.types.responses import ResponseFunctionToolCall
 from served import NAME, Served
 
@@ -91,9 +91,6 @@ def test_a_stream_tells_the_items_of_the_whole(served: Served, choice: str | Non
     assert {item["type"] for item in body["output"]} == {"function_call" if choice == "required" else "message"}
 
 
-PIECES = ("Let me see. ", '<tool_call>\n{"name": "stop", "arguments": {"a": "é"}}\n</tool_call>', "<tool", "\n", "Done")
-
-
 def of_pieces(pieces: list[str]) -> tuple[list[Any], list[Any]]:
     """Items and events of an answer that comes in these pieces, each of one token with a log probability."""
     output, parser, events = Output(), ToolParser(HERMES, frozenset(["stop"])), list[Any]()
@@ -109,11 +106,8 @@ def said(items: list[Any], wanted: str) -> list[Any]:
     return [kind(item) for item in items if item["type"] == wanted]
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=5), st.data())
-def test_events_build_the_items(parts: list[str], data: st.DataObject) -> None:
-    whole = "".join(parts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
-    pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+@given(ARRIVING)
+def test_events_build_the_items(pieces: list[str]) -> None:
     items, events = of_pieces(pieces)
     built: dict[int, Any] = {}
     for event in events:
@@ -148,7 +142,7 @@ def test_events_build_the_items(parts: list[str], data: st.DataObject) -> None:
             assert len(part["logprobs"]) == len(pieces)
         else:
             assert item["arguments"] == each["arguments"] == '{"a": "é"}'
-    at_once = of_pieces([whole])[0]
+    at_once = of_pieces(["".join(pieces)])[0]
     for kind in ("message", "function_call"):
         assert said(items, kind) == said(at_once, kind)
 

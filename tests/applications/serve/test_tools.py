@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from arriving import pieces_of
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
@@ -12,6 +13,7 @@ from served import NAME, Served, events, serving
 from transformers import LogitsProcessorList
 
 from lade.applications.serve.chat_request import ChatRequest
+from lade.applications.serve.errors import APIError
 from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, format_of
 
 WEATHER = {
@@ -46,8 +48,7 @@ def test_calls_are_read_however_the_text_arrives(name: str, data: st.DataObject)
     calls = data.draw(st.lists(st.sampled_from(["stop", "get_weather"]), max_size=2 if form is HERMES else 1))
     written = [json.dumps({"name": each, form.arguments: {"a": "é{}"}}) for each in calls]
     whole = before + "\n".join(pattern.replace("{}", each, 1) for each in written)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
-    pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    pieces = data.draw(pieces_of(whole))
     parser = ToolParser(form, frozenset(["stop", "get_weather"]))
     parsed = [parser.add(piece, final=number == len(pieces) - 1) for number, piece in enumerate(pieces)]
     found = [call for each in parsed for call in each.calls]
@@ -171,6 +172,29 @@ def test_only_allowed_functions_are_called(calling: Served) -> None:
     assert free["choices"][0]["message"] == alone["choices"][0]["message"]
 
 
+def test_an_answer_that_keeps_to_a_schema_may_be_a_call(calling: Served) -> None:
+    """As agents ask for it, whose functions lead to an answer of a type."""
+    prompts, grammars = calling.service.planner.prompts, calling.service.planner.grammars
+    form, schema = prompts.tool_format, record({"colour": {"enum": ["red", "green"]}})
+    alike = record({"name": {"type": "string"}, "arguments": {"type": "integer"}})
+    call = f"{form.begin}{form.around('stop')[0]}{{}}{form.around('stop')[1]}{form.end}"
+    for text, wanted in ((call, schema), (call, alike), (NEITHER, alike), ('{"colour": "red"}', schema)):
+        grammars.call_mask(form, [WEATHER, STOP], 0, wanted)._read(prompts._encode(text, special=False))
+        with pytest.raises(APIError, match="cannot"):
+            grammars.call_mask(form, [WEATHER], 0, ARRAY)._read(prompts._encode(text, special=False))
+    format_: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    for seed in range(4):
+        told = chat(calling, response_format=format_, temperature=1, seed=seed)
+        if told["choices"][0]["finish_reason"] == "tool_calls":
+            call_of(told)
+        else:
+            assert json.loads(told["choices"][0]["message"]["content"])["colour"] in ("red", "green")
+    format_["json_schema"]["schema"] = {"type": "nonsense"}
+    asked = {"messages": SAYS, "tools": TOOLS, "response_format": format_}
+    error = calling.client.post("/v1/chat/completions", json=asked).json()["error"]
+    assert error["param"] == "response_format.json_schema.schema"
+
+
 def test_the_text_is_plain_decoding_s_with_the_mask(served: Served) -> None:
     prompts = served.service.planner.prompts
     ids = prompts.of_messages(SAYS, [WEATHER, STOP])
@@ -281,6 +305,8 @@ def record(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
     return fixed | {"properties": properties} | others
 
 
+ARRAY: dict[str, Any] = {"type": "array"}
+NEITHER = '{"name": "stopped", "arguments": 3}'
 COLOURS, ANIMALS = {"enum": ["red", "green"]}, {"enum": ["cat", "dog"]}
 REFERENCES = {
     "equal names": (record({"a": {"$ref": "#/$defs/A"}}, **{"$defs": {"A": COLOURS}}), {"a"}),
