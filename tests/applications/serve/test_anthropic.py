@@ -127,6 +127,20 @@ def test_its_events(served: Served) -> None:
     assert built(told) == body["content"]
     assert told[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
     assert told[-2]["usage"]["output_tokens"] == 12
+    for each in (told[-2], body):
+        assert each["metrics"]["speculative_decoding"]["num_spec_steps"] > 0
+
+
+def test_its_usage(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of the cache are none of the input."""
+    used = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens": 3}
+    monkeypatch.setattr("lade.applications.serve.anthropic.format.usage_of", lambda answer: used)
+    assert post(served).json()["usage"] == {
+        "input_tokens": 6,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 4,
+        "output_tokens": 3,
+    }
 
 
 def test_a_call(served: Served) -> None:
@@ -175,11 +189,12 @@ def test_a_conversation_is_the_chat_s() -> None:
         {"role": "assistant", "content": [thinking, {"type": "text", "text": "Let me see."}, USE]},
         {"role": "user", "content": [RESULT, RESULT | {"content": None}, {"type": "text", "text": "And now?"}]},
     ]
-    messages = MessagesRequest.model_validate(ASKED | {"messages": turns}).chat().messages
+    system = [{"type": "text", "text": text} for text in ("Be short.", "Be kind.")]
+    messages = MessagesRequest.model_validate(ASKED | {"messages": turns, "system": system}).chat().messages
     function = {"name": "get_weather", "arguments": '{"town": "Bonn"}'}
     call = {"id": "toolu_1", "type": "function", "function": function}
     assert [message.model_dump(exclude_none=True) for message in messages] == [
-        {"role": "system", "content": "Be short."},
+        {"role": "system", "content": "Be short.\nBe kind."},
         *SAYS,
         {"role": "system", "content": "Be quick."},
         {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
@@ -187,6 +202,16 @@ def test_a_conversation_is_the_chat_s() -> None:
         {"role": "tool", "content": "", "tool_call_id": "toolu_1"},
         {"role": "user", "content": "And now?"},
     ]
+
+
+def test_its_fields_are_the_chat_s() -> None:
+    shared = {"top_k": 5, "top_p": 0.5, "max_tokens": 7, "temperature": 0.5, "stream": True}
+    others = {"stop_sequences": ["a"], "tools": [WEATHER], "lade": {"speculation": False}}
+    made = MessagesRequest.model_validate(ASKED | shared | others).chat()
+    assert {name: getattr(made, name) for name in shared} == shared
+    assert (made.stops, made.lade.speculation) == (("a",), False)
+    (function,) = made.functions_offered
+    assert function == {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
 
 
 def test_half_a_character_is_no_input_of_a_tool() -> None:
@@ -262,6 +287,8 @@ def test_its_key_header(pair: Any) -> None:
     ("fields", "param", "message"),
     [
         ({"max_tokens": None}, "max_tokens", "must be a valid integer"),
+        ({"max_tokens": 0}, "max_tokens", "must be greater than or equal to 1"),
+        ({"stop_sequences": ["a"] * 17}, "stop_sequences", "must have at most 16 items"),
         ({"temperature": 1.5}, "temperature", "must be less than or equal to 1"),
         ({"messages": []}, "messages", "must have at least 1 item"),
         (
