@@ -111,6 +111,9 @@ def test_a_wrong_field_is_named(served: Served, fields: dict[str, Any], param: s
 def test_its_fields_are_the_chat_s() -> None:
     shared = {"top_p": 0.5, "temperature": 0.5, "stream": True}
     others = {"text": {"format": {"type": "json_object"}}, "lade": {"speculation": False}}
+    turns = [{"role": role, "content": "x"} for role in ("developer", "system", "assistant", "user")]
+    messages = ResponsesRequest.model_validate(ASKED | {"input": turns}).chat().messages
+    assert [message.role for message in messages] == ["system", *(turn["role"] for turn in turns)]
     made = ResponsesRequest.model_validate(ASKED | shared | others).chat()
     assert {name: getattr(made, name) for name in shared} == shared
     assert (made.asked_tokens, made.lade.speculation) == (12, False)

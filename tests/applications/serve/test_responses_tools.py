@@ -114,6 +114,7 @@ def test_events_build_the_items(pieces: list[str]) -> None:
         kind, place = event["type"].removeprefix("response."), event["output_index"]
         if kind == "output_item.added":
             assert place == len(built), "items are added in order"
+            assert event["item"]["status"] == "in_progress"
             built[place] = event["item"] | {"text": "", "logprobs": [], "open": True}
             continue
         item = built[place]

@@ -14,7 +14,7 @@ from transformers import LogitsProcessorList
 
 from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.errors import APIError
-from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, format_of
+from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, arguments_of, format_of
 
 WEATHER = {
     "name": "get_weather",
@@ -83,11 +83,40 @@ def test_what_is_no_call_is_text(text: str) -> None:
     assert not parser.found
 
 
-@pytest.mark.parametrize("text", ['{"name": "unknown"}', "[1, 2]", "{", '{"a": 1} and more', "plain"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "unknown"}',
+        "[1, 2]",
+        '[{"name": "stop"}, 1]',
+        "{",
+        '{"a": 1} and more',
+        "plain",
+        'See {"name": "stop"}',
+        " ",
+    ],
+)
 def test_bare_json_that_is_no_call_is_text(text: str) -> None:
     parser = ToolParser(BARE, frozenset(["stop"]))
     pieces = [parser.add(character, final=False) for character in text] + [parser.add("", final=True)]
     assert "".join(piece.text for piece in pieces) == text
+    assert not parser.found
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [('{"name": "stop"}', "{}"), (json.dumps(CALL | {"arguments": '{"a":1}'}), '{"a":1}')],
+    ids=["none", "text"],
+)
+def test_arguments_that_are_no_object(written: str, arguments: str) -> None:
+    """A call whose end the model leaves out is one, too."""
+    for form, text in ((BARE, written), (HERMES, f"<tool_call>{written}")):
+        (call,) = ToolParser(form, frozenset(["stop"])).add(text, final=True).calls
+        assert call["function"]["arguments"] == arguments
+
+
+def test_parameters_that_say_nothing_are_those_of_an_object() -> None:
+    assert arguments_of({"parameters": {}}) == {"type": "object"}
 
 
 def test_the_format_is_the_template_s() -> None:
