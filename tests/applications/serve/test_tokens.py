@@ -70,7 +70,9 @@ def test_the_prompt_of_a_chat(templated: Served) -> None:
     assert text_of(templated, messages=SAYS) == "<user>Add é</user><assistant>"
     assert text_of(templated, messages=SAYS, add_generation_prompt=False) == "<user>Add é</user>"
     assert text_of(templated, messages=SAYS, chat_template_kwargs={"quiet": True}).endswith("</user>quiet<assistant>")
-    assert '"name": "stop"' in text_of(templated, messages=SAYS, tools=[TOOL])
+    strict = {"type": "function", "function": {"name": "stop", "strict": True}}
+    for tool in (TOOL, strict):
+        assert '{"name": "stop"}' in text_of(templated, messages=SAYS, tools=[tool]), "what says nothing is not told"
     continued = text_of(templated, messages=BEGUN, continue_final_message=True)
     assert continued == "<user>Add é</user><assistant>def add("
 

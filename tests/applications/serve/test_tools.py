@@ -203,23 +203,31 @@ def test_only_allowed_functions_are_called(calling: Served) -> None:
 
 def test_an_answer_that_keeps_to_a_schema_may_be_a_call(calling: Served) -> None:
     """As agents ask for it, whose functions lead to an answer of a type."""
-    prompts, grammars = calling.service.planner.prompts, calling.service.planner.grammars
-    form, schema = prompts.tool_format, record({"colour": {"enum": ["red", "green"]}})
+    planner, schema = calling.service.planner, record({"colour": {"enum": ["red", "green"]}})
     alike = record({"name": {"type": "string"}, "arguments": {"type": "integer"}})
-    call = f"{form.begin}{form.around('stop')[0]}{{}}{form.around('stop')[1]}{form.end}"
-    for text, wanted in ((call, schema), (call, alike), (NEITHER, alike), ('{"colour": "red"}', schema)):
-        grammars.call_mask(form, [WEATHER, STOP], 0, wanted)._read(prompts._encode(text, special=False))
-        with pytest.raises(APIError, match="cannot"):
-            grammars.call_mask(form, [WEATHER], 0, ARRAY)._read(prompts._encode(text, special=False))
-    format_: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a"}}
+    asked = {"messages": SAYS, "tools": TOOLS, "response_format": form}
+    (begin, end), written = planner.prompts.tool_format.around("stop"), planner.prompts.tool_format
+    call = f"{written.begin}{begin}{{}}{end}{written.end}"
+
+    def read(text: str, definition: dict[str, Any]) -> None:
+        form["json_schema"]["schema"] = definition
+        mask = planner._mask(ChatRequest.model_validate(asked), 0)
+        assert mask is not None
+        mask._read(planner.prompts._encode(text, special=False))
+
+    for text, definition in ((call, schema), (call, alike), (NEITHER, alike), ('{"colour": "red"}', schema)):
+        read(text, definition)
+    with pytest.raises(APIError, match="cannot"):
+        read(NEITHER, schema)
+    form["json_schema"]["schema"] = schema
     for seed in range(4):
-        told = chat(calling, response_format=format_, temperature=1, seed=seed)
+        told = chat(calling, response_format=form, temperature=1, seed=seed)
         if told["choices"][0]["finish_reason"] == "tool_calls":
             call_of(told)
         else:
             assert json.loads(told["choices"][0]["message"]["content"])["colour"] in ("red", "green")
-    format_["json_schema"]["schema"] = {"type": "nonsense"}
-    asked = {"messages": SAYS, "tools": TOOLS, "response_format": format_}
+    form["json_schema"]["schema"] = {"type": "nonsense"}
     error = calling.client.post("/v1/chat/completions", json=asked).json()["error"]
     assert error["param"] == "response_format.json_schema.schema"
 
@@ -334,7 +342,6 @@ def record(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
     return fixed | {"properties": properties} | others
 
 
-ARRAY: dict[str, Any] = {"type": "array"}
 NEITHER = '{"name": "stopped", "arguments": 3}'
 COLOURS, ANIMALS = {"enum": ["red", "green"]}, {"enum": ["cat", "dog"]}
 REFERENCES = {
