@@ -64,7 +64,7 @@ def by_type(classes: Mapping[str, str], untyped: str | None = None, others: str 
         return classes.get(kind, others) if isinstance(kind, str) else others
 
     allowed = f"Item should have the type {' or '.join(map(repr, classes))}, as others are not taken"
-    return Discriminator(name, custom_error_type="item_tag", custom_error_message=allowed)
+    return Discriminator(name, custom_error_type="item_type", custom_error_message=allowed)
 
 
 class Fields(BaseModel):

@@ -235,7 +235,7 @@ def test_the_openai_package(served: Served) -> None:
             "must have a tool_choice that names",
         ),
         ({"tools": [], "tool_choice": "required"}, None, "must have tools"),
-        ({"tool_choice": {"type": "mcp"}}, "tool_choice", "or have the type 'function' or 'allowed_tools'"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice", "must have the type 'function' or 'allowed_tools'"),
         (
             {"tool_choice": {"type": "allowed_tools", "mode": "some", "tools": [STOP]}},
             "tool_choice.mode",

@@ -312,13 +312,6 @@ def test_wrong_tools_are_named(served: Served, fields: dict[str, Any], param: st
     assert "must" in error["message"]
 
 
-def test_a_choice_of_another_type_is_told_which_there_are(served: Served) -> None:
-    asked = {"messages": SAYS, "tools": TOOLS, "tool_choice": {"type": "custom"}}
-    error = served.client.post("/v1/chat/completions", json=asked).json()["error"]
-    assert error["param"] == "tool_choice"
-    assert "'auto' or 'required' or have the type 'function' or 'allowed_tools'" in error["message"]
-
-
 def test_a_template_that_reads_calls_gets_objects(pair: Any) -> None:
     model, tokenizer = pair[0], copy.deepcopy(pair[1])
     tokenizer.chat_template = (
