@@ -162,7 +162,7 @@ def _spelled(text: str) -> str:
 
 def _json(schema: Mapping[str, Any]) -> str:
     """JSON that keeps to a schema, in a grammar."""
-    return f"%json {json.dumps(schema | {'x-guidance': SPACING})}"
+    return f"%json {json.dumps(dict(schema) | {'x-guidance': SPACING})}"
 
 
 def _wrong(param: str, kind: str, reason: str) -> APIError:
