@@ -6,7 +6,6 @@ Knows ASGI; replicas are an object that it asks. Knows no Ray and no model.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -15,16 +14,24 @@ from typing import Any, Protocol
 from lade.applications.ray_serve.pages import together
 from lade.applications.ray_serve.replica import Exchange
 from lade.applications.ray_serve.routing import Route, route_of
+from lade.applications.serve.anthropic.format import MessagesFormat
 from lade.applications.serve.connection import ALIVE, EVENTS, Receive, Send, send_whole, while_there
 from lade.applications.serve.errors import APIError, unavailable
+from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format
 from lade.applications.serve.guard import KEY, Guard, Scope
 from lade.applications.serve.metrics import CONTENT_TYPE, Metrics
+from lade.applications.serve.responses.format import ResponsesFormat
 from lade.applications.serve.settings import ServeSettings
 
-MESSAGES = "/v1/messages"
-ANSWERS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", MESSAGES)
-TOKENS = ("/tokenize", "/detokenize", f"{MESSAGES}/count_tokens")
-PATHS = (*ANSWERS, *TOKENS, "/v1/models", "/v1/models/{model:path}", "/health", "/metrics", "/openapi.json", "/")
+FORMATS: dict[str, type[Format]] = {  # of the endpoints that answer, by path
+    "/v1/chat/completions": ChatFormat,
+    "/v1/completions": CompletionFormat,
+    "/v1/responses": ResponsesFormat,
+    "/v1/messages": MessagesFormat,
+}
+TOKENS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
+MODELS = ("/v1/models", "/v1/models/", "/v1/models/{model}")
+PATHS = (*FORMATS, *TOKENS, *MODELS, "/health", "/metrics", "/openapi.json", "/")
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY)  # of a scope
 HEADERS = (b"content-type", b"accept")  # that replicas see; keys stay here
 log = logging.getLogger("lade.serve")
@@ -103,7 +110,7 @@ class Front:
         body = (await receive())["body"]  # whole: the guard has read it
         headers = [(name, value) for name, value in scope["headers"] if name.lower() in HEADERS]
         own = {name: scope[name] for name in PASSED_ON if name in scope} | {"type": "http", "headers": headers}
-        tenant = self.settings.tenant(scope.get(KEY)) if scope["path"] in ANSWERS else None
+        tenant = self.settings.tenant(scope.get(KEY)) if scope["path"] in FORMATS else None
         route = route_of(tenant, self.settings.keys is not None, body)
         relay = _Relay(scope["path"], send, self.settings.send_seconds)
         with suppress(OSError, TimeoutError):  # the client went away, or does not read
@@ -151,7 +158,8 @@ class _Relay:
         if not self._begun:
             raise error
         if self._as_events:
-            await self.send([{"type": "http.response.body", "body": self._event(error), "more_body": False}])
+            event = FORMATS[self._path].failed(error.body(), self._events)
+            await self.send([{"type": "http.response.body", "body": event, "more_body": False}])
         # else the connection is closed, since the rest of a body is missing
 
     def _note(self, message: dict[str, Any]) -> None:
@@ -161,14 +169,6 @@ class _Relay:
         elif self._as_events:
             body = message.get("body", b"")
             self._events += body.count(b"\n\n") - body.count(ALIVE)
-
-    def _event(self, error: APIError) -> bytes:
-        fields = error.body()
-        if self._path == "/v1/responses":
-            own = {name: fields["error"][name] for name in ("code", "message", "param")}
-            fields = {"type": "error", "sequence_number": self._events} | own
-        head = b"event: error\n" if self._path in ("/v1/responses", MESSAGES) else b""
-        return head + b"data: " + json.dumps(fields).encode() + b"\n\n"
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -40,10 +40,8 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     add_page(app)
     page = app.openapi
     app.openapi = lambda: described.without_validation(page())  # type: ignore[method-assign]
-    if guarded:
-        paths = frozenset(getattr(route, "path", "") for route in app.routes)
-        app.add_middleware(Guard, settings=service.settings, metrics=service.metrics, paths=paths)
-    return app
+    paths = frozenset(getattr(route, "path_format", "") for route in app.routes)
+    return Guard(app, service.settings, service.metrics, paths) if guarded else app
 
 
 def _lifespan(service: Service) -> Any:
@@ -89,6 +87,7 @@ def _add_models(app: FastAPI, service: Service) -> None:
         name, most = service.settings.model, service.planner.prompts.most
         return {"id": name, "object": "model", "created": created, "owned_by": "lade", "max_model_len": most}
 
+    @app.get("/v1/models/", include_in_schema=False)
     @app.get("/v1/models", responses=described.MODELS | ERRORS)
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [card()]}

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from lade.applications.serve.connection import send_error
+from lade.applications.serve.connection import named, send_error
 from lade.applications.serve.errors import unavailable
 from lade.applications.serve.settings import ServeSettings
 
@@ -47,6 +47,9 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
         self._stop_waiting()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """A client that asks for HTTP/2 or a WebSocket is answered in HTTP/1.1, of which the log need not tell."""
+
     def _take_a_place(self) -> None:
         others = [each for each in self.connections if isinstance(each, BoundedConnection) and each is not self]
         waiting = [each for each in others if each.waits]
@@ -72,7 +75,7 @@ class BoundedConnection(H11Protocol):
         self._running += 1
         try:
             if self._spare and scope["path"] != STATE:
-                await send_error(send, unavailable(FULL), (b"connection", b"close"))
+                await send_error(send, unavailable(FULL), named(scope["headers"]), (b"connection", b"close"))
             else:
                 await self._answer(scope, receive, send)
         finally:

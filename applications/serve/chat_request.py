@@ -7,27 +7,26 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from lade.applications.serve.fields import NULL, WHOLE, NotBuilt, all_of, either, where
-from lade.applications.serve.messages import SOME, Message, NamedTool, Prediction
-from lade.applications.serve.schema import MOST_TOP, STREAMED, TRUE, Sampling
+from lade.applications.serve.messages import SOME, AllowedChoice, Message, NamedTool, Prediction, ToolChoice
+from lade.applications.serve.schema import FORMAT, MOST_TOP, STREAMED, TRUE, Sampling
 from lade.applications.serve.templated import BEGUN, Templated
 
 TOP = either(where(top_logprobs=NULL), where("logprobs", logprobs=TRUE))
 FREE = where(tool_choice={"enum": [None, "none", "auto"]})
 CALLED = either(FREE, where("tools", tools=SOME))
-ONE_GRAMMAR = either(FREE, where(response_format=either(NULL, where(type={"const": "text"}))))
 
 
 class ChatRequest(Templated, Sampling):
     """The body of /v1/chat/completions."""
 
-    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, ONE_GRAMMAR, BEGUN))
+    model_config = ConfigDict(json_schema_extra=all_of(STREAMED, TOP, CALLED, BEGUN))
     messages: Annotated[list[Message], Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
     prediction: Prediction | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: ToolChoice | None = None
     functions: NotBuilt = None
     function_call: NotBuilt = None
     chat_template: NotBuilt = None
@@ -47,8 +46,8 @@ class ChatRequest(Templated, Sampling):
 
     @model_validator(mode="after")
     def _chooses(self) -> ChatRequest:
-        names, choice = [tool.function.name for tool in self.tools or []], self.tool_choice
-        if isinstance(choice, NamedTool) and choice.function.name not in names:
+        names, choice = {tool.function.name for tool in self.tools or []}, self.tool_choice
+        if isinstance(choice, NamedTool | AllowedChoice) and not choice.names <= names:
             raise ValueError("must have a tool_choice that names one of tools")
         if choice == "required" and not names:
             raise ValueError("must have tools where tool_choice forces a call")
@@ -56,19 +55,26 @@ class ChatRequest(Templated, Sampling):
 
     @property
     def grammars(self) -> list[str]:
-        return super().grammars + ["a tool_choice that forces a call"] * bool(self.must_call)
+        """A response format is that of a text, and an answer that must call has none."""
+        if not self.must_call:
+            return super().grammars
+        return [*(each for each in super().grammars if each != FORMAT), "a tool_choice that forces a call"]
 
     @property
     def functions_offered(self) -> list[dict[str, Any]]:
-        return [] if self.tool_choice == "none" else super().functions_offered
+        offered, choice = super().functions_offered, self.tool_choice
+        if isinstance(choice, AllowedChoice):
+            return [each for each in offered if each["name"] in choice.names]
+        return [] if choice == "none" else offered
 
     @property
     def must_call(self) -> list[dict[str, Any]]:
         """The functions of which the answer must call one; none where it may do otherwise."""
-        if isinstance(self.tool_choice, NamedTool):
-            wanted = self.tool_choice.function.name
-            return [each for each in self.functions_offered if each["name"] == wanted]
-        return self.functions_offered if self.tool_choice == "required" else []
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool):
+            return [each for each in self.functions_offered if each["name"] in choice.names]
+        mode = choice.allowed_tools.mode if isinstance(choice, AllowedChoice) else choice
+        return self.functions_offered if mode == "required" else []
 
     @property
     def asked_tokens(self) -> int | None:

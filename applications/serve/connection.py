@@ -1,4 +1,4 @@
-"""A client's connection: whole answers, what keeps it open, whether the client is still there.
+"""A client's connection: whole answers, their requests' names, what keeps it open, whether the client is still there.
 
 Knows ASGI's messages and the errors that clients see.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from typing import Any
 
 from lade.applications.serve.errors import APIError
@@ -19,6 +21,14 @@ Header = tuple[bytes, bytes]
 
 ALIVE = b": keep-alive\n\n"
 EVENTS, JSON = "text/event-stream", "application/json"
+REQUEST_ID = b"x-request-id"
+SANE = re.compile(rb"[!-~]{1,128}")  # a request's own name, as its answer may repeat it
+
+
+def named(headers: Iterable[Header]) -> Header:
+    """The header of an answer that names its request: by the name that came with it, or a new one."""
+    given = next((value for name, value in headers if name.lower() == REQUEST_ID), b"")
+    return REQUEST_ID, given if SANE.fullmatch(given) else uuid.uuid4().hex.encode()
 
 
 async def send_whole(send: Send, status: int, body: bytes, *headers: Header, kind: str = JSON) -> None:
@@ -29,8 +39,8 @@ async def send_whole(send: Send, status: int, body: bytes, *headers: Header, kin
 
 
 async def send_error(send: Send, error: APIError, *headers: Header) -> None:
-    named = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send_whole(send, error.status, json.dumps(error.body()).encode(), *headers, *named)
+    own = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    await send_whole(send, error.status, json.dumps(error.body()).encode(), *headers, *own)
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:

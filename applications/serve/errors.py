@@ -21,8 +21,11 @@ TYPES = {
 }
 TAGGED = ("response_format", "format", "tool_choice")  # fields whose place is followed by the branch of a union
 # The branch of a union.
-BRANCH = re.compile(r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Item|Block))$")
-OTHER_TYPE = "_type"  # how the kinds of error end that say of which type a branch of a union is
+BRANCH = re.compile(
+    r"[\[\](]|^(str|int|float|bool|dict|list|constrained-\w+|[A-Z]\w+(Part|Format|Tool|Choice|Item|Block))$"
+)
+# How the kinds of error end that say of which type a branch of a union is; and the kind of a word, which no object is.
+OTHER_TYPE, WORD = "_type", "literal_error"
 
 
 class APIError(Exception):
@@ -116,6 +119,7 @@ def _sentence(name: str, errors: Sequence[Mapping[str, Any]]) -> str:
         return f"{name} must have a type of {error['ctx']['expected_tags']}, got {shown(error['ctx']['tag'])}"
     if kind == "union_tag_not_found":
         return f"{name} must have a type, got {shown(error.get('input'))}"
-    told = [each for each in errors if not each["type"].endswith(OTHER_TYPE)] or errors
+    other = WORD if isinstance(error.get("input"), dict) else OTHER_TYPE
+    told = [each for each in errors if not each["type"].endswith(other)] or errors
     allowed = dict.fromkeys(re.sub(r"^\w+ should ", "", str(each["msg"])) for each in told)
     return f"{name} must {' or '.join(allowed)}, got {shown(error.get('input'))}"

@@ -49,6 +49,9 @@ class Format:
         answer: whose texts are told.
         tokens: gives the text and bytes of single tokens.
         extras: what a stream tells beside the texts.
+
+    Attributes:
+        number: of events so far.
     """
 
     kind, whole, chunk = "", "", ""
@@ -56,7 +59,7 @@ class Format:
     names_events = False  # whether the type of an event has a line of its own
 
     def __init__(self, model: str, answer: Answer, tokens: TokenTexts, extras: Extras) -> None:
-        self.answer, self.tokens, self.extras = answer, tokens, extras
+        self.answer, self.tokens, self.extras, self.number = answer, tokens, extras, 0
         self._head: Json = {"id": f"{self.kind}{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     def body(self) -> Json:
@@ -82,13 +85,21 @@ class Format:
         return [self._object(self.chunk, []) | {"usage": usage_of(self.answer)} | speculation_of(self.answer)]
 
     def framed(self, chunk: Json) -> bytes:
-        """A chunk as a server-sent event."""
-        name = b"event: " + str(chunk["type"]).encode() + b"\n" if self.names_events else b""
+        """A chunk as the next event."""
+        event = self.event(chunk, self.number)
+        self.number += 1
+        return event
+
+    @classmethod
+    def event(cls, chunk: Json, number: int) -> bytes:
+        """A server-sent event, behind this many others."""
+        name = b"event: " + str(chunk["type"]).encode() + b"\n" if cls.names_events else b""
         return name + b"data: " + ENCODER.encode(chunk).encode("utf-8", "replace") + b"\n\n"
 
-    def failed(self, error: Json) -> Json:
-        """The chunk that tells an error, from the body of one."""
-        return error
+    @classmethod
+    def failed(cls, error: Json, number: int) -> bytes:
+        """The event that tells an error, from the body of one."""
+        return cls.event(error, number)
 
     def _chunk(self, choices: Sequence[Json]) -> Json:
         usage = usage_of(self.answer) if self.extras.so_far else None

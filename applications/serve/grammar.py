@@ -7,6 +7,7 @@ tokens that must follow are drafts; the walk reads the text along the accepted p
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from lade.applications.serve.tools import ToolFormat, arguments_of
 SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 OBJECT: Mapping[str, Any] = {"type": "object"}
 SCHEMA = "a JSON schema"
+WORDS = re.compile(r'"[^"]*"|[{}\[\]]|[:,] ')
 ERROR_LENGTH = 200
 
 
@@ -67,20 +69,30 @@ class Grammars:
         rule = " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
         return self._mask(LLMatcher.grammar_from_lark(f"start: {rule}"), prompt_length, param, "texts")
 
-    def call_mask(self, form: ToolFormat, tools: Sequence[dict[str, Any]], prompt_length: int) -> GrammarMask:
+    def call_mask(
+        self,
+        form: ToolFormat,
+        tools: Sequence[dict[str, Any]],
+        prompt_length: int,
+        text: Mapping[str, Any] | None = None,
+    ) -> GrammarMask:
         """The mask of an answer that calls one of some functions, in a model's own format.
 
         The arguments of each function are JSON of their own, since a schema may refer to its root.
+
+        Args:
+            text: the schema of an answer that calls none; `None` if it must call one.
 
         Raises:
             APIError: the parameters of a function are no schema.
         """
         names = [f"call_{number}" for number in range(len(tools))]
         rules = [f"start: {self._quoted(form.begin)} ({' | '.join(names)}) {self._quoted(form.end)}"]
+        if text is not None:
+            rules = [f"{rules[0]} | text", f"text: {_json(text)}"]
         for name, tool in zip(names, tools, strict=True):
-            schema = json.dumps(arguments_of(tool) | {"x-guidance": SPACING})
-            before, behind = map(json.dumps, form.around(tool["name"]))
-            rules.append(f"{name}: {before} %json {schema} {behind}")
+            before, behind = map(_spelled, form.around(tool["name"]))
+            rules.append(f"{name}: {before} {_json(arguments_of(tool))} {behind}")
         return self._mask(LLMatcher.grammar_from_lark("\n".join(rules)), prompt_length, "tools")
 
     def _quoted(self, text: str) -> str:
@@ -141,6 +153,16 @@ class GrammarMask(LogitsProcessor):
     def _check(self) -> None:
         if self._matcher.is_error():
             raise _wrong("response_format", SCHEMA, self._matcher.get_error())
+
+
+def _spelled(text: str) -> str:
+    """A part of JSON in a grammar, in the words in which `%json` reads it: a longer one would hide those of a text."""
+    return " ".join(map(json.dumps, WORDS.findall(text)))
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    """JSON that keeps to a schema, in a grammar."""
+    return f"%json {json.dumps(dict(schema) | {'x-guidance': SPACING})}"
 
 
 def _wrong(param: str, kind: str, reason: str) -> APIError:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from lade.applications.serve.connection import Message, Receive, Send, send_error, send_whole
+from lade.applications.serve.connection import REQUEST_ID, Message, Receive, Send, named, send_error, send_whole
 from lade.applications.serve.errors import FORBIDDEN, TIMEOUT, TOO_LARGE, UNAUTHORIZED, UNSUPPORTED, APIError
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.settings import ServeSettings
@@ -32,7 +32,7 @@ class Guard:
     """The middleware.
 
     Args:
-        paths: those of the endpoints; others are counted together.
+        paths: those of the endpoints, such as /models/{model}; others are counted together.
     """
 
     def __init__(self, app: App, settings: ServeSettings, metrics: Metrics, paths: frozenset[str]) -> None:
@@ -44,7 +44,7 @@ class Guard:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         origin = headers.get("origin")
-        exchange = _Exchange(send, self._cors(origin, headers))
+        exchange = _Exchange(send, [named(scope["headers"]), *self._cors(origin, headers)])
         start = time.perf_counter()
         try:
             self._check_place(headers, origin)
@@ -60,8 +60,12 @@ class Guard:
         except APIError as error:
             await exchange.fail(error)
         finally:
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.answered(path, exchange.status or 499, time.perf_counter() - start)
+            self.metrics.answered(self._endpoint(scope["path"]), exchange.status or 499, time.perf_counter() - start)
+
+    def _endpoint(self, path: str) -> str:
+        """The path under which a request is counted."""
+        begins = (each for each in self.paths if "{" in each and path.startswith(each.partition("{")[0]))
+        return path if path in self.paths else next(begins, "other")
 
     def _check_place(self, headers: dict[str, str], origin: str | None) -> None:
         host = headers.get("host", "")
@@ -95,7 +99,8 @@ class Guard:
         """The headers that let a page of an allowed origin read the answer."""
         if origin is None or not self.settings.allow_origins or not self._may_ask(origin, headers.get("host", "")):
             return []
-        return [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+        allowed = [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+        return [*allowed, (b"access-control-expose-headers", REQUEST_ID)]
 
     def _key(self, path: str, headers: dict[str, str]) -> str | None:
         """The name of the request's key; `None` where none is asked for."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, Tag, model_validator
 
-from lade.applications.serve.fields import NULL, WHOLE, Fields, NotBuilt, Text, all_of, either, where
+from lade.applications.serve.fields import NULL, WHOLE, Fields, NotBuilt, Text, all_of, by_type, either, where
 
 MOST_TOOLS = 128
 SOME = {"type": "array", "minItems": 1}
@@ -62,6 +62,35 @@ class NamedTool(Fields):
 
     type: Literal["function"]
     function: NamedFunction
+
+    @property
+    def names(self) -> set[str]:
+        return {self.function.name}
+
+
+class AllowedTools(Fields):
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[Tool], Field(min_length=1, max_length=MOST_TOOLS)]
+
+
+class AllowedChoice(Fields):
+    """The functions that the answer may call; the model is told of no others."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+    @property
+    def names(self) -> set[str]:
+        return {tool.function.name for tool in self.allowed_tools.tools}
+
+
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[NamedTool, Tag("NamedTool")] | Annotated[AllowedChoice, Tag("AllowedChoice")],
+        by_type({"function": "NamedTool", "allowed_tools": "AllowedChoice"}),
+    ]
+)
 
 
 class Message(Fields):

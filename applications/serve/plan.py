@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
-from lade.applications.serve.schema import CompletionRequest, Sampling
+from lade.applications.serve.schema import FORMAT, CompletionRequest, Sampling
 from lade.applications.serve.shapes import ObjectFormat, SchemaFormat, StructuredOutputs
 from lade.applications.serve.templated import Templated
 from lade.applications.serve.text import AnswerText, Detokenizer, StopSearch
@@ -120,11 +120,16 @@ class Planner:
             return self._structured(request.structured_outputs, prompt_length)
         wanted = request.response_format
         if isinstance(wanted, SchemaFormat):
-            param = "response_format.json_schema.schema"
-            return self.grammars.mask(wanted.json_schema.definition, prompt_length, param)
-        if isinstance(wanted, ObjectFormat):
-            return self.grammars.mask(OBJECT, prompt_length, "response_format")
-        return None
+            return self._formed(request, wanted.json_schema.definition, prompt_length, f"{FORMAT}.json_schema.schema")
+        return self._formed(request, OBJECT, prompt_length, FORMAT) if isinstance(wanted, ObjectFormat) else None
+
+    def _formed(self, request: Sampling, schema: Mapping[str, Any], prompt_length: int, param: str) -> GrammarMask:
+        """The mask of JSON, or of a call where the answer may be one."""
+        text = self.grammars.mask(schema, prompt_length, param)
+        functions = request.functions_offered if isinstance(request, ChatRequest) else []
+        if not functions:
+            return text
+        return self.grammars.call_mask(self.prompts.tool_format, functions, prompt_length, schema)
 
     def _structured(self, wanted: StructuredOutputs, prompt_length: int) -> GrammarMask:
         if wanted.regex is not None:

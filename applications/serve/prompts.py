@@ -89,18 +89,22 @@ class Prompts:
         """Tokens of prompt and answer that the model takes; `None` if nothing bounds them."""
         return None if isinf(self.positions) else int(self.positions)
 
-    def of_prompt(self, prompt: str | list[int], special: bool = True) -> list[int]:
-        """The prompt of a completion, from a text or from token ids.
+    def of_text(self, text: str, special: bool = True) -> list[int]:
+        """The tokens of a text.
 
         Args:
-            special: whether a text gets the special tokens of the tokenizer.
+            special: whether it gets the special tokens of the tokenizer.
         """
+        self._check_size("prompt", len(text))
+        return self._checked("prompt", self._encode(text, special))
+
+    def of_prompt(self, prompt: str | list[int]) -> list[int]:
+        """The prompt of a completion, from a text or from token ids."""
         if isinstance(prompt, str):
-            self._check_size("prompt", len(prompt))
-            ids = self._encode(prompt, special)
+            ids = self.of_text(prompt)
             if not ids:
                 raise bad("prompt", "a text of at least one token", prompt)
-            return self._checked("prompt", ids)
+            return ids
         if max(prompt) >= self.vocabulary:
             raise bad("prompt", f"token ids from 0 to {self.vocabulary - 1}", max(prompt))
         return self._checked("prompt", prompt)

@@ -28,6 +28,7 @@ from lade.applications.serve.shapes import MOST_CHOICES, ResponseFormat, ShortTe
 MOST_STOPS, MOST_TOP = 16, 20
 SEEDS = 1 << 63
 TRUE: Json = {"const": True}
+FORMAT = "response_format"
 
 Stops = ShortText | Annotated[list[ShortText], Field(max_length=MOST_STOPS)]
 
@@ -129,7 +130,7 @@ class Sampling(Asked):
         """What says to which grammar the answer keeps."""
         shaped = self.response_format is not None and self.response_format.type != "text"
         structured = self.structured_outputs is not None
-        return ["response_format"] * shaped + ["structured_outputs"] * structured
+        return [FORMAT] * shaped + ["structured_outputs"] * structured
 
     @property
     def asked_tokens(self) -> int | None:

@@ -90,7 +90,7 @@ class SentAsEvents(Sent):
         except Exception as error:  # whatever ended a text; a stream that has begun must end in order
             if not started:
                 raise error_of(error) from error
-            yield form.framed(form.failed(error_of(error).body()))
+            yield form.failed(error_of(error).body(), form.number)
 
 
 def error_of(error: Exception) -> APIError:

@@ -49,7 +49,7 @@ class TokenizeRequest(Templated):
 
     def ids(self, planner: Planner) -> list[int]:
         if self.prompt is not None:
-            return planner.prompts.of_prompt(self.prompt, special=self.add_special_tokens is not False)
+            return planner.prompts.of_text(self.prompt, special=self.add_special_tokens is not False)
         return planner.prompt(self.messages or [], self)
 
 

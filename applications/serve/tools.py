@@ -90,6 +90,7 @@ class ToolParser:
     found: int = 0
     _held: str = field(default="", init=False)
     _behind: bool = field(default=False, init=False)  # whether a call was the last thing read
+    _said: bool = field(default=False, init=False)  # whether a bare answer is a text
 
     def add(self, piece: str, final: bool) -> Parsed:
         """Take a piece of the answer; `final`: the last one."""
@@ -101,12 +102,13 @@ class ToolParser:
         return parsed
 
     def _bare(self, final: bool) -> Parsed:
-        """An answer that begins with a brace is read at its end."""
+        """An answer that begins with a brace is read at its end; behind text all is text."""
         start = self._held.lstrip()
-        if not final and (not start or start.startswith(("{", "["))) and self.found == 0:
+        may_call = not self._said and (not start or start.startswith(("{", "[")))
+        if may_call and not final:
             return Parsed("", [])
-        calls = self._calls(start) if start.startswith(("{", "[")) else None
-        text, self._held = self._held, ""
+        calls = self._calls(start) if may_call else None
+        text, self._held, self._said = self._held, "", True
         return Parsed("", calls) if calls else Parsed(text, [])
 
     def _marked(self, final: bool) -> Parsed:

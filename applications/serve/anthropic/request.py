@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, Tag
 
 from lade.applications.serve.anthropic.blocks import TextBlock, Turn
-from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, Text, all_of, by_type, either, where
+from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, Text, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS
 from lade.applications.serve.schema import MOST_STOPS, LadeOptions
 from lade.applications.serve.shapes import ShortText
@@ -16,7 +16,6 @@ from lade.applications.serve.translated import Translated
 OWN = where("name", "input_schema", type={"enum": [None, "custom"]})
 FREE = where(tool_choice=either(NULL, where(type={"enum": ["auto", "none"]})))
 CALLED = either(FREE, where("tools", tools={"type": "array", "contains": OWN}))
-FORMLESS = either(NULL, where(format=NULL))
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}  # of tools, as chats have them
 
 
@@ -84,7 +83,7 @@ class CountRequest(Translated):
         "response_format.json_schema.schema": "output_config.format.schema",
         "response_format": "output_config.format",
     }
-    model_config = ConfigDict(json_schema_extra=all_of(CALLED, either(FREE, where(output_config=FORMLESS))))
+    model_config = ConfigDict(json_schema_extra=CALLED)
     model: Text | None = None
     messages: Annotated[list[Turn], Field(min_length=1)]
     system: Text | list[TextBlock] | None = None

@@ -34,16 +34,17 @@ class ResponsesFormat(TranslatedFormat):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._output, self._number = Output(), 0
+        self._output = Output()
         self._logprobs = ChatLogprobs(self.tokens, self._choice_of.ends)
 
-    def framed(self, chunk: Json) -> bytes:
-        chunk = chunk | {"sequence_number": self._number}
-        self._number += 1
-        return super().framed(chunk)
+    @classmethod
+    def event(cls, chunk: Json, number: int) -> bytes:
+        return super().event(chunk | {"sequence_number": number}, number)
 
-    def failed(self, error: Json) -> Json:
-        return {"type": "error"} | {name: error["error"][name] for name in ("code", "message", "param")}
+    @classmethod
+    def failed(cls, error: Json, number: int) -> bytes:
+        told = {name: error["error"][name] for name in ("code", "message", "param")}
+        return cls.event({"type": "error"} | told, number)
 
     def first(self) -> list[Json]:
         return [{"type": f"response.{kind}", "response": self._whole()} for kind in ("created", "in_progress")]

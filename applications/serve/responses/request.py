@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Tag
 
 from lade.applications.serve.chat_request import FREE
-from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, by_type, either, where
+from lade.applications.serve.fields import WHOLE, Fields, Json, NotBuilt, Text, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
 from lade.applications.serve.schema import MOST_TOP, Asked
@@ -17,7 +18,6 @@ from lade.applications.serve.translated import Translated
 FUNCTION = "function"
 LOGPROBS = "message.output_text.logprobs"
 CALLED = either(FREE, where("tools", tools={"type": "array", "contains": where("type", type={"const": FUNCTION})}))
-PLAIN = where(text=either(NULL, where(format=either(NULL, where(type={"const": "text"})))))
 
 
 class OutputSchema(SchemaFields):
@@ -54,6 +54,23 @@ class ChosenTool(NamedFunction):
     type: Literal["function"]
 
 
+class AllowedChoice(Fields):
+    """The functions that the answer may call; the model is told of no others."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[FunctionTool], Field(min_length=1, max_length=MOST_TOOLS)]
+
+
+ToolChoice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[ChosenTool, Tag("ChosenTool")] | Annotated[AllowedChoice, Tag("AllowedChoice")],
+        by_type({FUNCTION: "ChosenTool", "allowed_tools": "AllowedChoice"}),
+    ]
+)
+
+
 class ResponsesRequest(Translated, Asked):
     """The body of /v1/responses."""
 
@@ -62,13 +79,13 @@ class ResponsesRequest(Translated, Asked):
         "response_format.json_schema.schema": "text.format.schema",
         "response_format": "text.format",
     }
-    model_config = ConfigDict(json_schema_extra=all_of(CALLED, either(FREE, PLAIN)))
+    model_config = ConfigDict(json_schema_extra=CALLED)
     input: Text | Annotated[list[Item], Field(min_length=1)]
     instructions: Text | None = None
     max_output_tokens: Annotated[int, Field(ge=1), WHOLE] | None = None
     text: TextOptions | None = None
     tools: Annotated[list[ResponsesTool], Field(max_length=MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    tool_choice: ToolChoice | None = None
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP), WHOLE] | None = None
     metadata: dict[str, Any] | None = None
@@ -95,7 +112,7 @@ class ResponsesRequest(Translated, Asked):
             "max_completion_tokens": self.max_output_tokens,
             "logprobs": self.top_logprobs is not None or LOGPROBS in (self.include or []),
             "top_logprobs": self.top_logprobs,
-            "tools": self._tools(),
+            "tools": None if self.tools is None else _for_chat(self.tools),
             "tool_choice": self._tool_choice(),
         }
         shared = self.model_dump(include={"model", "temperature", "top_p", "stream", "lade"})
@@ -107,13 +124,14 @@ class ResponsesRequest(Translated, Asked):
             return None if wanted is None else {"type": wanted.type}
         return {"type": wanted.type, "json_schema": wanted.model_dump(by_alias=True, exclude={"type"})}
 
-    def _tools(self) -> list[Json] | None:
-        if self.tools is None:
-            return None
-        functions = [tool for tool in self.tools if isinstance(tool, FunctionTool)]
-        return [{"type": FUNCTION, "function": tool.model_dump(exclude={"type"})} for tool in functions]
-
     def _tool_choice(self) -> str | Json | None:
-        if not isinstance(self.tool_choice, ChosenTool):
-            return self.tool_choice
-        return {"type": FUNCTION, "function": {"name": self.tool_choice.name}}
+        choice = self.tool_choice
+        if isinstance(choice, AllowedChoice):
+            return {"type": choice.type, choice.type: {"mode": choice.mode, "tools": _for_chat(choice.tools)}}
+        return {"type": FUNCTION, "function": {"name": choice.name}} if isinstance(choice, ChosenTool) else choice
+
+
+def _for_chat(tools: Sequence[Fields]) -> list[Json]:
+    """The functions of a chat."""
+    functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
+    return [{"type": FUNCTION, "function": tool.model_dump(exclude={"type"})} for tool in functions]

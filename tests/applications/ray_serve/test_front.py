@@ -145,6 +145,7 @@ def test_a_replica_decodes() -> None:
         metrics = client.get("/metrics").text
         run(client, leave)
     assert whole.headers["x-lade-replica"] == "here"
+    assert all(len(each.headers["x-request-id"]) == 32 for each in (whole, stream, wrong, missing, page))
     *parts, last = events(stream.text)
     assert "".join(each["choices"][0]["text"] for each in parts) == whole.json()["choices"][0]["text"]
     assert last == "[DONE]"
@@ -162,7 +163,7 @@ def test_a_replica_decodes() -> None:
 def test_the_paths_are_those_of_the_server() -> None:
     service = build_service(SETTINGS, *lade.models.load("stories260K"))
     service.engine.close()
-    own = {route.path for route in create_app(service, guarded=False).routes} - {"/page.css", "/page.js"}
+    own = {route.path_format for route in create_app(service, guarded=False).routes} - {"/page.css", "/page.js"}
     assert own == set(PATHS)
 
 

@@ -226,10 +226,10 @@ def test_the_openapi_page_tells_the_statuses_that_there_are(served: Served) -> N
     assert "HTTPValidationError" not in page["components"]["schemas"]
 
 
-@pytest.mark.parametrize("path", ["/v1/models", f"/v1/models/{NAME}"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/", f"/v1/models/{NAME}"])
 def test_models(served: Served, path: str) -> None:
     found = served.client.get(path).json()
-    card = found["data"][0] if path.endswith("models") else found
+    card = found if path.endswith(NAME) else found["data"][0]
     assert (card["id"], card["object"], card["owned_by"]) == (NAME, "model", "lade")
     assert card["max_model_len"] == served.model.config.max_position_embeddings
 
@@ -243,6 +243,10 @@ def test_health_and_metrics(served: Served) -> None:
     assert float(lines['lade_requests_total{path="/v1/completions",status="200"}']) >= 1
     assert any(float(count) > 0 for name, count in lines.items() if name.startswith("lade_accepted_draft_tokens_total"))
     assert float(lines["lade_first_token_seconds_count"]) >= 1
+    served.client.get("/v1/models/a/b"), served.client.get("/v1/nothing")
+    page = served.client.get("/metrics").text
+    for path in ("/v1/models/{model}", "other"):
+        assert f'lade_requests_total{{path="{path}",status="404"}}' in page
     assert PROMPT not in page
 
 

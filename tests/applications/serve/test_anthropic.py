@@ -6,8 +6,9 @@ from typing import Any
 import anthropic
 import httpx2
 import pytest
+from arriving import ARRIVING, CALL
 from hypothesis import given
-from hypothesis import strategies as st
+from pydantic import ValidationError
 from served import NAME, Served, serving
 
 from lade.applications.serve.anthropic.content import AnswerContent
@@ -104,6 +105,9 @@ def test_why_it_ends(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = post(served, stop_sequences=["never", stop]).json()
     assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", stop)
     assert stopped["content"][0]["text"] == block["text"][: block["text"].index(stop)]
+    (block,) = post(served, tools=[WEATHER]).json()["content"]
+    with_tools = post(served, tools=[WEATHER], stop_sequences=[block["text"][4:7]]).json()
+    assert with_tools["stop_reason"] == "stop_sequence", "it has called none"
     monkeypatch.setattr(Prompts, "chat_stops", (stop,))  # as a line that begins with a role
     ended = post(served, stop_sequences=["never"]).json()
     assert (ended["stop_reason"], ended["stop_sequence"]) == ("end_turn", None)
@@ -123,6 +127,20 @@ def test_its_events(served: Served) -> None:
     assert built(told) == body["content"]
     assert told[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
     assert told[-2]["usage"]["output_tokens"] == 12
+    for each in (told[-2], body):
+        assert each["metrics"]["speculative_decoding"]["num_spec_steps"] > 0
+
+
+def test_its_usage(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens of the cache are none of the input."""
+    used = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens": 3}
+    monkeypatch.setattr("lade.applications.serve.anthropic.format.usage_of", lambda answer: used)
+    assert post(served).json()["usage"] == {
+        "input_tokens": 6,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 4,
+        "output_tokens": 3,
+    }
 
 
 def test_a_call(served: Served) -> None:
@@ -131,24 +149,24 @@ def test_a_call(served: Served) -> None:
     assert (block["type"], block["name"], body["stop_reason"]) == ("tool_use", "get_weather", "tool_use")
     assert block["input"]["town"] in ("Bonn", "Köln")
     assert without_id(built(events(post(served, **CALLS, stream=True).text))) == without_id(body["content"])
+    formed = post(
+        served, **CALLS, output_config={"format": {"type": "json_schema", "schema": {"type": "array"}}}
+    ).json()
+    assert without_id(formed["content"]) == without_id(body["content"]), "a format is that of a text"
     for kind in ("any", "auto", "none"):
         kinds = {block["type"] for block in post(served, **CALLS | {"tool_choice": {"type": kind}}).json()["content"]}
         assert kinds == {"tool_use" if kind == "any" else "text"}
 
 
-PIECES = ("Let me see. ", '<tool_call>\n{"name": "stop", "arguments": {"a": "é"}}\n</tool_call>', "<tool", "\n", "Done")
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=5), st.data())
-def test_events_build_the_blocks(parts: list[str], data: st.DataObject) -> None:
-    whole = "".join(parts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+@given(ARRIVING)
+def test_events_build_the_blocks(pieces: list[str]) -> None:
     content, parser, told = AnswerContent(), ToolParser(HERMES, frozenset(["stop"])), list[Any]()
-    for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-        told += content.add(read(parser, whole[begin:end], final=False))
+    for piece in pieces:
+        told += content.add(read(parser, piece, final=False))
     told += content.add(read(parser, "", final=True)) + content.end()
     assert built(told) == content.blocks
-    calls = whole.count(PIECES[1])
+    whole = "".join(pieces)
+    calls = whole.count(CALL)
     assert [block["input"] for block in content.blocks if block["type"] == "tool_use"] == [{"a": "é"}] * calls
     at_once = AnswerContent()
     at_once.add(read(ToolParser(HERMES, frozenset(["stop"])), whole, final=True))
@@ -171,11 +189,12 @@ def test_a_conversation_is_the_chat_s() -> None:
         {"role": "assistant", "content": [thinking, {"type": "text", "text": "Let me see."}, USE]},
         {"role": "user", "content": [RESULT, RESULT | {"content": None}, {"type": "text", "text": "And now?"}]},
     ]
-    messages = MessagesRequest.model_validate(ASKED | {"messages": turns}).chat().messages
+    system = [{"type": "text", "text": text} for text in ("Be short.", "Be kind.")]
+    messages = MessagesRequest.model_validate(ASKED | {"messages": turns, "system": system}).chat().messages
     function = {"name": "get_weather", "arguments": '{"town": "Bonn"}'}
     call = {"id": "toolu_1", "type": "function", "function": function}
     assert [message.model_dump(exclude_none=True) for message in messages] == [
-        {"role": "system", "content": "Be short."},
+        {"role": "system", "content": "Be short.\nBe kind."},
         *SAYS,
         {"role": "system", "content": "Be quick."},
         {"role": "assistant", "content": "Let me see.", "tool_calls": [call]},
@@ -183,6 +202,22 @@ def test_a_conversation_is_the_chat_s() -> None:
         {"role": "tool", "content": "", "tool_call_id": "toolu_1"},
         {"role": "user", "content": "And now?"},
     ]
+
+
+def test_its_fields_are_the_chat_s() -> None:
+    shared = {"top_k": 5, "top_p": 0.5, "max_tokens": 7, "temperature": 0.5, "stream": True}
+    others = {"stop_sequences": ["a"], "tools": [WEATHER], "lade": {"speculation": False}}
+    made = MessagesRequest.model_validate(ASKED | shared | others).chat()
+    assert {name: getattr(made, name) for name in shared} == shared
+    assert (made.stops, made.lade.speculation) == (("a",), False)
+    (function,) = made.functions_offered
+    assert function == {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
+
+
+def test_half_a_character_is_no_input_of_a_tool() -> None:
+    used = {"role": "assistant", "content": [USE | {"input": {"town": "\ud800"}}]}
+    with pytest.raises(ValidationError, match="must be text in Unicode"):
+        MessagesRequest.model_validate(ASKED | {"messages": [used]})
 
 
 def test_a_schema(served: Served) -> None:
@@ -252,6 +287,8 @@ def test_its_key_header(pair: Any) -> None:
     ("fields", "param", "message"),
     [
         ({"max_tokens": None}, "max_tokens", "must be a valid integer"),
+        ({"max_tokens": 0}, "max_tokens", "must be greater than or equal to 1"),
+        ({"stop_sequences": ["a"] * 17}, "stop_sequences", "must have at most 16 items"),
         ({"temperature": 1.5}, "temperature", "must be less than or equal to 1"),
         ({"messages": []}, "messages", "must have at least 1 item"),
         (
@@ -277,11 +314,6 @@ def test_its_key_header(pair: Any) -> None:
         ({"tool_choice": {"type": "any"}}, None, "must have tools where tool_choice forces a call"),
         ({"tool_choice": {"type": "some"}}, "tool_choice", "must have a type of"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "g"}}, None, "a tool_choice that names one of"),
-        (
-            CALLS | {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
-            None,
-            "must have either output_config.format or a tool_choice",
-        ),
         (
             {"output_config": {"format": {"type": "json_schema", "schema": {"type": "nonsense"}}}},
             "output_config.format.schema",

@@ -113,6 +113,7 @@ def test_where_all_have_requests_only_the_state_is_told() -> None:
         head, body = await answered(await port.ask("/"))
         assert head.startswith(b"HTTP/1.1 503")
         assert b"retry-after: " in head.lower()
+        assert b"x-request-id: " in head.lower()
         assert json.loads(body[body.index(b"{") : body.rindex(b"}") + 1])["error"]["type"] == "server_error"
         assert (await answered(await port.ask("/health")))[1] == b"done"
         port.gate.set()
@@ -134,6 +135,17 @@ def test_there_are_never_more_than_the_bound_and_the_spare_ones() -> None:
         assert len(port.open) == 2 + SPARE
 
     using(work, connections=2, head_seconds=60)
+
+
+def test_a_client_that_asks_for_another_protocol_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """As Java's does for HTTP/2. uvicorn would tell at each request what to install for WebSockets."""
+
+    async def work(port: Listening) -> None:
+        asked = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
+        assert (await answered(await port.connect(asked)))[1] == b"done"
+
+    using(work)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("sent", ["", "GET / HT"])

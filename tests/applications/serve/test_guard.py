@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from served import PROMPT, Exchange, Served, serving
 
@@ -67,6 +68,7 @@ def test_an_allowed_origin(pair: Any, allowed: str) -> None:
         assert answer.status_code == 200
         assert answer.headers["access-control-allow-origin"] == "https://page.test"
         assert "access-control-allow-credentials" not in answer.headers
+        assert answer.headers["access-control-expose-headers"] == "x-request-id"
         refused = served.client.post("/v1/completions", headers=own, json=SMALL)
         assert refused.status_code == 401
         assert refused.headers["access-control-allow-origin"] == "https://page.test"
@@ -151,3 +153,34 @@ def test_a_client_that_leaves_before_its_body_is_sent(served: Served) -> None:
 
     served.run(leave)
     assert exchange.status == 0
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/models", "/v1/nothing"])
+@pytest.mark.parametrize("host", ["localhost", "evil.test"])
+@pytest.mark.parametrize("name", ["req_1-A/b", "x" * 128])
+def test_an_answer_names_its_request(served: Served, path: str, host: str, name: str) -> None:
+    for fields in (SMALL, SMALL | {"stream": True}, {}):
+        answer = served.client.post(path, headers={"host": host, "x-request-id": name}, json=fields)
+        assert answer.headers.get_list("x-request-id") == [name]
+
+
+@pytest.mark.parametrize("name", [None, "", "two words", "x" * 129, "é", "a\tb"])
+def test_a_request_without_a_name_of_its_own_gets_one(served: Served, name: str | None) -> None:
+    own = {} if name is None else {"x-request-id": name.encode("latin-1")}
+    made = [served.client.get("/health", headers=own).headers["x-request-id"] for _ in range(2)]
+    assert made[0] != made[1]
+    assert all(len(each) == 32 and each.isalnum() for each in made)
+
+
+def test_a_failure_of_the_server_is_an_answer_like_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(served.service), "check_model", lambda *_: [][0])
+
+    async def ask() -> Any:
+        own = httpx2.ASGITransport(served.app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=own, base_url="http://localhost") as client:
+            return await client.get("/v1/models/a", headers={"x-request-id": "mine"})
+
+    answer = served.run(ask)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+    assert answer.headers["x-request-id"] == "mine"
+    assert 'lade_requests_total{path="/v1/models/{model}",status="500"} 1.0' in served.client.get("/metrics").text

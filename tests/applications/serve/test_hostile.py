@@ -47,7 +47,7 @@ WRONG: list[tuple[str, dict[str, Any], str | None]] = [
     (CHAT, {"n": 128}, "n"),
     (CHAT, {"model": "gpt-9"}, "model"),
     (CHAT, {"tool_choice": "any"}, "tool_choice"),
-    (CHAT, {"tool_choice": {"type": "allowed_tools"}}, "tool_choice.type"),
+    (CHAT, {"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
     (CHAT, {"min_tokens": 9, "max_tokens": 8}, None),
     (CHAT, {"stop": ""}, "stop"),
     (COMPLETION, {"stop_token_ids": [1 << 70]}, "stop_token_ids"),
@@ -137,6 +137,10 @@ def test_bodies_that_are_no_request(served: Served, path: str, body: bytes) -> N
     ("change", "message"),
     [
         ({"tool_choice": "any"}, "tool_choice must be 'none', 'auto' or 'required', got 'any'"),
+        (
+            {"tool_choice": {"type": "a"}},
+            "tool_choice must have the type 'function' or 'allowed_tools', as others are not taken, got {'type': 'a'}",
+        ),
         ({"stop": ""}, "stop must have at least 1 character, got ''"),
     ],
     ids=str,

@@ -8,6 +8,8 @@ import openai
 import pytest
 from served import NAME, Served
 
+from lade.applications.serve.responses.request import ResponsesRequest
+
 ASKED = {"input": "Add two numbers", "instructions": "Be short.", "temperature": 0, "max_output_tokens": 12}
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Add two numbers"}]
 
@@ -60,6 +62,10 @@ def test_its_events(served: Served) -> None:
     body = respond(served).json()
     assert "".join(deltas) == text_of(body) == text_of(events[-1]["response"])
     assert events[-1]["response"]["usage"] == body["usage"]
+    assert [event["response"]["usage"] for event in events[:2]] == [None] * 2
+    for each in (events[-1]["response"], body):
+        assert each["metrics"]["speculative_decoding"]["num_spec_steps"] > 0
+    assert "metrics" not in events[0]["response"]
     assert "[DONE]" not in told
 
 
@@ -100,6 +106,26 @@ def test_a_wrong_field_is_named(served: Served, fields: dict[str, Any], param: s
     answer = served.client.post("/v1/responses", json=ASKED | fields)
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"] == param, answer.text
+
+
+def test_its_fields_are_the_chat_s() -> None:
+    shared = {"top_p": 0.5, "temperature": 0.5, "stream": True}
+    others = {"text": {"format": {"type": "json_object"}}, "lade": {"speculation": False}}
+    turns = [{"role": role, "content": "x"} for role in ("developer", "system", "assistant", "user")]
+    messages = ResponsesRequest.model_validate(ASKED | {"input": turns}).chat().messages
+    assert [message.role for message in messages] == ["system", *(turn["role"] for turn in turns)]
+    made = ResponsesRequest.model_validate(ASKED | shared | others).chat()
+    assert {name: getattr(made, name) for name in shared} == shared
+    assert (made.asked_tokens, made.lade.speculation) == (12, False)
+    assert made.response_format is not None
+    assert made.response_format.type == "json_object"
+
+
+def test_what_was_not_asked_is_told_as_it_is_by_default(served: Served) -> None:
+    body = served.client.post("/v1/responses", json={"input": "Add", "max_output_tokens": 1}).json()
+    told = ("instructions", "metadata", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p")
+    assert [body[name] for name in told] == [None, {}, 1.0, {"format": {"type": "text"}}, "auto", [], 0, 1.0]
+    assert (body["parallel_tool_calls"], body["previous_response_id"]) == (True, None)
 
 
 def test_an_answer_is_a_part_of_the_next_input(served: Served) -> None:

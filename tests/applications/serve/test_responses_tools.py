@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from arriving import ARRIVING
 from hypothesis import given
-from hypothesis import strategies as st
 from openai.types.responses import ResponseFunctionToolCall
 from served import NAME, Served
 
@@ -49,7 +49,8 @@ def without(item: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def test_a_call_is_the_chat_s(served: Served) -> None:
-    body = respond(served, tool_choice=NAMED, temperature=0).json()
+    wanted = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "array"}}}  # of texts alone
+    body = respond(served, tool_choice=NAMED, temperature=0, text=wanted).json()
     (item,) = body["output"]
     functions = [{"type": "function", "function": without(each, "type")} for each in (WEATHER, STOP)]
     asked = {"messages": [{"role": "user", "content": ASKED["input"]}], "tools": functions, "temperature": 0}
@@ -64,6 +65,19 @@ def test_a_call_is_the_chat_s(served: Served) -> None:
     assert [tool["name"] for tool in body["tools"]] == ["get_weather", "stop"]
 
 
+@pytest.mark.parametrize(("mode", "kind"), [("required", "function_call"), ("auto", "message")])
+def test_only_allowed_functions_are_called(served: Served, mode: str, kind: str) -> None:
+    allowed = {"type": "allowed_tools", "mode": mode, "tools": [STOP]}
+    body = respond(served, tool_choice=allowed, temperature=0, max_output_tokens=20).json()
+    alone = respond(served, tools=[STOP], tool_choice=mode, temperature=0, max_output_tokens=20).json()
+    (item,), (other,) = body["output"], alone["output"]
+    assert item["type"] == kind
+    assert without(item, "id", "call_id") == without(other, "id", "call_id")
+    assert body["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+    assert (body["tool_choice"]["mode"], body["tool_choice"]["tools"][0]["name"]) == (mode, "stop")
+    assert [tool["name"] for tool in body["tools"]] == ["get_weather", "stop"]
+
+
 @pytest.mark.parametrize("choice", ["required", "auto", "none", None])
 def test_a_stream_tells_the_items_of_the_whole(served: Served, choice: str | None) -> None:
     asked = {"tool_choice": choice, "temperature": 0, "max_output_tokens": 40}
@@ -75,9 +89,6 @@ def test_a_stream_tells_the_items_of_the_whole(served: Served, choice: str | Non
     assert streamed == whole
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert {item["type"] for item in body["output"]} == {"function_call" if choice == "required" else "message"}
-
-
-PIECES = ("Let me see. ", '<tool_call>\n{"name": "stop", "arguments": {"a": "é"}}\n</tool_call>', "<tool", "\n", "Done")
 
 
 def of_pieces(pieces: list[str]) -> tuple[list[Any], list[Any]]:
@@ -95,17 +106,15 @@ def said(items: list[Any], wanted: str) -> list[Any]:
     return [kind(item) for item in items if item["type"] == wanted]
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=5), st.data())
-def test_events_build_the_items(parts: list[str], data: st.DataObject) -> None:
-    whole = "".join(parts)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
-    pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+@given(ARRIVING)
+def test_events_build_the_items(pieces: list[str]) -> None:
     items, events = of_pieces(pieces)
     built: dict[int, Any] = {}
     for event in events:
         kind, place = event["type"].removeprefix("response."), event["output_index"]
         if kind == "output_item.added":
             assert place == len(built), "items are added in order"
+            assert event["item"]["status"] == "in_progress"
             built[place] = event["item"] | {"text": "", "logprobs": [], "open": True}
             continue
         item = built[place]
@@ -134,7 +143,7 @@ def test_events_build_the_items(parts: list[str], data: st.DataObject) -> None:
             assert len(part["logprobs"]) == len(pieces)
         else:
             assert item["arguments"] == each["arguments"] == '{"a": "é"}'
-    at_once = of_pieces([whole])[0]
+    at_once = of_pieces(["".join(pieces)])[0]
     for kind in ("message", "function_call"):
         assert said(items, kind) == said(at_once, kind)
 
@@ -226,11 +235,11 @@ def test_the_openai_package(served: Served) -> None:
             "must have a tool_choice that names",
         ),
         ({"tools": [], "tool_choice": "required"}, None, "must have tools"),
-        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.type", "must be 'function'"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice", "must have the type 'function' or 'allowed_tools'"),
         (
-            {"tool_choice": "required", "text": {"format": {"type": "json_object"}}},
-            None,
-            "either text.format or a tool_choice",
+            {"tool_choice": {"type": "allowed_tools", "mode": "some", "tools": [STOP]}},
+            "tool_choice.mode",
+            "must be 'auto' or 'required'",
         ),
         ({"include": ["file_search_call.results"]}, "include.0", "must be 'message.output_text.logprobs' or"),
         ({"top_logprobs": 21}, "top_logprobs", "must be less than or equal to 20"),

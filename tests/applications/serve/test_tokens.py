@@ -46,6 +46,16 @@ def test_a_prompt_and_back(served: Served) -> None:
     assert post(served, "/detokenize", tokens=[])["prompt"] == ""
 
 
+def test_an_empty_text(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the special tokens of the tokenizer, if any. Without any there is nothing that an answer continues."""
+    tokens = [post(served, "/tokenize", prompt="", add_special_tokens=special)["tokens"] for special in (True, False)]
+    assert tokens == [[0], []]
+    assert served.complete("", max_tokens=1)["usage"]["prompt_tokens"] == 1
+    monkeypatch.setattr(served.service.planner.prompts, "_encode", lambda text, special: [])
+    error = served.client.post("/v1/completions", json={"prompt": ""}).json()["error"]
+    assert (error["param"], error["message"]) == ("prompt", "prompt must be a text of at least one token, got ''")
+
+
 def test_special_tokens_of_a_prompt(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[bool]()
     prompts = served.service.planner.prompts
@@ -60,7 +70,9 @@ def test_the_prompt_of_a_chat(templated: Served) -> None:
     assert text_of(templated, messages=SAYS) == "<user>Add é</user><assistant>"
     assert text_of(templated, messages=SAYS, add_generation_prompt=False) == "<user>Add é</user>"
     assert text_of(templated, messages=SAYS, chat_template_kwargs={"quiet": True}).endswith("</user>quiet<assistant>")
-    assert '"name": "stop"' in text_of(templated, messages=SAYS, tools=[TOOL])
+    strict = {"type": "function", "function": {"name": "stop", "strict": True}}
+    for tool in (TOOL, strict):
+        assert '{"name": "stop"}' in text_of(templated, messages=SAYS, tools=[tool]), "what says nothing is not told"
     continued = text_of(templated, messages=BEGUN, continue_final_message=True)
     assert continued == "<user>Add é</user><assistant>def add("
 
@@ -88,7 +100,6 @@ def test_an_answer_continues_these_tokens(templated: Served, fields: dict[str, A
         ("/tokenize", {}, None, "must have either prompt or messages"),
         ("/tokenize", {"prompt": "a", "messages": SAYS}, None, "must have either prompt or messages"),
         ("/tokenize", {"messages": SAYS, "add_special_tokens": True}, None, "add_special_tokens only with prompt"),
-        ("/tokenize", {"prompt": "", "add_special_tokens": False}, "prompt", "must be a text of at least one token"),
         ("/tokenize", {"prompt": "x " * 9000}, "prompt", "must have at most"),
         ("/tokenize", {"messages": []}, "messages", "must have at least 1 item"),
         ("/tokenize", {"prompt": "a", "model": "other"}, "model", f"must be '{NAME}'"),

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from arriving import pieces_of
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage, ParsedChatCompletionMessage
@@ -12,7 +13,8 @@ from served import NAME, Served, events, serving
 from transformers import LogitsProcessorList
 
 from lade.applications.serve.chat_request import ChatRequest
-from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, format_of
+from lade.applications.serve.errors import APIError
+from lade.applications.serve.tools import BARE, HERMES, LLAMA, MISTRAL, ToolParser, arguments_of, format_of
 
 WEATHER = {
     "name": "get_weather",
@@ -46,8 +48,7 @@ def test_calls_are_read_however_the_text_arrives(name: str, data: st.DataObject)
     calls = data.draw(st.lists(st.sampled_from(["stop", "get_weather"]), max_size=2 if form is HERMES else 1))
     written = [json.dumps({"name": each, form.arguments: {"a": "é{}"}}) for each in calls]
     whole = before + "\n".join(pattern.replace("{}", each, 1) for each in written)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
-    pieces = [whole[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    pieces = data.draw(pieces_of(whole))
     parser = ToolParser(form, frozenset(["stop", "get_weather"]))
     parsed = [parser.add(piece, final=number == len(pieces) - 1) for number, piece in enumerate(pieces)]
     found = [call for each in parsed for call in each.calls]
@@ -82,11 +83,40 @@ def test_what_is_no_call_is_text(text: str) -> None:
     assert not parser.found
 
 
-@pytest.mark.parametrize("text", ['{"name": "unknown"}', "[1, 2]", "{", '{"a": 1} and more', "plain"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "unknown"}',
+        "[1, 2]",
+        '[{"name": "stop"}, 1]',
+        "{",
+        '{"a": 1} and more',
+        "plain",
+        'See {"name": "stop"}',
+        " ",
+    ],
+)
 def test_bare_json_that_is_no_call_is_text(text: str) -> None:
     parser = ToolParser(BARE, frozenset(["stop"]))
     pieces = [parser.add(character, final=False) for character in text] + [parser.add("", final=True)]
     assert "".join(piece.text for piece in pieces) == text
+    assert not parser.found
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [('{"name": "stop"}', "{}"), (json.dumps(CALL | {"arguments": '{"a":1}'}), '{"a":1}')],
+    ids=["none", "text"],
+)
+def test_arguments_that_are_no_object(written: str, arguments: str) -> None:
+    """A call whose end the model leaves out is one, too."""
+    for form, text in ((BARE, written), (HERMES, f"<tool_call>{written}")):
+        (call,) = ToolParser(form, frozenset(["stop"])).add(text, final=True).calls
+        assert call["function"]["arguments"] == arguments
+
+
+def test_parameters_that_say_nothing_are_those_of_an_object() -> None:
+    assert arguments_of({"parameters": {}}) == {"type": "object"}
 
 
 def test_the_format_is_the_template_s() -> None:
@@ -147,7 +177,59 @@ def test_a_call_that_is_asked_for_is_made(calling: Served) -> None:
     assert "".join(part["delta"].get("content", "") for part in parts) == ""
     assert (parts[-1]["delta"], parts[-1]["finish_reason"]) == ({}, "tool_calls"), "behind the call, as OpenAI sends it"
     assert all(part["delta"] for part in parts[:-1])
+    formed = chat(calling, **asked, response_format={"type": "json_object"})
+    assert call_of(formed) == call, "a format is that of a text"
     assert call_of(chat(calling, tool_choice=NAMED, temperature=0))["name"] == "get_weather"
+
+
+def allowed(mode: str, *functions: dict[str, Any]) -> dict[str, Any]:
+    tools = [{"type": "function", "function": each} for each in functions]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+def test_only_allowed_functions_are_called(calling: Served) -> None:
+    """And only of them the model is told, so that it writes no other call."""
+    call = call_of(chat(calling, tool_choice=allowed("required", {"name": "stop"}), temperature=1))
+    assert call == {"name": "stop", "arguments": "{}"}
+    both = chat(calling, tool_choice=allowed("required", STOP, WEATHER), temperature=1)
+    assert call_of(both) == call_of(chat(calling, tool_choice="required", temperature=1))
+    free, alone = (
+        chat(calling, temperature=0, max_tokens=4, response_format={"type": "json_object"}, **fields)
+        for fields in ({"tool_choice": allowed("auto", STOP)}, {"tools": TOOLS[1:]})
+    )
+    assert free["usage"]["prompt_tokens"] == alone["usage"]["prompt_tokens"]
+    assert free["choices"][0]["message"] == alone["choices"][0]["message"]
+
+
+def test_an_answer_that_keeps_to_a_schema_may_be_a_call(calling: Served) -> None:
+    """As agents ask for it, whose functions lead to an answer of a type."""
+    planner, schema = calling.service.planner, record({"colour": {"enum": ["red", "green"]}})
+    alike = record({"name": {"type": "string"}, "arguments": {"type": "integer"}})
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a"}}
+    asked = {"messages": SAYS, "tools": TOOLS, "response_format": form}
+    (begin, end), written = planner.prompts.tool_format.around("stop"), planner.prompts.tool_format
+    call = f"{written.begin}{begin}{{}}{end}{written.end}"
+
+    def read(text: str, definition: dict[str, Any]) -> None:
+        form["json_schema"]["schema"] = definition
+        mask = planner._mask(ChatRequest.model_validate(asked), 0)
+        assert mask is not None
+        mask._read(planner.prompts._encode(text, special=False))
+
+    for text, definition in ((call, schema), (call, alike), (NEITHER, alike), ('{"colour": "red"}', schema)):
+        read(text, definition)
+    with pytest.raises(APIError, match="cannot"):
+        read(NEITHER, schema)
+    form["json_schema"]["schema"] = schema
+    for seed in range(4):
+        told = chat(calling, response_format=form, temperature=1, seed=seed)
+        if told["choices"][0]["finish_reason"] == "tool_calls":
+            call_of(told)
+        else:
+            assert json.loads(told["choices"][0]["message"]["content"])["colour"] in ("red", "green")
+    form["json_schema"]["schema"] = {"type": "nonsense"}
+    error = calling.client.post("/v1/chat/completions", json=asked).json()["error"]
+    assert error["param"] == "response_format.json_schema.schema"
 
 
 def test_the_text_is_plain_decoding_s_with_the_mask(served: Served) -> None:
@@ -205,7 +287,11 @@ def test_earlier_calls_and_their_results(calling: Served) -> None:
         ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, None),
         ({"tools": [], "tool_choice": "required"}, None),
         ({"tool_choice": "sometimes"}, "tool_choice"),
-        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, None),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"tool_choice": allowed("none", STOP)}, "tool_choice.allowed_tools.mode"),
+        ({"tool_choice": allowed("auto")}, "tool_choice.allowed_tools.tools"),
+        ({"tool_choice": allowed("auto", STOP, {"name": "other"})}, None),
+        ({"tool_choice": "required", "structured_outputs": {"json_object": True}}, None),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": [{"id": "1"}]}]}, "messages.0.tool_calls.0"),
         (
             {
@@ -249,6 +335,7 @@ def record(properties: dict[str, Any], **others: Any) -> dict[str, Any]:
     return fixed | {"properties": properties} | others
 
 
+NEITHER = '{"name": "stopped", "arguments": 3}'
 COLOURS, ANIMALS = {"enum": ["red", "green"]}, {"enum": ["cat", "dog"]}
 REFERENCES = {
     "equal names": (record({"a": {"$ref": "#/$defs/A"}}, **{"$defs": {"A": COLOURS}}), {"a"}),
