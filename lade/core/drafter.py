@@ -87,5 +87,5 @@ class Follower(Drafter, Protocol):
 
 
 def roots(requests: Sequence[Request]) -> list[Draft]:
-    """Empty drafts: the last token of each text is the only node."""
-    return [Draft.alone(request.tokens[-1]) for request in requests]
+    """Empty drafts: the last token of each text is the only node, or some token before the first one of a text."""
+    return [Draft.alone(request.tokens[-1] if request.tokens else 0) for request in requests]

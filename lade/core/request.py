@@ -123,6 +123,11 @@ class Request:
             self.slot = self.row
 
     @property
+    def known_text(self) -> list[int]:
+        """The prompt; where it was given as embeddings, the tokens so far."""
+        return self.tokens[: self.prompt_length] or self.tokens
+
+    @property
     def emitted(self) -> int:
         return len(self.tokens) - self.prompt_length
 

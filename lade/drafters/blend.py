@@ -117,7 +117,7 @@ class BlendDrafter:
         memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses, request.noise)
         window = None
         if self.columns and not memory.suffices:
-            window = Window(tokens[:prompt], self.columns, settings.ngram, settings.seed)
+            window = Window(request.known_text, self.columns, settings.ngram, settings.seed)
         request.state = _State(memory, window, self.pace.start(reference=bool(reference)), cut=0.5 / self.budget)
 
     def draft(self, requests: Sequence[Request], depths: Sequence[int]) -> list[Draft]:

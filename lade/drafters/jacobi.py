@@ -32,7 +32,7 @@ class JacobiDrafter:
 
     def start(self, request: Request) -> None:
         settings = self.settings
-        window = Window(request.tokens[: request.prompt_length], settings.window, settings.ngram, settings.seed)
+        window = Window(request.known_text, settings.window, settings.ngram, settings.seed)
         pool = NgramPool(settings.ngram, settings.guesses)
         if settings.pool_from_prompt:
             pool.add_text(request.tokens)

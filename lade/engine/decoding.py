@@ -32,7 +32,7 @@ from lade.engine.target import eager_target, target_of
 from lade.pace.pace import WholeBudget
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
-from lade.target.call import Call, generated_length
+from lade.target.call import Call, generated_length, longest_text
 from lade.target.contrast import Contrast
 from lade.target.contrastive import ContrastiveTarget
 from lade.target.model import HFTarget
@@ -116,7 +116,7 @@ class Decoding:
         """Decode. Returns what plain decoding returns."""
         inputs = {name: value for name, value in self.call.model_kwargs.items() if name != "tokenizer"}
         try:
-            most = int(min(generated_length(self.call), UNLIMITED))
+            most = int(min(longest_text(self.call), UNLIMITED))
             first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs, most)
             self._decode(first)
             if isinstance(self.emission, ChosenAhead):

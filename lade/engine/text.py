@@ -24,7 +24,8 @@ class Text:
         length = self.lengths[row]
         if length == self.buffer.shape[1]:
             with torch.inference_mode(False):
-                self.buffer = torch.cat([self.buffer, torch.zeros_like(self.buffer)], dim=1)
+                room = self.buffer.new_zeros(len(self.buffer), max(length, 1))
+                self.buffer = torch.cat([self.buffer, room], dim=1)
         self.buffer[row, length] = token
         self.lengths[row] = length + 1
         self._changes = self.buffer._version

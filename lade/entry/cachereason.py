@@ -13,7 +13,7 @@ from transformers.cache_utils import (
 )
 
 from lade.target.cache import DummyLayer
-from lade.target.call import Call, continues_without_text, generated_length
+from lade.target.call import Call, longest_text
 
 CACHES = (DynamicCache, StaticCache)
 CACHE_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer, StaticLayer, StaticSlidingWindowLayer, DummyLayer}
@@ -50,7 +50,7 @@ def cache_reason(call: Call) -> str | None:
 
 def _static_layers(call: Call, layers: Sequence[StaticLayer]) -> str | None:
     """They must hold the whole text: full ones have no room for more, and sliding ones drop what they held."""
-    longest = _cached_at_end(call) if layers else 0
+    longest = longest_text(call) - 1 if layers else 0  # the last token is not computed
     for layer in layers:
         if layer.is_initialized and layer.keys.shape[0] != call.input_ids.shape[0]:
             return "a static cache of another number of rows"
@@ -58,9 +58,3 @@ def _static_layers(call: Call, layers: Sequence[StaticLayer]) -> str | None:
             what = "sliding window" if layer.is_sliding else "cache"
             return f"the text may outgrow a static {what} of {layer.max_cache_len} tokens"
     return None
-
-
-def _cached_at_end(call: Call) -> float:
-    """The most tokens that the cache comes to hold: all of the text but its last token."""
-    beside = int(call.cache.get_seq_length()) if continues_without_text(call) else 0
-    return beside + generated_length(call) - 1

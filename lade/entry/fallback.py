@@ -21,7 +21,7 @@ from lade.facts.positions import rope_switches
 from lade.facts.precision import is_offloaded, padding_works
 from lade.facts.sharding import is_sharded, tensor_parallel
 from lade.target.attention import STOCK
-from lade.target.call import Call, generated_length
+from lade.target.call import Call, longest_text
 from lade.target.masks import layer_kinds
 from lade.target.nextinputs import beside_text, next_inputs, one_position_will_do
 from lade.target.patches import overridden
@@ -76,7 +76,6 @@ def _mode(call: Call) -> str | None:
         "the model is offloaded": is_offloaded(call.model),
         "synced_gpus is set": call.synced_gpus,
         "use_cache=False": not call.model_kwargs.get("use_cache", True) or not config.use_cache,
-        "inputs_embeds are given, whose tokens are unknown": call.model_kwargs.get("inputs_embeds") is not None,
         "output_attentions is set": config.output_attentions,
         "output_hidden_states is set": config.output_hidden_states,
         "the model is an assistant of another one": call.is_assistant,
@@ -144,8 +143,11 @@ def _attention(call: Call) -> str | None:
 
 
 def _inputs(call: Call) -> str | None:
-    if call.input_ids.dim() != 2 or call.input_ids.shape[1] == 0:
+    embeds, width = call.model_kwargs.get("inputs_embeds"), call.input_ids.shape[-1]
+    if call.input_ids.dim() != 2 or (embeds is None and width == 0):
         return f"input_ids of shape {tuple(call.input_ids.shape)}"
+    if embeds is not None and width not in (0, embeds.shape[1]):
+        return f"inputs_embeds of {embeds.shape[1]} tokens beside input_ids of {width}"
     mask = call.model_kwargs.get("attention_mask")
     if mask is not None and (mask.dim() != 2 or not bool(mask[:, -1].all())):
         return "an attention_mask that does not end in ones"
@@ -186,7 +188,7 @@ def _without_positions(call: Call) -> str | None:
 
 
 def _rope(call: Call) -> str | None:
-    end = generated_length(call)
+    end = longest_text(call)
     for switch in rope_switches(call.text_config):
         if end > switch:
             return f"the text may cross the switch of its rotary embedding at {switch:g} positions"
@@ -196,9 +198,7 @@ def _rope(call: Call) -> str | None:
 def _temperature(call: Call, rows: int) -> str | None:
     """Rows accept unequal numbers of tokens, so one forward holds tokens of different positions."""
     width = call.input_ids.shape[1] if rows == call.input_ids.shape[0] else 0  # else others may be at their start
-    cache = call.model_kwargs.get("past_key_values")
-    longest = generated_length(call) + (0 if cache is None else int(cache.get_seq_length()))
-    if rows > 1 and temperature.changes(call.text_config, width, longest - 2):
+    if rows > 1 and temperature.changes(call.text_config, width, longest_text(call) - 2):
         return "the attention temperature of a batch may change along the text"
     return None
 

@@ -55,3 +55,16 @@ def continues_without_text(call: Call) -> bool:
         return False
     length = mask.shape[1] if mask is not None else getattr(call.generation_config, "_mask_length", -1)
     return bool(length != call.input_ids.shape[1])
+
+
+def tokens_beside(call: Call) -> int:
+    """Tokens of a sequence that are not in `input_ids`: they lie in the cache, or are given as embeddings."""
+    embeds = call.model_kwargs.get("inputs_embeds")
+    if embeds is not None:
+        return int(embeds.shape[1]) - call.input_ids.shape[1]
+    return int(call.cache.get_seq_length()) if continues_without_text(call) else 0
+
+
+def longest_text(call: Call) -> float:
+    """As `generated_length`, with the tokens that are not in `input_ids`."""
+    return tokens_beside(call) + generated_length(call)

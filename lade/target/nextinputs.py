@@ -86,7 +86,7 @@ def next_inputs(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any
         return NextInputs(None if positions is None else positions[..., -1:] + 1, {})
     kwargs = model._update_model_kwargs_for_generation(ModelOutput(), dict(model_kwargs), False)
     kwargs["past_key_values"] = DynamicCache()  # the call's own may ask for masks of its size
-    ids = torch.cat([input_ids, input_ids[:, -1:]], dim=1)
+    ids = torch.cat([input_ids, input_ids.new_zeros(len(input_ids), 1)], dim=1)
     inputs = model.prepare_inputs_for_generation(ids, next_sequence_length=1, is_first_iteration=False, **kwargs)
     others = {name: inputs[name] for name in beside_text(inputs) if name != "input_ids"}
     return NextInputs(inputs.get("position_ids"), others)

@@ -73,6 +73,20 @@ def test_rope_switch_one_token_on(name: str) -> None:
     assert_falls_back(tiny_model(BY_NAME[name], "sdpa"), lambda: words(9) | kwargs, BY_NAME[name].reason)
 
 
+@pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
+def test_rope_switch_behind_a_cache(name: str) -> None:
+    """What the cache holds counts, though it is not among `input_ids`."""
+    model, held = tiny_model(BY_NAME[name], "sdpa"), SWITCH - 12
+
+    def inputs() -> dict[str, Any]:
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            model(**words(held), past_key_values=cache)
+        return words(3) | {"attention_mask": torch.ones(1, held + 3, dtype=torch.long), "past_key_values": cache}
+
+    assert_falls_back(model, lambda: inputs() | GREEDY | {"max_new_tokens": 10}, BY_NAME[name].reason)
+
+
 def test_other_attention() -> None:
     """Stock flash attention takes a tree for packed sequences, silently: only what ours replaces is trusted."""
     AttentionInterface.register("homemade", eager_attention_forward)
@@ -93,10 +107,6 @@ REQUESTS: dict[str, tuple[Inputs, str]] = {
         "output_hidden_states",
     ),
     "use_cache": (lambda: words(9) | {"use_cache": False}, "use_cache"),
-    "inputs_embeds": (
-        lambda: {"inputs_embeds": tiny_llama().get_input_embeddings()(words(9)["input_ids"])},
-        "inputs_embeds",
-    ),
 }
 
 
