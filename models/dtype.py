@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lade.base.importing import IMPORTING
 from lade.facts import memory
 from lade.facts.products import slow_on_cpu
+from lade.models.loader import loader_for
 
 if TYPE_CHECKING:
     import torch
@@ -55,11 +56,8 @@ def weights(config: Any) -> int:
     """How many weights the model of a configuration has."""
     import torch
 
-    with IMPORTING:
-        from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = loader_for(config).from_config(config)
     return sum(weight.numel() for weight in model.parameters())
 
 

@@ -20,6 +20,7 @@ from lade.files.cachecontent import mark_used
 from lade.models.device import as_device
 from lade.models.dtype import default_dtype
 from lade.models.hub import on_hand
+from lade.models.loader import loader_for
 from lade.models.pulled import PULLABLE, is_pulled, not_pulled, pulled_folder
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
@@ -187,11 +188,16 @@ def _pack(model: PreTrainedModel) -> None:
 
 
 def _plain(source: str, dtype: torch.dtype | None, place: torch.device, how: dict[str, Any]) -> PreTrainedModel:
-    with IMPORTING:
-        from transformers import AutoModelForCausalLM
-
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(source, dtype=dtype or "auto", **how)
+    loader = loader_for(_configuration(source, how))
+    model: PreTrainedModel = loader.from_pretrained(source, dtype=dtype or "auto", **how)
     return model.to(place)
+
+
+def _configuration(source: str, how: dict[str, Any]) -> Any:
+    with IMPORTING:
+        from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(source, cache_dir=how["cache_dir"])
 
 
 def _quantised(
@@ -199,14 +205,11 @@ def _quantised(
 ) -> PreTrainedModel:
     import torch
 
-    with IMPORTING:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.from_pretrained(source, cache_dir=how["cache_dir"])
+    config = _configuration(source, how)
     dtype = dtype or config.get_text_config().dtype or torch.float32
     arguments = quantised_arguments(quant, config, dtype, place)
     try:
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **how, **arguments)
+        model: PreTrainedModel = loader_for(config).from_pretrained(source, dtype=dtype, **how, **arguments)
     except (ImportError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ValueError(f"quant={quant!r} on device={str(place)!r}: {first_line(error)}") from error
     check_quantised(model, quant)
