@@ -1,6 +1,8 @@
 """Images and sound are read with the prompt: the text is plain decoding's, and lookahead really wrote it."""
 
+import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +86,19 @@ def test_continued_with_the_cache() -> None:
         texts.append(decode(input_ids=ids, past_key_values=first.past_key_values, **GREEDY).tolist())
     assert texts[0] == texts[1]
     assert_looked_ahead()
+
+
+def test_warm_table_behind_an_image(table_folder: Path, identity: Identity) -> None:
+    """The model remembers where the image of its last call ended, and no text of the table begins there."""
+    model = copy.deepcopy(image_model(QWEN))
+    before = lade.warm_up(model, top=4)
+    for file in table_folder.glob("warm*"):
+        file.unlink()
+    prompt = image_prompt(QWEN, 9)
+    model.generate(**prompt, **GREEDY)
+    assert lade.warm_up(model, top=4).digest == before.digest
+    ours = lade.generate(model, **prompt, **GREEDY, config=AUTO)
+    identity.check(ours, plain_text(model, **prompt, max_new_tokens=NEW_TOKENS))
 
 
 # What decodes plainly

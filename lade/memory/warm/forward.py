@@ -28,6 +28,7 @@ def forward(model: Any, ids: torch.Tensor, seen: int, cache: Any, keeps: bool = 
         return model(
             input_ids=ids,
             attention_mask=ids.new_ones(len(ids), seen + ids.shape[1]),
+            position_ids=torch.arange(seen, seen + ids.shape[1], device=ids.device)[None],
             past_key_values=cache,
             use_cache=keeps,
             return_dict=True,
