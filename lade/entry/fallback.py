@@ -163,19 +163,27 @@ def _behind_prompt(call: Call) -> str | None:
     """Images and the like are read with the prompt; what forwards get after it, drafts must carry."""
     try:
         inputs = next_inputs(call.model, call.input_ids, call.model_kwargs)
-        if unknown := inputs.unknown():
-            return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
-        if inputs.positions is None:
-            return _without_positions(call)
-        if inputs.positions.dim() == 2:
-            return None
-        if inputs.of_roots(call.input_ids.shape[0]) is None:
-            return "a prompt whose end has unequal positions on the axes of its rotary embedding"
-        if not one_position_will_do(call.model, len(inputs.positions)):
-            return f"positions on {len(inputs.positions)} axes, for which one position does not stand"
     except Exception as failure:  # noqa: BLE001 - a model's code may raise anything; plain decoding must still run
         return f"the inputs behind the prompt failed with {type(failure).__name__}: {failure}"
+    if unknown := inputs.unknown():
+        return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
+    if inputs.positions is None:
+        return _without_positions(call)
+    if inputs.of_roots(call.input_ids.shape[0]) is None:
+        return "a prompt whose end has unequal positions on the axes of its rotary embedding"
     return None
+
+
+def axes_reason(call: Call) -> str | None:
+    """Why a model that has passed the self-probe cannot take positions of one axis, as drafts have them, or `None`."""
+    positions = next_inputs(call.model, call.input_ids, call.model_kwargs).positions
+    if positions is None or positions.dim() == 2:
+        return None
+    try:
+        stands = one_position_will_do(call.model, len(positions))
+    except Exception as failure:  # noqa: BLE001 - as above
+        return f"positions on several axes failed with {type(failure).__name__}: {failure}"
+    return None if stands else f"positions on {len(positions)} axes, for which one position does not stand"
 
 
 def _without_positions(call: Call) -> str | None:

@@ -129,7 +129,8 @@ def reason_for_plain(call: Call, rows: int | None = None, fuse: bool = True) -> 
     if reason is not None:
         return reason
     text_config = call.text_config
-    return probed_reason(call.model, layer_kinds(text_config), position_limit(text_config), fuse)
+    kinds, limit = layer_kinds(text_config), position_limit(text_config)
+    return probed_reason(call.model, kinds, limit, fuse) or fallback.axes_reason(call)
 
 
 def _plain_stats(call: Call, result: Any, reason: str) -> GenerationStats:
