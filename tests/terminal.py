@@ -34,7 +34,8 @@ class Terminal:
         self.shown, self._raw, self._at = "", b"", 0
         self._child, self._master = pty.fork()
         if self._child == 0:
-            environment = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"} | environment
+            known = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "PYTHONFAULTHANDLER": "1"}
+            environment = known | environment
             os.execve(program, [program, *arguments], dict(os.environ) | environment)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
 
@@ -64,11 +65,11 @@ class Terminal:
             left = left[os.write(self._master, left[:512]) :]
             self._take(0.0)
 
-    def until(self, pattern: str) -> re.Match[str]:
-        """Wait until the program shows what fits, behind the last such place."""
-        deadline = time.monotonic() + PATIENCE
+    def until(self, pattern: str, patience: float = PATIENCE) -> re.Match[str]:
+        """Wait until the program shows what fits, behind the last such place. One that hangs tells where, and ends."""
+        deadline = time.monotonic() + patience
         while (found := re.search(pattern, self.shown[self._at :])) is None:
-            assert time.monotonic() < deadline, f"no {pattern!r} in {self.shown[self._at :]!r}"
+            assert time.monotonic() < deadline, f"no {pattern!r} in {self.shown[self._at :]!r}\n{self._stacks()}"
             assert self._take(1.0), f"it ended without {pattern!r}: {self.shown[self._at :]!r}"
         self._at += found.end()
         return found
@@ -80,6 +81,15 @@ class Terminal:
         status = os.waitpid(self._child, 0)[1]
         self._child = 0
         return os.waitstatus_to_exitcode(status)
+
+    def _stacks(self) -> str:
+        """What each thread does: Python prints that when it is told to abort."""
+        shown = len(self.shown)
+        os.kill(self._child, signal.SIGABRT)
+        for _ in range(int(PATIENCE)):
+            if not self._take(1.0):
+                break
+        return self.shown[shown:]
 
     def _take(self, seconds: float) -> bool:
         """Read what there is; false at the end."""

@@ -103,3 +103,11 @@ def test_a_chat_with_interrupts_and_pastes(chat: Terminal, tmp_path: Path) -> No
     chat.type(CTRL_D)
     assert chat.ended() == 0
     assert "Traceback" not in chat.shown
+
+
+def test_a_program_that_hangs_tells_where() -> None:
+    """Of the helper: what other tests, and the stranger's script, show when they wait in vain."""
+    with Terminal(["-c", "import threading; print('ready', flush=True); threading.Event().wait()"]) as hanging:
+        hanging.until("ready")
+        with pytest.raises(AssertionError, match=r"(?s)no 'more'.*most recent call first.*<module>"):
+            hanging.until("more", patience=0.0)
