@@ -29,6 +29,9 @@ ELEMENTS = 1 << 21  # of the largest weight whose times are compared; of a large
 # Bytes of weights that are read in turn, more than a core's own caches hold, as a model's are; and the most weights.
 CACHED, MOST = 1 << 23, 16
 ROUNDS = 2
+# That comparing one shape may take. On a busy machine PyTorch's threads wait for each other at every product: a minute
+# was seen for all shapes of a model.
+SECONDS = 0.5
 # Of PyTorch's time, that the loops must keep below. Those of blocks fetch ahead, which saves more in larger models.
 GAIN, BLOCKS_GAIN = 0.95, 1.05
 
@@ -126,15 +129,16 @@ def are_faster(tokens: int, lines: int, size: int, in_blocks: bool = False) -> b
 
 @lru_cache(maxsize=256)
 def _comparison(lines: int, size: int, in_blocks: bool, threads: int) -> list[bool]:
-    """The same for each of `TOKENS`, by their times."""
+    """The same for each of `TOKENS`, by their times; for those of which none was taken, as for the number before."""
     lines, gain = min(lines, max(UNIT, ELEMENTS // size)), BLOCKS_GAIN if in_blocks else GAIN
     own, other, like = (_packed_pair if in_blocks else _plain_pair)(lines, size)
-    found = []
+    found, end = list[bool](), time.perf_counter() + SECONDS
     for tokens in TOKENS:
-        states = like.new_ones(1, tokens, size)
-        first, second = _seconds(partial(_multiply, own, states), partial(_multiply, other, states))
-        found.append(first < gain * second)
-    return found
+        times = _seconds(own, other, like.new_ones(1, tokens, size), end)
+        if times is None:
+            break
+        found.append(times[0] < gain * times[1])
+    return found + [bool(found) and found[-1]] * (len(TOKENS) - len(found))
 
 
 def _plain_pair(lines: int, size: int) -> Pair:
@@ -158,17 +162,17 @@ def _weights(lines: int, size: int, dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.ones(lines, size, dtype=dtype, device="cpu") for _ in range(number)]
 
 
-def _multiply(products: Sequence[Compute], states: torch.Tensor) -> None:
-    for product in products:
-        product(states)
-
-
-def _seconds(*functions: Callable[[], Any]) -> list[float]:
-    """The shortest time of each, in turn; the first round counts for none."""
-    times: list[list[float]] = [[] for _ in functions]
+def _seconds(
+    own: Sequence[Compute], other: Sequence[Compute], states: torch.Tensor, end: float
+) -> tuple[float, float] | None:
+    """The shortest times of both, in turn; the first round does not count. `None` where they are not there by `end`."""
+    times: tuple[list[float], list[float]] = [], []
     for _ in range(1 + ROUNDS):
-        for function, own in zip(functions, times, strict=True):
+        for products, taken in zip((own, other), times, strict=True):
             begin = time.perf_counter()
-            function()
-            own.append(time.perf_counter() - begin)
-    return [min(own[1:]) for own in times]
+            for product in products:
+                product(states)
+                if time.perf_counter() > end:
+                    return None
+            taken.append(time.perf_counter() - begin)
+    return min(times[0][1:]), min(times[1][1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -269,6 +270,7 @@ def took(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     monkeypatch.setattr(linear, "multiplied_by_blocks", own_blocks)
     monkeypatch.setattr(linear.PackedProduct, "__call__", lambda product, states: other(states, product.weight))
     monkeypatch.setattr(linear.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(linear, "SECONDS", math.inf)
     linear._comparison.cache_clear()
     return seconds
 
@@ -305,6 +307,20 @@ def test_which_is_faster_with_a_packed_weight(took: dict[str, float]) -> None:
     assert not are_faster(1, LINES, SIZE)
     assert not are_faster(1, LINES + 1, SIZE, in_blocks=True)
     linear._comparison.cache_clear()
+
+
+def test_a_busy_machine_is_not_waited_for(took: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not measured in time is as for fewer tokens, or PyTorch's."""
+    took["loops"] = 0.5
+    monkeypatch.setattr(linear, "CACHED", 1)  # one weight
+    whole = (1 + linear.ROUNDS) * 1.5  # of both ways, per token
+    monkeypatch.setattr(linear, "SECONDS", whole * (1 + 2))
+    assert faster([1, 2, 3, TOKENS[-1]]) == [1, 2, 3, TOKENS[-1]]
+    monkeypatch.setattr(linear, "SECONDS", whole - 1)
+    assert faster([1, 2, 3, TOKENS[-1]]) == []
+    took |= {"begin": 1.0, "loops": 0.6}  # faster from three tokens on, of which no time is taken
+    monkeypatch.setattr(linear, "SECONDS", (1 + linear.ROUNDS) * (2.6 + 4.2))
+    assert faster([1, 2, 3, TOKENS[-1]]) == []
 
 
 def test_it_is_measured_once_for_a_shape(took: dict[str, float]) -> None:
