@@ -21,7 +21,7 @@ from lade.facts.positions import rope_switches
 from lade.facts.precision import is_offloaded, padding_works
 from lade.facts.sharding import is_sharded, tensor_parallel
 from lade.target.attention import STOCK
-from lade.target.call import Call, longest_text
+from lade.target.call import Call, generated_length, longest_text, tokens_beside
 from lade.target.masks import layer_kinds
 from lade.target.nextinputs import beside_text, next_inputs, one_position_will_do
 from lade.target.patches import overridden
@@ -206,7 +206,10 @@ def _rope(call: Call) -> str | None:
 def _temperature(call: Call, rows: int) -> str | None:
     """Rows accept unequal numbers of tokens, so one forward holds tokens of different positions."""
     width = call.input_ids.shape[1] if rows == call.input_ids.shape[0] else 0  # else others may be at their start
-    if rows > 1 and temperature.changes(call.text_config, width, longest_text(call) - 2):
+    cache = call.model_kwargs.get("past_key_values")
+    cached = 0 if cache is None else int(cache.get_seq_length())
+    longest = generated_length(call) + max(cached, tokens_beside(call))
+    if rows > 1 and temperature.changes(call.text_config, width, longest - 2):
         return "the attention temperature of a batch may change along the text"
     return None
 
