@@ -117,7 +117,7 @@ def test_inputs_of_every_step() -> None:
     prompt = image_prompt(QWEN, 9)
     kwargs = {"use_cache": True, "cross_attention_mask": prompt["attention_mask"]} | prompt
     inputs = next_inputs(image_model(QWEN), kwargs.pop("input_ids"), kwargs)
-    assert inputs.unknown() == ["cross_attention_mask"]
+    assert inputs.unknown == ["cross_attention_mask"]
 
 
 def test_four_axes() -> None:
@@ -173,7 +173,7 @@ def test_positions_by_the_models_own_code() -> None:
     ids=["rows", "one for all", "three axes", "an index and three axes", "three unequal axes", "one row unequal"],
 )
 def test_positions_of_roots(positions: list[Any], roots: list[int] | None) -> None:
-    assert NextInputs(torch.tensor(positions), {}).of_roots(2) == roots
+    assert NextInputs(torch.tensor(positions), []).of_roots(2) == roots
 
 
 def test_four_axes_that_all_rotate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,8 +165,8 @@ def _behind_prompt(call: Call) -> str | None:
         inputs = next_inputs(call.model, call.input_ids, call.model_kwargs)
     except Exception as failure:  # noqa: BLE001 - a model's code may raise anything; plain decoding must still run
         return f"the inputs behind the prompt failed with {type(failure).__name__}: {failure}"
-    if unknown := inputs.unknown():
-        return f"model inputs that drafts cannot carry: {', '.join(unknown)}"
+    if inputs.unknown:
+        return f"model inputs that drafts cannot carry: {', '.join(inputs.unknown)}"
     if inputs.positions is None:
         return _without_positions(call)
     if inputs.of_roots(call.input_ids.shape[0]) is None:

@@ -47,15 +47,11 @@ class NextInputs:
 
     Attributes:
         positions: [B or 1, 1], or [A, B or 1, 1]; `None` if the model is given none.
-        others: names -> what drafts would have to carry.
+        unknown: names of inputs of which only the model knows what they mean for drafts.
     """
 
     positions: torch.Tensor | None
-    others: dict[str, Any]
-
-    def unknown(self) -> list[str]:
-        """Names of inputs of which only the model knows what they mean for drafts."""
-        return sorted(self.others.keys() - LAYOUTS)
+    unknown: list[str]
 
     def of_roots(self, rows: int) -> list[int] | None:
         """The position of each row's next token; `None` where its axes differ, or none is given."""
@@ -83,13 +79,13 @@ def next_inputs(model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any
     """
     if _are_usual(model, model_kwargs):
         positions = model_kwargs.get("position_ids")
-        return NextInputs(None if positions is None else positions[..., -1:] + 1, {})
+        return NextInputs(None if positions is None else positions[..., -1:] + 1, [])
     kwargs = model._update_model_kwargs_for_generation(ModelOutput(), dict(model_kwargs), False)
     kwargs["past_key_values"] = DynamicCache()  # the call's own may ask for masks of its size
     ids = torch.cat([input_ids, input_ids.new_zeros(len(input_ids), 1)], dim=1)
     inputs = model.prepare_inputs_for_generation(ids, next_sequence_length=1, is_first_iteration=False, **kwargs)
-    others = {name: inputs[name] for name in beside_text(inputs) if name != "input_ids"}
-    return NextInputs(inputs.get("position_ids"), others)
+    unknown = [name for name in beside_text(inputs) if name != "input_ids" and name not in LAYOUTS]
+    return NextInputs(inputs.get("position_ids"), unknown)
 
 
 def beside_text(inputs: dict[str, Any]) -> list[str]:
