@@ -32,13 +32,12 @@ from lade.engine.target import eager_target, target_of
 from lade.pace.pace import WholeBudget
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
-from lade.target.call import Call, generated_length, longest_text
+from lade.target.call import UNLIMITED, Call, generated_length, prefill_arguments
 from lade.target.contrast import Contrast
 from lade.target.contrastive import ContrastiveTarget
 from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 
-UNLIMITED = 1 << 30
 GREEDY_INVERSE_TEMPERATURE = 1.3  # greedy decoding has no temperature; this one ranks its drafts best
 
 
@@ -114,11 +113,8 @@ class Decoding:
 
     def run(self) -> Any:
         """Decode. Returns what plain decoding returns."""
-        inputs = {name: value for name, value in self.call.model_kwargs.items() if name != "tokenizer"}
         try:
-            most = int(min(longest_text(self.call), UNLIMITED))
-            first = self.target.prefill(self.call.input_ids, self.call.generation_config, inputs, most)
-            self._decode(first)
+            self._decode(self.target.prefill(*prefill_arguments(self.call)))
             if isinstance(self.emission, ChosenAhead):
                 self.emission.end()
             if returns_cache(self.call):

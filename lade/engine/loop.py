@@ -6,7 +6,7 @@ requests that have finished. Knows no drafting method, no model and no sampling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from lade.base.locks import fork_safe_lock
@@ -75,13 +75,16 @@ class DecodeLoop:
             requests: all that this loop decodes; their slots stay open at their ends.
             first: the logits after each prompt, as node 0.
         """
+        self._enter(requests, first)
+        self.active = retired(requests)
+
+    def _enter(self, requests: Sequence[Request], first: Outputs) -> None:
         drafts = roots(requests)
         begin(requests, drafts, first)
         verify(requests, drafts)
         for request in requests:
             request.prefilled = request.prompt_length
             self._start(request)
-        self.active = retired(requests)
 
     def step(self) -> bool:
         """One forward for all active requests. Returns whether any request is left.
@@ -102,6 +105,8 @@ class DecodeLoop:
                 admitted = self.admission.admit()
                 self.active += admitted
                 self._undisturbed &= not admitted  # the model may be another one for them
+                if admitted and (prefill := admitted[-1].prefill):
+                    self._read_at_once(admitted[-1], prefill)
             self._advance_all(planned(self.active, self.target, self.admission, self.step_tokens, self.reading))
             self._retire()
         except BaseException as error:
@@ -133,6 +138,18 @@ class DecodeLoop:
         self.admission.close()
         for request in self.active:
             request.cancelled = True
+        self._retire()
+
+    def _read_at_once(self, request: Request, prefill: Callable[[int], Outputs]) -> None:
+        """Read a prompt by a forward of its own, which may raise; that ends this request alone."""
+        request.prefill = None  # it holds the images
+        try:
+            first = prefill(request.slot)
+        except Exception as error:  # noqa: BLE001 - the model's own: images may not fit to the text
+            request.error, request.finished = error, True
+        else:
+            self._enter([request], first)
+        self.drafter.pause()  # the cost of its drafts is not known from the time of this step
         self._retire()
 
     def _advance_all(self, plan: StepPlan) -> None:

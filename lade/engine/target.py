@@ -16,7 +16,6 @@ from lade.target.cache import DummyLayer, TreeCache
 from lade.target.call import Call
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
-from lade.target.nextinputs import next_inputs
 from lade.target.stock import window_of
 from lade.target.verdicts import packs
 
@@ -68,16 +67,13 @@ def _nodes(eager: HFTarget, settings: Settings, rows: int) -> int:
 
 
 def _padding_reason(call: Call) -> str | None:
-    """Padding is left out of static slots; positions must be those of the text without it."""
-    mask, rows = call.model_kwargs.get("attention_mask"), call.input_ids.shape[0]
+    """Padding is left out of static slots."""
+    mask = call.model_kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         if bool((mask[:, 1:] < mask[:, :-1]).any()):
             return "a prompt has padding inside"
         if returns_cache(call):
             return "the caller gets the cache of padded prompts"
-    lengths = [call.input_ids.shape[1]] * rows if mask is None else mask.sum(1).tolist()
-    if next_inputs(call.model, call.input_ids, call.model_kwargs).of_roots(rows) not in (None, lengths):
-        return "position_ids are not those of the text"
     return None
 
 

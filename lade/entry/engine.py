@@ -22,6 +22,7 @@ from lade.engine.method import Method
 from lade.engine.planning import STEP_TOKENS
 from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.target import engine_target
+from lade.entry.beside import NoPrefixes, is_read_at_once, prefill_of
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, trial
@@ -71,7 +72,7 @@ class Engine:
         kv_bytes: the most bytes of keys and values of the requests that decode; `None` for no bound. A request waits
             until the bytes that its prompt and answer may come to need are free, first come, first served; one that
             needs more than all of them is refused. Not counted are `prefix_bytes`, a draft model's keys and values,
-            and a copy of one layer's while it grows.
+            a copy of one layer's while it grows, and one of a prompt with images while it is read.
 
     Raises:
         ValueError: an argument is wrong, or the model cannot decode draft trees.
@@ -202,8 +203,10 @@ class Engine:
             forced: the text so far, as token ids -> token ids that are sure to follow, as a grammar knows them. They
                 are drafted; the model's choice still decides. For mode "auto"; what it raises ends the request alone.
             generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
-                `past_key_values` holds the beginning of the prompt, and is extended in place when the request ends
-                without an error; it is neither read nor kept for the tenant.
+                A prompt with images, videos or sound (`pixel_values`, ...) is read by one forward of its own, for which
+                other requests wait; later requests share nothing of it. `past_key_values` holds the beginning of the
+                prompt, and is extended in place when the request ends without an error; it is neither read nor kept
+                for the tenant.
 
         Returns:
             The request: its `tokens` grow (prompt first) until it has `finished`.
@@ -226,13 +229,17 @@ class Engine:
         if reason is not None:
             raise ValueError(f"the arguments must let draft trees be decoded, got some that do not: {reason}")
         cache = generate_kwargs.get("past_key_values")
+        at_once = is_read_at_once(call, cache, submission.prompt_logprobs)
         if cache is not None:
             check_cache(cache, call, self._target.cache)
         if self._budget is not None:
             check_memory(call, self._budget)
         request = submission.request(call)
         request.undisturbed &= self._method is None  # one may skip layers of this model
-        request.prefixes = None if cache is None else readable(OwnCache(self._target, cache), self._steps)
+        if at_once:
+            request.prefixes, request.prefill = NoPrefixes(), prefill_of(call, self._steps)
+        elif cache is not None:
+            request.prefixes = readable(OwnCache(self._target, cache), self._steps)
         return request
 
     def step(self) -> bool:

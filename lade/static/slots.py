@@ -32,6 +32,7 @@ class StaticSlots:
         stacks: [L, H, total, D] per shape.
         cache: what the model is given in a step.
         lengths: [slots + 1] tokens in each slot.
+        shifts: [slots + 1] position of each slot's next token, beyond its length.
         emitted: [slots + 1] tokens that each slot's request has emitted, for its noise.
         inverse_temperatures: [slots + 1] of the probabilities that a step returns.
         offsets: [slots + 1] first place of each slot.
@@ -42,7 +43,7 @@ class StaticSlots:
         self.spare, capacity = count, capacity_bucket(tokens)
         places = torch.arange(count + 1, device=device)
         self.offsets = places * capacity
-        self.lengths, self.emitted = torch.zeros_like(places), torch.zeros_like(places)
+        self.lengths, self.shifts, self.emitted = (torch.zeros_like(places) for _ in range(3))
         self.inverse_temperatures = torch.ones(count + 1, device=device)
         self._heats: dict[int, float] = {}  # the same, where they are not 1
         self._firsts: dict[int, list[int]] = {}  # slot -> per layer the first token that it was given
@@ -60,11 +61,17 @@ class StaticSlots:
     def capacity(self) -> int:
         return self.reach.capacity
 
-    def load(self, slot: int, layers: Sequence[Any], padding: int = 0, emitted: int = 0) -> None:
+    @property
+    def next_positions(self) -> torch.Tensor:
+        """[slots + 1] of the token behind each slot's."""
+        return self.lengths + self.shifts
+
+    def load(self, slot: int, layers: Sequence[Any], padding: int = 0, emitted: int = 0, shift: int = 0) -> None:
         """Begin an empty slot with the layers of a cache of transformers with one row; between two steps.
 
         Args:
             padding: tokens before the text.
+            shift: position of its next token, beyond its length.
         """
         first = slot * self.capacity - padding
         self._firsts[slot] = [0] * len(layers)
@@ -79,7 +86,7 @@ class StaticSlots:
                 own.values[:, :, begin : first + length] = held[1][:, :, skipped:]
                 self.lengths[slot] = length - padding
                 self._firsts[slot][index] = max(0, dropped - padding)
-        self.emitted[slot] = emitted
+        self.emitted[slot], self.shifts[slot] = emitted, shift
 
     def tokens(
         self, layer: int, slot: int, length: int, window: int | None
@@ -123,6 +130,7 @@ class StaticSlots:
                 mine, theirs = slot * self.capacity, slot * other.capacity
                 own[:, :, mine : mine + other.capacity] = others[:, :, theirs : theirs + other.capacity]
         self.lengths.copy_(other.lengths)
+        self.shifts.copy_(other.shifts)
         self.emitted.copy_(other.emitted)
         self.inverse_temperatures.copy_(other.inverse_temperatures)
         self._heats, self._firsts = dict(other._heats), dict(other._firsts)
@@ -130,7 +138,7 @@ class StaticSlots:
     def close(self, slot: int) -> None:
         """Empty a slot."""
         self.cut(slot, 0)
-        self.emitted[slot] = 0
+        self.emitted[slot] = self.shifts[slot] = 0
 
     def cut(self, slot: int, length: int) -> None:
         """Clear a slot's tokens from the one at `length` on: a masked NaN spreads."""

@@ -133,7 +133,7 @@ class StaticStep:
         with scope:
             output = model(
                 input_ids=inputs.ids[None],
-                position_ids=(self.slots.lengths[inputs.slots] + inputs.depths)[None],
+                position_ids=(self.slots.next_positions[inputs.slots] + inputs.depths)[None],
                 attention_mask=seen if isinstance(self.kinds, dict) else seen[self.kinds.name],
                 past_key_values=self.slots.cache,
                 use_cache=True,

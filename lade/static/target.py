@@ -40,16 +40,23 @@ class StaticTarget:
         self.untimed = False  # whether the last forward was the first of its size, which is captured
         self.undisturbed = False
         self.lengths: dict[int, int] = {}  # tokens of the slots that decode, those of `_moves` included
+        self._shifts: dict[int, int] = {}  # of the same slots: the position of the next token, beyond the length
         self._moves: dict[int, list[tuple[int, int]]] = {}  # places of tokens that the next step moves
         self._compacted = False  # whether the device has kept the accepted paths of the last forward itself
         self._asked: list[int] = []  # slots whose prompts the last forward has read to their ends
 
     def prefill(
-        self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int
+        self,
+        input_ids: torch.Tensor,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        most: int,
+        slots: Sequence[int] | None = None,
     ) -> Outputs:
         """As `HFTarget.prefill`."""
-        first = self.eager.prefill(input_ids, generation_config, model_kwargs, most)
-        self.take(range(input_ids.shape[0]))
+        slots = range(input_ids.shape[0]) if slots is None else slots
+        first = self.eager.prefill(input_ids, generation_config, model_kwargs, most, slots)
+        self.take(slots)
         return first
 
     def open(self, slot: int, tokens: int, most: int) -> None:
@@ -62,12 +69,15 @@ class StaticTarget:
             self.eager.close(slot)
             return
         self.graphs.step.slots.close(slot)
-        del self.lengths[slot], self._moves[slot]
+        self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        del self.lengths[slot], self._shifts[slot], self._moves[slot]
 
     def depth_limit(self, slot: int, remaining: int) -> int:
         """The largest depth of a draft: within the tokens that remain, and within the model's positions."""
         limit = self.eager.position_limit
-        return remaining - 1 if limit is None else min(remaining - 1, limit - 1 - self._length(slot))
+        return remaining - 1 if limit is None else min(remaining - 1, limit - 1 - self._position(slot))
 
     def max_nodes(self, slots: Sequence[int]) -> int:
         """The most nodes per draft in these slots: those of all fit the largest step."""
@@ -76,7 +86,15 @@ class StaticTarget:
         return max(1, most if slots[0] not in self.lengths else min(most, NODES[-1] // len(slots)))
 
     def _length(self, slot: int) -> int:
-        return self.lengths[slot] if slot in self.lengths else self.eager.positions[slot]
+        return self.lengths[slot] if slot in self.lengths else self._read_tokens(slot)
+
+    def _read_tokens(self, slot: int) -> int:
+        """Tokens of a slot that reads its prompt, without padding."""
+        return self.eager.cache.lengths[slot] - self.eager.masks.first[slot]
+
+    def _position(self, slot: int) -> int:
+        """Of the next token."""
+        return self.lengths[slot] + self._shifts[slot] if slot in self.lengths else self.eager.positions[slot]
 
     def forward(self, slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
         """One forward of a draft in each of these slots, all of which decode, or read their prompts."""
@@ -144,13 +162,13 @@ class StaticTarget:
     def take(self, slots: Sequence[int]) -> None:
         """Move slots from the target that has read their prompts, without padding."""
         for slot in slots:
-            stock, length = self._empty_cache(), self.eager.positions[slot]
-            padding = self.eager.cache.lengths[slot] - length
+            stock, length, padding = self._empty_cache(), self._read_tokens(slot), self.eager.masks.first[slot]
+            shift = self.eager.positions[slot] - length
             self.eager.cache.export(stock, [slot], margin=True)
             self.eager.close(slot)
             self.make_room(length)
-            self.graphs.step.slots.load(slot, stock.layers, padding)
-            self.lengths[slot], self._moves[slot] = length, []
+            self.graphs.step.slots.load(slot, stock.layers, padding, shift=shift)
+            self.lengths[slot], self._shifts[slot], self._moves[slot] = length, shift, []
 
     def give_back(self, slots: Sequence[int]) -> None:
         """Move slots to the target that has read their prompts."""
@@ -164,9 +182,9 @@ class StaticTarget:
                     fill(layer, *states, length)
             self.eager.open(slot, length, None)
             self.eager.cache.load(slot, stock.layers)
-            self.eager.positions[slot] = length
+            self.eager.positions[slot] = length + self._shifts[slot]
             own.close(slot)
-            del self.lengths[slot], self._moves[slot]
+            self._forget(slot)
 
     def _stored(self, layer: Any) -> int | None:
         """The window of a sliding layer, and what the target that reads prompts stores beyond it."""

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers.generation import stopping_criteria
 
+UNLIMITED = 1 << 30
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -68,3 +70,9 @@ def tokens_beside(call: Call) -> int:
 def longest_text(call: Call) -> float:
     """As `generated_length`, with the tokens that are not in `input_ids`."""
     return tokens_beside(call) + generated_length(call)
+
+
+def prefill_arguments(call: Call) -> tuple[torch.Tensor, Any, dict[str, Any], int]:
+    """What a target reads a call's prompts with (`lade.target.model.HFTarget.prefill`)."""
+    inputs = {name: value for name, value in call.model_kwargs.items() if name != "tokenizer"}
+    return call.input_ids, call.generation_config, inputs, int(min(longest_text(call), UNLIMITED))

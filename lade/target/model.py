@@ -91,7 +91,12 @@ class HFTarget:
             self.fused = decoder_for(self.model, self.cache, self.masks)
 
     def prefill(
-        self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int | None = None
+        self,
+        input_ids: torch.Tensor,
+        generation_config: Any,
+        model_kwargs: dict[str, Any],
+        most: int | None = None,
+        slots: Sequence[int] | None = None,
     ) -> Outputs:
         """Run the prompt as plain decoding does, in chunks where the generation config asks for them.
 
@@ -99,21 +104,34 @@ class HFTarget:
             input_ids: [B, P], left-padded.
             model_kwargs: what transformers' `generate` passes to its decoding method.
             most: tokens of prompt and answer; `None` if nothing bounds them.
+            slots: of the rows, not open yet; `None`: those from 0 on.
 
         Returns:
-            The logits after the last prompt token, as those of node 0. Row i of the prompts is in slot i.
+            The logits after the last prompt token, as those of node 0.
+
+        Raises:
+            Exception: as the model's code raises; open slots are as before.
         """
         padding = model_kwargs.get("attention_mask")
-        slots = range(input_ids.shape[0])
-        self.cache.begin_prefill()
-        with self.clock.prefill():
-            inputs = {**model_kwargs, "past_key_values": self.cache}
-            logits = self.model._prefill(input_ids, generation_config, inputs).logits[:, -1].clone()
+        slots = range(input_ids.shape[0]) if slots is None else slots
+        logits = self._read(input_ids, generation_config, model_kwargs)
         self.cache.end_prefill(slots, most)
         self.masks.open(slots, None if padding is None or bool(padding.all()) else padding.bool())
         roots = next_inputs(self.model, input_ids, model_kwargs).of_roots(len(slots))
-        self.positions |= dict(zip(slots, roots or [self.cache.lengths[0]] * len(slots), strict=True))
-        return Outputs(logits, [{0: row} for row in slots])
+        self.positions |= dict(zip(slots, roots or [self.cache.lengths[slots[0]]] * len(slots), strict=True))
+        return Outputs(logits, [{0: row} for row in range(len(slots))])
+
+    def _read(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> torch.Tensor:
+        """[B, V] logits after prompts whose keys and values wait in the cache for their slots."""
+        self.cache.begin_prefill()
+        try:
+            with self.clock.prefill():
+                inputs = {**model_kwargs, "past_key_values": self.cache}
+                logits: torch.Tensor = self.model._prefill(input_ids, generation_config, inputs).logits[:, -1].clone()
+        except BaseException:
+            self.cache.leave_prefill()
+            raise
+        return logits
 
     def open(self, slot: int, tokens: int, most: int | None = None) -> None:
         """Start an empty sequence.

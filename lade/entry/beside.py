@@ -1,0 +1,63 @@
+"""Requests of an engine whose prompts have images or other inputs beside their text.
+
+The model's own forward reads such a prompt at once. Its tokens do not say what the images show, so that its keys and
+values are no beginning of another prompt of the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lade.static.lasting import LastingTarget
+from lade.target.call import Call, prefill_arguments
+from lade.target.model import HFTarget
+from lade.target.nextinputs import NextInputs, beside_text, next_inputs
+from lade.target.outputs import Outputs
+
+
+class NoPrefixes:
+    """Keeps nothing, and has nothing (`lade.engine.protocols.PrefixStore`)."""
+
+    def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
+        return 0
+
+    def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
+        pass
+
+
+def is_read_at_once(call: Call, cache: Any, prompt_logprobs: bool) -> bool:
+    """Whether the prompt of a request is more than text, or its positions are not those of its tokens.
+
+    Args:
+        cache: the caller's own.
+
+    Raises:
+        ValueError: it is, and something was asked for that only prompts of text have; or there is a cache, and only the
+            model knows the positions behind it: of its last call, which may be any other one.
+    """
+    inputs = next_inputs(call.model, call.input_ids, call.model_kwargs)
+    more = bool(beside_text(call.model_kwargs))
+    on_axes = inputs.positions is not None and inputs.positions.dim() > 2
+    if cache is not None and (more or on_axes):
+        raise ValueError("past_key_values must be None for images, and for positions on several axes, got a cache")
+    if not more:
+        return cache is None and _shifts(call, inputs)
+    mask = call.model_kwargs.get("attention_mask")
+    if mask is not None and not bool(mask.all()):
+        raise ValueError("attention_mask must be ones where a prompt is more than text, got padding")
+    if prompt_logprobs:
+        raise ValueError("prompt_logprobs must be False where a prompt is more than text, got True")
+    return True
+
+
+def _shifts(call: Call, inputs: NextInputs) -> bool:
+    """Whether the next token has another position than the number of tokens before it."""
+    roots, mask = inputs.of_roots(1), call.model_kwargs.get("attention_mask")
+    tokens = call.input_ids.shape[1] if mask is None else int(mask.sum())
+    return roots not in (None, [tokens])
+
+
+def prefill_of(call: Call, target: HFTarget | LastingTarget) -> Callable[[int], Outputs]:
+    """slot -> the logits after a call's prompt, which is read into the slot."""
+    return lambda slot: target.prefill(*prefill_arguments(call), slots=[slot])

@@ -1,0 +1,254 @@
+"""Images and sound in `lade.Engine.submit`: each text is that of `model.generate` for its prompt alone."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from multimodal import BY_TYPE, IMAGE, KINDS, Kind, image_model, image_prompt, text
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+import lade
+from lade.entry.beside import is_read_at_once, prefill_of
+from lade.entry.submission import prepared
+
+NEW_TOKENS = 24
+GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
+SAMPLED: dict[str, Any] = {"do_sample": True, "temperature": 0.5, "max_new_tokens": NEW_TOKENS}
+CONFIG = lade.LookaheadConfig(mode="auto", budget=16, adapt=False)
+STATIC = replace(CONFIG, static=True)
+EACH = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.model_type) for kind in KINDS])
+LLAVA, QWEN = BY_TYPE["llava"], BY_TYPE["qwen2_vl"]
+CHUNK = 64  # tokens of a kept prefix
+
+
+def plain(model: PreTrainedModel, prompt: dict[str, Tensor], seed: int = 0, **kwargs: Any) -> list[int]:
+    torch.manual_seed(seed)
+    tokens: list[int] = model.generate(**prompt, **kwargs)[0].tolist()
+    return tokens
+
+
+@contextmanager
+def opened(kind: Kind, config: lade.LookaheadConfig | None = CONFIG, **kwargs: Any) -> Iterator[lade.Engine]:
+    """At its end nothing is left."""
+    with lade.Engine(image_model(kind), config, **{"slots": 3, **kwargs}) as engine:
+        yield engine
+        target = engine._target
+        assert not target.positions
+        assert not target.cache.lengths
+        if target.clock.steps:
+            assert all(layer.prefix is None for layer in target.cache.own_layers())
+
+
+@EACH
+@pytest.mark.parametrize("config", [CONFIG, STATIC], ids=["eager", "static"])
+def test_beside_other_requests(kind: Kind, config: lade.LookaheadConfig) -> None:
+    """Five requests in three slots: images, text and seeded samples, of which some arrive while others decode."""
+    model = image_model(kind)
+    calls = [
+        (image_prompt(kind, 9), GREEDY),
+        (text(11), GREEDY),
+        (image_prompt(kind, 4, seed=1), SAMPLED),
+        (image_prompt(kind, 17, seed=2), GREEDY),
+        (text(5), SAMPLED),
+    ]
+    with opened(kind, config) as engine:
+        requests = []
+        for prompt, kwargs in calls:
+            requests.append(engine.submit(**prompt, **kwargs, seed=3))
+            engine.step()
+        engine.run()
+        assert engine.not_static is None
+    for request, (prompt, kwargs) in zip(requests, calls, strict=True):
+        assert request.error is None
+        assert request.tokens == plain(model, prompt, 3, **kwargs)
+    assert sum(sum(each.tally.accepted.values()) for each in requests) > len(requests)
+
+
+@pytest.mark.parametrize("kind", [LLAVA, QWEN], ids=lambda kind: kind.model_type)
+def test_equal_tokens_of_unequal_images(kind: Kind) -> None:
+    """One tenant's prompts begin with the same tokens, and nothing of one image is taken for the other."""
+    prompts = [image_prompt(kind, CHUNK + 10) | kind.image(seed) for seed in (0, 5)]
+    assert prompts[0]["input_ids"].equal(prompts[1]["input_ids"])
+    expected = [plain(image_model(kind), prompt, **GREEDY) for prompt in prompts]
+    assert expected[0] != expected[1]
+    with opened(kind) as engine:
+        for prompt, tokens in zip(prompts, expected, strict=True):
+            request = engine.submit(**prompt, **GREEDY, tenant="one")
+            engine.run()
+            assert request.tokens == tokens
+            assert request.cached == 0
+        alone = {"input_ids": prompts[0]["input_ids"], "attention_mask": prompts[0]["attention_mask"]}
+        if kind is LLAVA:  # placeholders without an image are text
+            request = engine.submit(**alone, **GREEDY, tenant="one")
+            engine.run()
+            assert request.tokens == plain(image_model(kind), alone, **GREEDY)
+
+
+def test_one_image_a_step() -> None:
+    with opened(LLAVA) as engine:
+        requests = [engine.submit(**image_prompt(LLAVA, 9, seed=seed), **GREEDY) for seed in range(3)]
+        for begun in (1, 2, 3):
+            engine.step()
+            assert [bool(request.emitted) for request in requests] == [True] * begun + [False] * (3 - begun)
+        engine.run()
+
+
+@pytest.mark.parametrize("config", [CONFIG, STATIC], ids=["eager", "static"])
+def test_an_image_that_does_not_fit(config: lade.LookaheadConfig) -> None:
+    """The model refuses it in its forward; other requests go on, and the slot is free again."""
+    prompt = image_prompt(LLAVA, 9)
+    wrong = prompt | {"input_ids": prompt["input_ids"].where(prompt["input_ids"] != IMAGE, 5)}
+    model = image_model(LLAVA)
+    with opened(LLAVA, config, slots=2) as engine:
+        beside = engine.submit(**text(11), **GREEDY)
+        engine.step()
+        request = engine.submit(**wrong, **GREEDY)
+        engine.step()
+        assert request.finished
+        assert isinstance(request.error, ValueError)
+        assert beside.emitted
+        assert not beside.finished
+        after = engine.submit(**prompt, **GREEDY)
+        engine.run()
+        assert beside.tokens == plain(model, text(11), **GREEDY)
+        assert after.tokens == plain(model, prompt, **GREEDY)
+
+
+def test_an_interrupt_while_an_image_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompt = image_model(LLAVA), image_prompt(LLAVA, 9)
+    with opened(LLAVA) as engine:
+        beside = engine.submit(**text(11), **GREEDY)
+        engine.step()
+        request = engine.submit(**prompt, **GREEDY)
+        with monkeypatch.context() as patched:
+            patched.setattr(model.model.language_model, "forward", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                engine.step()
+        assert isinstance(request.error, RuntimeError)
+        assert isinstance(beside.error, RuntimeError)
+        again = [engine.submit(**each, **GREEDY) for each in (prompt, text(11))]
+        engine.run()
+        assert [each.tokens for each in again] == [plain(model, each, **GREEDY) for each in (prompt, text(11))]
+
+
+def _interrupt(*args: Any, **kwargs: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ended_before_it_is_read() -> None:
+    """Cancelled in the queue, and ended by its first token."""
+    prompt = image_prompt(LLAVA, 9)
+    first = plain(image_model(LLAVA), prompt, **GREEDY)[prompt["input_ids"].shape[1]]
+    with opened(LLAVA) as engine:
+        cancelled = engine.submit(**prompt, **GREEDY)
+        engine.cancel(cancelled)
+        ended = engine.submit(**prompt, **GREEDY, eos_token_id=first)
+        short = engine.submit(**prompt, do_sample=False, max_new_tokens=1)
+        engine.run()
+        assert (cancelled.emitted, ended.emitted, short.emitted) == (0, 1, 1)
+        assert ended.tokens == short.tokens == [*prompt["input_ids"][0].tolist(), first]
+
+
+def test_log_probabilities() -> None:
+    """The first token's come from the forward that reads the image."""
+    prompt = image_prompt(QWEN, 9)
+    with opened(QWEN) as engine:
+        request = engine.submit(**prompt, **GREEDY, logprobs=2)
+        engine.run()
+    out = image_model(QWEN).generate(**prompt, **GREEDY, return_dict_in_generate=True, output_logits=True)
+    assert request.logprobs is not None
+    ours = torch.tensor([each.logprob for each in request.logprobs.emitted])
+    theirs = torch.cat(out.logits).log_softmax(-1)
+    chosen = torch.tensor(request.tokens[request.prompt_length :])
+    torch.testing.assert_close(ours, theirs.gather(1, chosen[:, None])[:, 0], rtol=1e-4, atol=1e-4)
+
+
+def test_within_a_bound_of_bytes() -> None:
+    kind = BY_TYPE["gemma3"]
+    prompts = [image_prompt(kind, 9, seed=seed) for seed in range(3)]
+    with opened(kind, kv_bytes=1 << 17) as engine:
+        requests = [engine.submit(**prompt, **GREEDY) for prompt in prompts]
+        engine.run()
+    assert [each.tokens for each in requests] == [plain(image_model(kind), each, **GREEDY) for each in prompts]
+
+
+def test_drafts_of_a_model() -> None:
+    model, prompt = image_model(LLAVA), image_prompt(LLAVA, 9)
+    with opened(LLAVA, None, method=lade.SelfSpeculative(((1,), ()), tokens=8, adapt="fixed"), slots=2) as engine:
+        requests = [engine.submit(**each, **GREEDY) for each in (prompt, text(9))]
+        engine.run()
+    assert [each.tokens for each in requests] == [plain(model, each, **GREEDY) for each in (prompt, text(9))]
+
+
+def test_memory_of_images_goes_when_they_are_read() -> None:
+    prompt = image_prompt(LLAVA, 9)
+    with opened(LLAVA) as engine:
+        request = engine.submit(**prompt, **GREEDY)
+        assert request.prefill is not None
+        held = weakref.ref(request.prefill)
+        engine.step()
+        gc.collect()
+        assert held() is None
+        engine.run()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ids: {"past_key_values": DynamicCache()}, "past_key_values must be None for images"),
+        (lambda ids: {"attention_mask": (torch.arange(ids.shape[1]) > 0).long()[None]}, "attention_mask must be ones"),
+        (lambda ids: {"logprobs": 1, "prompt_logprobs": True}, "prompt_logprobs must be False"),
+    ],
+    ids=["cache", "padding", "prompt_logprobs"],
+)
+def test_refused_beside_images(change: Any, message: str) -> None:
+    prompt = image_prompt(LLAVA, 9)
+    with opened(LLAVA) as engine, pytest.raises(ValueError, match=message):
+        engine.submit(**prompt | change(prompt["input_ids"]), **GREEDY)
+
+
+def test_a_cache_of_several_axes() -> None:
+    """The model remembers where the image of its last call ended; in an engine that is any request's."""
+    model, prompt = image_model(QWEN), image_prompt(QWEN, 9)
+    cache = DynamicCache(config=model.config.get_text_config())
+    begun = model.generate(**prompt, **GREEDY, past_key_values=cache)
+    ids = torch.cat([begun, text(7)["input_ids"]], dim=1)
+    with (
+        opened(QWEN) as engine,
+        pytest.raises(ValueError, match="must be None for images, and for positions on several"),
+    ):
+        engine.submit(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **GREEDY)
+
+
+def test_prompts_that_would_decode_plainly() -> None:
+    """One that ends in an image."""
+    prompt = image_prompt(QWEN, 9)
+    end = int((prompt["input_ids"][0] == IMAGE).nonzero().max()) + 1
+    cut = prompt | {name: prompt[name][:, :end] for name in ("input_ids", "attention_mask", "mm_token_type_ids")}
+    with opened(QWEN) as engine, pytest.raises(ValueError, match="unequal positions"):
+        engine.submit(**cut, **GREEDY)
+
+
+def test_text_whose_positions_are_not_its_tokens() -> None:
+    """It is read as the model reads it: PaliGemma counts from 1."""
+    model, prompt = image_model(LLAVA), text(9)
+    counted = prompt | {"position_ids": torch.arange(1, 10)[None]}
+    call = prepared(model, **counted, **GREEDY)
+    assert is_read_at_once(call, None, prompt_logprobs=False)
+    with opened(LLAVA) as engine:
+        request = engine.submit(**prompt, **GREEDY)
+        request.prefill = prefill_of(call, engine._steps)
+        engine.run()
+    assert request.tokens == plain(model, counted, **GREEDY)
+    padded = text(9, 4)
+    row = {name: value[1:] for name, value in padded.items()}
+    assert not is_read_at_once(prepared(model, **row, **GREEDY), None, prompt_logprobs=False)
