@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +16,15 @@ from lade.distributed.group import Group
 from lade.distributed.watch import WORKING
 from lade.facts.sharding import is_sharded
 from lade.target.call import Call, generated_length
+from lade.target.nextinputs import beside_text
 
 COMPARED = (
     *("do_sample", "eos_token_id", "temperature", "top_k", "top_p", "repetition_penalty", "min_length"),
     *("use_cache", "cache_implementation", "prefill_chunk_size"),  # they decide the forwards' shapes
 )
-SAMPLES = 64  # numbers of the embedding that are compared
+DIGEST = 2  # int64 numbers
+SAMPLES = 64  # numbers of the embedding that are compared, and of images
+TOLERANCE = 0.05  # of the largest one: machines encode one image to unequal last bits
 
 
 def agree(group: Group, call: Call, settings: Settings, splits: bool, draws: bool) -> bool:
@@ -32,9 +36,9 @@ def agree(group: Group, call: Call, settings: Settings, splits: bool, draws: boo
     Raises:
         RankError: another rank makes another call.
     """
-    own = torch.cat([_digest(call, settings, splits), torch.tensor([splits and not draws])])
+    own = torch.cat([_digest(call, settings, splits), _beside(call), torch.tensor([splits and not draws])])
     found = group.gather(own, WORKING)
-    other = [rank for rank in range(group.size) if not torch.equal(found[rank, :-1], found[0, :-1])]
+    other = [rank for rank in range(group.size) if not _alike(found[rank, :-1], found[0, :-1])]
     if other:
         named = ", ".join(map(str, other))
         raise RankError(f"all ranks must make the same call, got another one (model, prompts or settings) on {named}")
@@ -52,7 +56,7 @@ def common_reason(group: Group, reason: str | None) -> str | None:
 
 
 def _digest(call: Call, settings: Settings, splits: bool) -> torch.Tensor:
-    """[2] int64. Parameters of processors count where ranks choose for each other; the caller's own have none known."""
+    """[DIGEST] int64. Parameters of processors count where ranks choose for each other; a caller's own have none known."""
     config, mask = call.generation_config, call.model_kwargs.get("attention_mask")
     known = parameters_of if splits else type
     parts = (
@@ -66,8 +70,38 @@ def _digest(call: Call, settings: Settings, splits: bool) -> torch.Tensor:
         type(call.model).__name__,
         _embedding(call.model),
     )
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8 * DIGEST).digest()
     return torch.frombuffer(bytearray(digest), dtype=torch.int64)
+
+
+def _beside(call: Call) -> torch.Tensor:
+    """[SAMPLES] int64: the bits of some float64 numbers of the images and the like, zeros where there are fewer."""
+    names = beside_text(call.model_kwargs)
+    tensors = [tensor.reshape(-1) for name in names for tensor in _floats(call.model_kwargs[name])]
+    found, each = torch.zeros(SAMPLES, dtype=torch.float64), max(1, SAMPLES // max(1, len(tensors)))
+    for index, flat in enumerate(tensors[:SAMPLES]):
+        some = flat[:: -(-len(flat) // each)].double().cpu()
+        found[index * each :][: len(some)] = some
+    return found.view(torch.int64)
+
+
+def _floats(value: Any) -> Iterator[torch.Tensor]:
+    """The floating-point tensors in a value, in their order."""
+    if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and value.numel():
+            yield value.detach()
+    elif isinstance(value, Mapping):
+        yield from (tensor for each in value.values() for tensor in _floats(each))
+    elif isinstance(value, list | tuple):
+        yield from (tensor for each in value for tensor in _floats(each))
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two ranks make the same call: equal digests, and images that differ by rounding at most."""
+    images = [each[DIGEST:].view(torch.float64).nan_to_num() for each in (one, other)]
+    largest = float(torch.stack(images).abs().max())
+    near = torch.allclose(*images, rtol=0.0, atol=TOLERANCE * largest)
+    return near and torch.equal(one[:DIGEST], other[:DIGEST])
 
 
 def _embedding(model: Any) -> list[float]:

@@ -9,12 +9,16 @@ import pytest
 import ranks
 import torch
 from forks import needs_fork
+from multimodal import BY_TYPE, image_model, image_prompt
 from tiny import own_llama, words
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
 import lade
+from lade.distributed import agreement
+from lade.entry.submission import prepared
 
+LLAVA = BY_TYPE["llava"]
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 12}
 SAMPLED: dict[str, Any] = {"do_sample": True, "max_new_tokens": 12, "top_k": 0}
 SHARED = lade.LookaheadConfig(workers=2, timeout=30, adapt=False)
@@ -60,8 +64,15 @@ def on_both(folder: Path, work: Callable[[PreTrainedModel, int], Any]) -> Any:
 UNEQUAL: dict[str, Callable[[PreTrainedModel, int], Any]] = {
     "processor": lambda model, rank: text(model, **GREEDY, suppress_tokens=[30 + rank]),
     "prefill": lambda model, rank: text(model, **GREEDY, prefill_chunk_size=3 + rank),
+    "images": lambda model, rank: described(rank),
     "weights": lambda model, rank: (model.apply(redrawn if rank else kept), text(model, **GREEDY))[1],
 }
+
+
+def described(seed: int) -> Any:
+    """The text behind an image, whose tokens are those of any other image."""
+    inputs = image_prompt(LLAVA, 9) | LLAVA.image(seed)
+    return lade.generate(image_model(LLAVA), **inputs, **GREEDY, config=SHARED).tolist()
 
 
 def redrawn(module: torch.nn.Module) -> None:
@@ -74,11 +85,30 @@ def kept(module: torch.nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["processor", *(pytest.param(each, marks=pytest.mark.real) for each in ("prefill", "weights"))]
+    "kind", ["processor", "images", *(pytest.param(each, marks=pytest.mark.real) for each in ("prefill", "weights"))]
 )
 def test_calls_that_differ(tmp_path: Path, kind: str) -> None:
     for found in on_both(tmp_path, UNEQUAL[kind]):
         assert "all ranks must make the same call" in found
+
+
+def test_images_that_differ_by_rounding_are_the_same() -> None:
+    """As two machines encode them; one number that is another one is another image."""
+    call = prepared(image_model(LLAVA), **image_prompt(LLAVA, 9), **GREEDY)
+    tensors = list(agreement._floats(call.model_kwargs))
+    assert tensors
+    own = agreement._beside(call)
+    assert own.any()
+    digest = torch.zeros(agreement.DIGEST, dtype=torch.int64)
+    for tensor in tensors:
+        tensor *= 1.001
+    assert not agreement._beside(call).equal(own)
+    assert agreement._alike(torch.cat([digest, own]), torch.cat([digest, agreement._beside(call)]))
+    for tensor in tensors:
+        tensor *= -1
+    assert not agreement._alike(torch.cat([digest, own]), torch.cat([digest, agreement._beside(call)]))
+    assert not agreement._alike(torch.cat([digest, own]), torch.cat([digest + 1, own]))
+    assert not agreement._beside(prepared(own_llama(), **words(9), **GREEDY)).any()
 
 
 @pytest.mark.real
