@@ -15,6 +15,7 @@ from lade.core.logprobs import Logprobs
 from lade.core.request import Request
 from lade.core.tree import Draft
 from lade.engine.admission import Admission, end, reads, retired
+from lade.engine.forward import computed, forward
 from lade.engine.planning import STEP_TOKENS, Chunk, StepPlan, planned
 from lade.engine.protocols import MemoryBudget, PrefixStore, Rounds, Target
 from lade.engine.verification import begin, verify
@@ -49,6 +50,7 @@ class DecodeLoop:
     ) -> None:
         self.target, self.drafter, self.step_tokens, self.reading = target, drafter, step_tokens, reading
         self.rounds, self._follower = rounds, cast("Follower", drafter)
+        self._one_pass = getattr(drafter, "reads_likeliest", False)
         self.admission = Admission(target, slots, prefixes, budget)
         self.active: list[Request] = []
         self._lock = fork_safe_lock()
@@ -173,7 +175,7 @@ class DecodeLoop:
         if made is None:
             drafts = [*(self._drafts(plan) if drafting else []), *roots(decoding[drafting:])]
             drafts += [chunk.draft() for chunk in reading]
-            drafts, outputs = self._forward(requests, slots, drafts)
+            drafts, outputs = forward(self.target, requests, slots, drafts, self._one_pass)
         else:
             drafts, outputs = made
         verdicts = verify(requests, drafts)
@@ -203,7 +205,7 @@ class DecodeLoop:
         """A forward without a draft, which may raise; that ends this request alone."""
         slots, drafts = [request.slot], roots([request])
         try:
-            self._computed([request], slots, drafts)
+            computed(self.target, [request], slots, drafts, self._one_pass)
         except Exception as error:  # noqa: BLE001 - the model's own
             request.error, request.finished = error, True
             return
@@ -227,35 +229,6 @@ class DecodeLoop:
             return [most] * len(slots)
         within = self.admission.budget.max_nodes(slots, [len(request.tokens) - 1 for request in plan.decoding])
         return [min(most, nodes) for nodes in within]
-
-    def _forward(
-        self, requests: Sequence[Request], slots: Sequence[int], drafts: list[Draft]
-    ) -> tuple[list[Draft], Outputs]:
-        """One forward; where a draft makes a row's logits NaN, a second one of all roots without drafts.
-
-        A mask does not hide keys or values that are NaN or infinite, so one such token makes all logits of its tree
-        NaN, and plain decoding might never choose it. Its request gets no drafts any more.
-        """
-        outputs = self._computed(requests, slots, drafts)
-        drafted = [row for row, draft in enumerate(drafts) if len(draft) > 1 and not reads(requests[row])]
-        with_nan = [requests[row] for row in outputs.nan_rows(drafted)] if drafted else []
-        if not with_nan:
-            return drafts, outputs
-        self.target.discard([request.slot for request in with_nan])
-        for request in with_nan:
-            request.drafts = False
-        drafts = [
-            draft if reads(request) else Draft.alone(request.tokens[-1])
-            for request, draft in zip(requests, drafts, strict=True)
-        ]
-        return drafts, self._computed(requests, slots, drafts)
-
-    def _computed(self, requests: Sequence[Request], slots: Sequence[int], drafts: Sequence[Draft]) -> Outputs:
-        outputs = self.target.forward(slots, drafts)
-        outputs.inverse_temperatures = [request.inverse_temperature for request in requests]
-        outputs.one_pass = getattr(self.drafter, "reads_likeliest", False)
-        begin(requests, drafts, outputs)  # before the host reads anything, so that it reads once
-        return outputs
 
     def _start(self, request: Request) -> None:
         """The request has its first token; from now on it gets drafts."""
