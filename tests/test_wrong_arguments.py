@@ -232,6 +232,12 @@ def call(function: Callable[..., Any], arguments: Arguments) -> None:
             pass
 
 
+@pytest.mark.parametrize("function", [name for name, parameters in TABLE.items() if "path" in parameters])
+def test_paths_that_no_system_has(function: str, fitting: dict[str, Arguments]) -> None:
+    with pytest.raises(ValueError, match="path must be a path, .*, got 'x.x00'"):
+        call(found(function), fitting.get(function, {}) | {"path": "x\0"})
+
+
 def test_every_public_function_and_argument_is_tried() -> None:
     assert set(TABLE) | NOT_CALLED == set(lade.__all__) | {f"models.{name}" for name in models.__all__}
     for function in TABLE:

@@ -42,7 +42,7 @@ def check_streamer(streamer: Any) -> None:
 
 
 def check_path(name: str, path: Any) -> None:
-    if not isinstance(path, str | os.PathLike) or path == "":
+    if not isinstance(path, str | os.PathLike) or path == "" or "\0" in str(path):
         raise invalid(name, "a path, as text or as pathlib.Path", path)
 
 
