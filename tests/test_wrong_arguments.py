@@ -234,7 +234,7 @@ def call(function: Callable[..., Any], arguments: Arguments) -> None:
 
 @pytest.mark.parametrize("function", [name for name, parameters in TABLE.items() if "path" in parameters])
 def test_paths_that_no_system_has(function: str, fitting: dict[str, Arguments]) -> None:
-    with pytest.raises(ValueError, match="path must be a path, .*, got 'x.x00'"):
+    with pytest.raises(ValueError, match=r"path must be a path, .*, got 'x.x00'"):
         call(found(function), fitting.get(function, {}) | {"path": "x\0"})
 
 

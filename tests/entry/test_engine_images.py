@@ -5,10 +5,12 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from multimodal import BY_TYPE, IMAGE, KINDS, Kind, image_model, image_prompt, text
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
@@ -88,6 +90,69 @@ def test_equal_tokens_of_unequal_images(kind: Kind) -> None:
             request = engine.submit(**alone, **GREEDY, tenant="one")
             engine.run()
             assert request.tokens == plain(image_model(kind), alone, **GREEDY)
+
+
+class Arrival(NamedTuple):
+    """A request of random kind, which comes some steps after the one before it."""
+
+    what: str
+    length: int
+    seed: int
+    sampled: bool
+    wait: int
+    cancelled: bool
+
+    def prompt(self, kind: Kind) -> dict[str, Tensor]:
+        if self.what == "text":
+            return text(self.length)
+        prompt = image_prompt(kind, self.length, seed=self.seed)
+        if self.what == "unfit":
+            prompt["input_ids"] = prompt["input_ids"].where(prompt["input_ids"] != IMAGE, 5)
+        return prompt
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        return SAMPLED if self.sampled else GREEDY
+
+
+ARRIVALS = st.lists(
+    st.builds(
+        Arrival,
+        st.sampled_from(["image", "image", "text", "unfit"]),
+        st.integers(1, 90),
+        st.integers(0, 9),
+        st.booleans(),
+        st.integers(0, 5),
+        st.sampled_from([False, False, True]),
+    ),
+    min_size=2,
+    max_size=8,
+)
+
+
+@settings(max_examples=12)
+@given(ARRIVALS, st.sampled_from([LLAVA, QWEN, BY_TYPE["gemma3"]]), st.sampled_from([CONFIG, STATIC]))
+def test_any_crowd(arrivals: list[Arrival], kind: Kind, config: lade.LookaheadConfig) -> None:
+    """Whoever comes, fails or leaves: the others' texts are those of their prompts alone."""
+    model = image_model(kind)
+    with opened(kind, config, slots=2) as engine:
+        requests = []
+        for arrival in arrivals:
+            for _ in range(arrival.wait):
+                engine.step()
+            requests.append(engine.submit(**arrival.prompt(kind), **arrival.kwargs, seed=3, tenant="one"))
+            if arrival.cancelled:
+                engine.step()
+                engine.cancel(requests[-1])
+        engine.run()
+    for request, arrival in zip(requests, arrivals, strict=True):
+        assert request.finished
+        if arrival.what == "unfit":
+            assert request.cancelled or request.error is not None
+            continue
+        expected = plain(model, arrival.prompt(kind), 3, **arrival.kwargs)
+        assert request.tokens == expected[: len(request.tokens)]
+        assert arrival.cancelled or request.tokens == expected
 
 
 def test_one_image_a_step() -> None:
