@@ -56,7 +56,7 @@ def common_reason(group: Group, reason: str | None) -> str | None:
 
 
 def _digest(call: Call, settings: Settings, splits: bool) -> torch.Tensor:
-    """[DIGEST] int64. Where ranks choose for each other, parameters of processors count; a caller's own have none known."""
+    """[DIGEST] int64. Parameters of processors count where ranks choose for each other, but for the caller's own."""
     config, mask = call.generation_config, call.model_kwargs.get("attention_mask")
     known = parameters_of if splits else type
     parts = (
