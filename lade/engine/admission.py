@@ -62,21 +62,17 @@ class Admission:
     def admit(self) -> list[Request]:
         """The requests that get a slot now, opened, with the beginnings of their prompts that are kept.
 
-        One that is read at once is the last one, and opened when it is: a step waits for one such prompt at most.
+        One whose prompt is read at once is the last one: a step waits for one such prompt at most.
         """
         admitted = list[Request]()
         while not (admitted and admitted[-1].prefill) and (request := self._next()) is not None:
-            if request.prefill is None:
-                self._open(request)
+            slot = request.slot
+            self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
+            prefixes = request.prefixes or self.prefixes
+            if prefixes and not scores_prompt(request):
+                request.prefilled = request.cached = prefixes.restore(slot, request.tokens, request.tenant)
             admitted.append(request)
         return admitted
-
-    def _open(self, request: Request) -> None:
-        slot = request.slot
-        self.target.open(slot, request.prompt_length, request.prompt_length + request.limit)
-        prefixes = request.prefixes or self.prefixes
-        if prefixes and not scores_prompt(request):
-            request.prefilled = request.cached = prefixes.restore(slot, request.tokens, request.tenant)
 
     def _next(self) -> Request | None:
         """The first request that waits, with a slot and its memory reserved; `None` if it must wait on."""

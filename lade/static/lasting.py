@@ -7,16 +7,12 @@ between, and calls may use them then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import torch
 
 from lade.static.chosen import static_target
 from lade.static.graphs import Graphs
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
 from lade.target.model import HFTarget
-from lade.target.outputs import Outputs
 from lade.target.owncache import OwnCache
 from lade.target.prefixes import PrefixCache
 
@@ -45,20 +41,12 @@ class LastingTarget(StaticTarget):
 
     def open(self, slot: int, tokens: int, most: int) -> None:
         """Start an empty sequence; the first one finds the model as it is now."""
-        self._wake(tokens)
-        super().open(slot, tokens, most)
-
-    def prefill(self, input_ids: torch.Tensor, *arguments: Any, **others: Any) -> Outputs:
-        """As `StaticTarget.prefill`; the first sequence finds the model as it is now."""
-        self._wake(input_ids.shape[1])
-        return super().prefill(input_ids, *arguments, **others)
-
-    def _wake(self, tokens: int) -> None:
         if self._idle:
             found = static_target(self.eager, self._rows, self._nodes, tokens, self._fused)
             self._static = isinstance(found, StaticTarget)
             self.clock.not_static = None if isinstance(found, StaticTarget) else found
             self.graphs = found.graphs if isinstance(found, StaticTarget) else self.graphs
+        super().open(slot, tokens, most)
 
     def close(self, slot: int) -> None:
         """Free a slot."""

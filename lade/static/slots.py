@@ -138,7 +138,7 @@ class StaticSlots:
     def close(self, slot: int) -> None:
         """Empty a slot."""
         self.cut(slot, 0)
-        self.emitted[slot] = self.shifts[slot] = 0
+        self.emitted[slot] = 0
 
     def cut(self, slot: int, length: int) -> None:
         """Clear a slot's tokens from the one at `length` on: a masked NaN spreads."""

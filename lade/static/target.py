@@ -54,9 +54,8 @@ class StaticTarget:
         slots: Sequence[int] | None = None,
     ) -> Outputs:
         """As `HFTarget.prefill`."""
-        slots = range(input_ids.shape[0]) if slots is None else slots
         first = self.eager.prefill(input_ids, generation_config, model_kwargs, most, slots)
-        self.take(slots)
+        self.take(range(input_ids.shape[0]) if slots is None else slots)
         return first
 
     def open(self, slot: int, tokens: int, most: int) -> None:

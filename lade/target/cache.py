@@ -95,12 +95,13 @@ class TreeCache(Cache):
         for layer in self.own_layers():
             layer.prefix = layer.prefix or Prefix(layer.window)
 
-    def end_prefill(self, slots: Sequence[int], most: int | None = None) -> None:
-        """Move the rows of the prefill into new slots. `most` is as in `open`."""
+    def end_prefill(self, slots: Sequence[int], most: int | None = None, opened: bool = False) -> None:
+        """Move the rows of the prefill into slots: new ones, or such as are open and empty. `most` is as in `open`."""
         self._forget_adopted()
         for group in self.groups.values():
-            held = max(layer.prefix.held if layer.prefix is not None else 0 for layer in group.layers)
-            group.open(slots, held, most)
+            if not opened:
+                held = max(layer.prefix.held if layer.prefix is not None else 0 for layer in group.layers)
+                group.open(slots, held, most)
             group.take(slots)
 
     def load(self, slot: int, stock: Sequence[CacheLayerMixin]) -> None:

@@ -104,7 +104,7 @@ class HFTarget:
             input_ids: [B, P], left-padded.
             model_kwargs: what transformers' `generate` passes to its decoding method.
             most: tokens of prompt and answer; `None` if nothing bounds them.
-            slots: of the rows, not open yet; `None`: those from 0 on.
+            slots: of the rows, open and empty; `None`: those from 0 on, which are opened.
 
         Returns:
             The logits after the last prompt token, as those of node 0.
@@ -113,9 +113,9 @@ class HFTarget:
             Exception: as the model's code raises; open slots are as before.
         """
         padding = model_kwargs.get("attention_mask")
+        logits, opened = self._read(input_ids, generation_config, model_kwargs), slots is not None
         slots = range(input_ids.shape[0]) if slots is None else slots
-        logits = self._read(input_ids, generation_config, model_kwargs)
-        self.cache.end_prefill(slots, most)
+        self.cache.end_prefill(slots, most, opened)
         self.masks.open(slots, None if padding is None or bool(padding.all()) else padding.bool())
         roots = next_inputs(self.model, input_ids, model_kwargs).of_roots(len(slots))
         self.positions |= dict(zip(slots, roots or [self.cache.lengths[slots[0]]] * len(slots), strict=True))
