@@ -214,7 +214,8 @@ class Engine:
         Raises:
             ValueError: an argument is wrong; nothing was done.
             RuntimeError: the engine is closed.
-            Exception: what the streamer raises for the prompt; nothing is decoded.
+            Exception: what the streamer raises for the prompt, or the model as transformers lets it encode images;
+                nothing is decoded.
         """
         tenant = self._tenant if tenant is None else tenant
         own = reference, tenant, drafts, logprobs, prompt_logprobs, forced, self._together
