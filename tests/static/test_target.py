@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from families import BY_NAME
+from multimodal import BY_TYPE, image_model, image_prompt
 from test_transfers import Transfers, greedy, model_on_meta, warped
 from tiny import tiny_model, words
 
@@ -14,6 +15,7 @@ from lade.core.request import Request
 from lade.core.stats import Clock
 from lade.drafters.factory import drafter_for
 from lade.engine.loop import DecodeLoop
+from lade.entry.submission import prepared
 from lade.facts.positions import position_limit
 from lade.kernels.reference import attend
 from lade.static import shelf
@@ -21,8 +23,10 @@ from lade.static.graphs import Graphs
 from lade.static.readback import Readback
 from lade.static.step import StaticStep
 from lade.static.target import StaticTarget
+from lade.target.call import prefill_arguments
 from lade.target.masks import layer_kinds
 from lade.target.model import HFTarget
+from lade.target.nextinputs import next_inputs
 from lade.target.probe import empty_cache
 
 CONFIG = lade.LookaheadConfig(mode="auto", budget=12, adapt=False)
@@ -133,3 +137,26 @@ def test_two_transfers_in_every_step(emission: Any, no_generator: None) -> None:
 def no_generator(monkeypatch: pytest.MonkeyPatch) -> None:
     """The meta device has no generator whose state could be read."""
     monkeypatch.setattr("lade.core.noise.Noise._state", lambda self: None)
+
+
+@torch.no_grad()
+def test_positions_behind_an_image() -> None:
+    """They are fewer than its tokens, also in a larger slot and in one that moves back."""
+    kind = BY_TYPE["qwen2_vl"]
+    model = image_model(kind)
+    call = prepared(model, **image_prompt(kind, 9), max_new_tokens=NEW)
+    arguments, target = prefill_arguments(call), target_of(model, 2)
+    roots = next_inputs(model, call.input_ids, call.model_kwargs).of_roots(1)
+    assert roots is not None
+    (position,) = roots
+    assert position < call.input_ids.shape[1]
+    target.eager.position_limit = limit = 100
+    target.open(1, call.input_ids.shape[1], arguments[-1])
+    target.prefill(*arguments, slots=[1])
+    assert target.graphs.step.slots.next_positions[1] == position
+    assert target.depth_limit(1, limit) == limit - 1 - position
+    target.make_room(target.graphs.step.slots.capacity + 1)
+    assert target.graphs.step.slots.next_positions[1] == position
+    target.give_back([1])
+    assert target.eager.positions[1] == position
+    target.close(1)
