@@ -1,0 +1,102 @@
+"""From messages with images to token ids and what else the model reads, by the model's processor. Knows no request."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lade.applications.serve.errors import BAD_REQUEST, APIError, one_line
+from lade.applications.serve.fields import Json
+from lade.applications.serve.pixels import decoded
+from lade.applications.serve.rendered import rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the model reads.
+
+    Attributes:
+        ids: its tokens.
+        inputs: further arguments of the model's forward, such as `pixel_values`; none where there are no images.
+    """
+
+    ids: list[int]
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+
+class ImagePrompts:
+    """Encodes prompts with images. For any thread, one at a time, since pixels take memory.
+
+    Args:
+        processor: of the model, with its own tokenizer.
+        device, dtype: of the model's inputs; those that are no floats keep their dtype.
+    """
+
+    def __init__(self, processor: Any, device: torch.device, dtype: torch.dtype) -> None:
+        self._processor, self._device, self._dtype = processor, device, dtype
+        named = [value for name, value in vars(processor).items() if name.endswith("_token")]
+        self._reserved = [token for token in named if isinstance(token, str) and token]
+        self._lock = threading.Lock()
+
+    def encoded(
+        self,
+        messages: Sequence[Json],
+        images: Sequence[tuple[str, str]],
+        tools: Sequence[Json],
+        options: Mapping[str, Any],
+    ) -> Prompt:
+        """The prompt of a conversation.
+
+        Args:
+            messages: with the places of images as parts `{"type": "image"}`.
+            images: for each place the name of its field, and what this has in base64.
+            tools, options: as of `rendered`.
+
+        Raises:
+            APIError: an image cannot be read, or the model's template or processor does not take the conversation.
+        """
+        owner = self._template_owner()
+        self._check_texts([messages, tools, options])
+        with self._lock:
+            pictures = decoded(images)
+            text = rendered(owner, None, messages, tools, options, in_parts=True)
+            return self._prompt(self._processed(text, pictures))
+
+    def _template_owner(self) -> Any:
+        for owner in (self._processor, self._processor.tokenizer):
+            if getattr(owner, "chat_template", None):
+                return owner
+        message = "messages must be text only, since the model has no chat template that says where images stand"
+        raise APIError(BAD_REQUEST, message, "messages")
+
+    def _check_texts(self, told: Any) -> None:
+        """No text may stand for an image that is not there."""
+        texts = json.dumps(told, ensure_ascii=False, default=str)
+        for token in self._reserved:
+            if token in texts:
+                allowed = f"without {token!r} in their texts where there are images, since it stands for one"
+                raise APIError(BAD_REQUEST, f"messages must be {allowed}, got a text with it", "messages")
+
+    def _processed(self, text: str, pictures: Sequence[Any]) -> dict[str, Any]:
+        try:
+            found = self._processor(text=[text], images=pictures, add_special_tokens=False, return_tensors="pt")
+        except Exception as error:  # a processor comes with the model, and refuses as it likes
+            allowed = f"ones that the model's processor takes ({one_line(error)})"
+            given = f"{len(pictures)} images"
+            raise APIError(BAD_REQUEST, f"messages must be {allowed}, got {given}", "messages") from error
+        return dict(found)
+
+    def _prompt(self, found: dict[str, Any]) -> Prompt:
+        ids = found.pop("input_ids")[0].tolist()
+        found.pop("attention_mask", None)
+        return Prompt(ids, {name: self._placed(value) for name, value in found.items()})
+
+    def _placed(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.to(self._device, self._dtype if value.is_floating_point() else value.dtype)
