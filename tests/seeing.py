@@ -20,13 +20,13 @@ IMAGE_ID = SPECIAL.index("<image>")
 IMAGE_TOKENS = 4  # 16 x 16 pixels in patches of 8 x 8
 TEMPLATE = """{% for message in messages %}<s>{{ message['role'] }}: {% if message['content'] is string %}\
 {{ message['content'] }}{% else %}{% for part in message['content'] %}\
-{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}
-{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
+{% if part['type'] == 'image' %}<image>{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}\
+{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """A token per byte."""
-    letters = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    """A token per character, so that every token can be read in a text: those of ASCII, space and line end."""
+    letters = [*SPECIAL, *map(chr, range(33, 127)), "Ġ", "Ċ"]
     found = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
     found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     found.decoder = decoders.ByteLevel()
