@@ -6,13 +6,17 @@ from typing import Any
 
 import anthropic
 import httpx2
+import hypothesis
 import openai
 import pytest
 import torch
+from hypothesis import settings
+from hypothesis import strategies as st
 from PIL import Image
 from seeing import IMAGE_ID, IMAGE_TOKENS, NAME, data_url, encoded, picture
 from served import Served, events
 
+from lade.applications.serve.image_prompts import Prompt
 from lade.models.processor import load_processor
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -394,6 +398,19 @@ def test_the_tokenizer_s_template_is_the_second_choice(
     assert "messages must be text only, since the model has no chat template" in refused(seeing)["message"]
 
 
+def test_templates_that_read_parts_alone(
+    seeing: Served, own: Any, handed: list[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = "{{ '<image>' if part['type'] == 'image' else part['text'] }}"
+    template = (
+        f"{{% for message in messages %}}{{% for part in message['content'] %}}{part}{{% endfor %}}|{{% endfor %}}"
+    )
+    monkeypatch.setattr(own, "chat_template", template)
+    post(seeing)
+    ids = [each for each in handed[0]["input_ids"][0].tolist() if each != IMAGE_ID]
+    assert seeing.tokenizer.decode(ids) == "Be short.|What is this?|"
+
+
 def test_a_template_that_leaves_out_images(seeing: Served, own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "chat_template", "no images")
     assert "ones that the model's processor takes" in refused(seeing)["message"]
@@ -428,6 +445,48 @@ def test_the_official_packages(seeing: Served) -> None:
                 await api.chat.completions.create(model=NAME, messages=[user(url("http://x.test/a.png"))])  # type: ignore[list-item]
 
     seeing.run(use)
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-1, 1) | st.text(max_size=3) | st.just("data:image/png;base64,")
+NAMES = st.sampled_from(["type", "url", "image_url", "source", "data", "media_type", "detail", "file_id", "text"])
+KINDS = st.sampled_from(["image_url", "input_image", "image", "tool_result", "base64", "image/png", "text"])
+FIELDS = st.recursive(
+    LEAVES | KINDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+KIND_OF = {CHAT: part(), RESPONSES: given(), MESSAGES: block()}
+
+
+@settings(max_examples=100)
+@hypothesis.given(st.sampled_from(sorted(KIND_OF)), st.dictionaries(NAMES, FIELDS, max_size=3))
+def test_any_part_is_answered(seeing: Served, path: str, change: Json) -> None:
+    said_in = "input" if path == RESPONSES else "messages"
+    answer = seeing.client.post(path, json=ASKED[path] | {said_in: [user(KIND_OF[path] | change)]})
+    assert answer.status_code in (200, 400), answer.text
+    assert answer.status_code == 200 or str(answer.json()["error"]["param"]).startswith(said_in)
+
+
+def test_what_the_model_refuses_ends_that_request_alone(
+    seeing: Served, own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = seeing.service.planner.prompts.images
+    assert images is not None
+    whole = images._prompt
+
+    def with_one_image_less(found: Json) -> Prompt:
+        return whole(found | {"pixel_values": found["pixel_values"][:-1]})
+
+    text = post(seeing).json()["choices"][0]["message"]["content"]
+    with monkeypatch.context() as less:
+        less.setattr(images, "_prompt", with_one_image_less)
+        fields = ASKED[CHAT] | {"messages": [user(part(RED), part(BLUE))]}
+        answer = seeing.client.post(CHAT, json=fields)
+        stream = seeing.client.post(CHAT, json=fields | {"stream": True})
+    for failed in (answer, stream):
+        assert failed.status_code == 500
+        assert failed.json()["error"]["message"] == "the server could not answer; its log says why"
+    assert post(seeing).json()["choices"][0]["message"]["content"] == text
 
 
 def test_nothing_is_left_of_them(seeing: Served) -> None:

@@ -4,8 +4,11 @@ import base64
 import struct
 import warnings
 import zlib
+from contextlib import suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from seeing import encoded, picture
 
@@ -96,6 +99,22 @@ def test_what_is_no_image_is_named(data: str, message: str, recwarn: pytest.Warn
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 400
     assert not recwarn.list
+
+
+FILES = [base64.b64decode(encoded(IMAGE, kind)) for kind in ("PNG", "JPEG", "WEBP", "GIF")]
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(FILES), st.data())
+def test_damaged_files_are_images_or_refused(file: bytes, data: st.DataObject) -> None:
+    """Whatever bytes are changed, and wherever the file ends; a warning would be an error."""
+    places = st.integers(0, len(file) - 1)
+    changed = bytearray(file)
+    for place, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
+        changed[place] = value
+    cut = bytes(changed[: data.draw(places | st.just(len(file)))])
+    with suppress(APIError):  # and nothing else
+        assert [found.mode for found in read(base64.b64encode(cut).decode())] == ["RGB"]
 
 
 def test_images_are_bounded_together() -> None:
