@@ -12,6 +12,7 @@ import torch
 
 from lade.applications.serve.errors import BAD_REQUEST, APIError, one_line
 from lade.applications.serve.fields import Json
+from lade.applications.serve.openmp import release_threads
 from lade.applications.serve.pixels import decoded
 from lade.applications.serve.rendered import rendered
 
@@ -63,9 +64,12 @@ class ImagePrompts:
         owner = self._template_owner()
         self._check_texts([messages, tools, options])
         with self._lock:
-            pictures = decoded(images)
-            text = rendered(owner, None, messages, tools, options, in_parts=True)
-            return self._prompt(self._processed(text, pictures))
+            try:
+                pictures = decoded(images)
+                text = rendered(owner, None, messages, tools, options, in_parts=True)
+                return self._prompt(self._processed(text, pictures))
+            finally:
+                release_threads()  # else the engine's may sleep at barriers from now on
 
     def _template_owner(self) -> Any:
         for owner in (self._processor, self._processor.tokenizer):

@@ -16,6 +16,7 @@ from PIL import Image
 from seeing import IMAGE_ID, IMAGE_TOKENS, NAME, data_url, encoded, picture
 from served import Served, events
 
+from lade.applications.serve import image_prompts
 from lade.applications.serve.image_prompts import Prompt
 from lade.models.processor import load_processor
 
@@ -243,6 +244,14 @@ def test_tokens_are_counted(seeing: Served, processor: Any) -> None:
     assert told["tokens"] == ids
     fields = {name: ASKED[MESSAGES][name] for name in ("system", "messages")}
     assert seeing.client.post("/v1/messages/count_tokens", json=fields).json() == {"input_tokens": len(ids)}
+
+
+def test_threads_that_read_images_keep_none_of_openmp(seeing: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[None] = []
+    monkeypatch.setattr(image_prompts, "release_threads", lambda: released.append(None))
+    for data in (data_url(RED), "data:image/png;base64,aaaa"):
+        seeing.client.post("/tokenize", json={"messages": [user(url(data))]})
+    assert len(released) == 2
 
 
 def test_a_large_image_fits(seeing: Served) -> None:
