@@ -47,7 +47,7 @@ def build_service(
         engine.close()
         raise ValueError(f"kv_bytes must have room for at least {FEWEST} tokens, got {kv_bytes}, which has {positions}")
     vocabulary, ends = readable(model), ends_of(model)
-    images = None if processor is None else ImagePrompts(processor, model.device, model.dtype)
+    images = None if processor is None else ImagePrompts(processor, model)
     prompts, grammars = Prompts(tokenizer, positions, vocabulary, images), Grammars(tokenizer, vocabulary, ends)
     auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
     metrics = Metrics()

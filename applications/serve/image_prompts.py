@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,6 +15,11 @@ from lade.applications.serve.fields import Json
 from lade.applications.serve.openmp import release_threads
 from lade.applications.serve.pixels import decoded
 from lade.applications.serve.rendered import rendered
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+OF_TEXTS = ("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +39,13 @@ class ImagePrompts:
     """Encodes prompts with images. For any thread, one at a time, since pixels take memory.
 
     Args:
-        processor: of the model, with its own tokenizer.
-        device, dtype: of the model's inputs; those that are no floats keep their dtype.
+        processor: of the model, with a tokenizer of its own.
+        model: reads the inputs on its device and, but for integers, in its dtype.
     """
 
-    def __init__(self, processor: Any, device: torch.device, dtype: torch.dtype) -> None:
-        self._processor, self._device, self._dtype = processor, device, dtype
-        named = [value for name, value in vars(processor).items() if name.endswith("_token")]
-        self._reserved = [token for token in named if isinstance(token, str) and token]
+    def __init__(self, processor: Any, model: PreTrainedModel) -> None:
+        self._processor, self._device, self._dtype = processor, model.device, model.dtype
+        self._reserved = _reserved(processor, model.config)
         self._lock = threading.Lock()
 
     def encoded(
@@ -83,7 +87,9 @@ class ImagePrompts:
         texts = json.dumps(told, ensure_ascii=False, default=str)
         for token in self._reserved:
             if token in texts:
-                allowed = f"without {token!r} in their texts where there are images, since it stands for one"
+                allowed = (
+                    f"without {token!r} in their texts where there are images, since it stands for one or a part of one"
+                )
                 raise APIError(BAD_REQUEST, f"messages must be {allowed}, got a text with it", "messages")
 
     def _processed(self, text: str, pictures: Sequence[Any]) -> dict[str, Any]:
@@ -104,3 +110,12 @@ class ImagePrompts:
         if not isinstance(value, torch.Tensor):
             return value
         return value.to(self._device, self._dtype if value.is_floating_point() else value.dtype)
+
+
+def _reserved(processor: Any, config: PreTrainedConfig) -> list[str]:
+    """The tokens that a processor or the configuration of its model names, but for those that texts have anyway."""
+    tokens = [value for name, value in vars(processor).items() if name.endswith("_token")]
+    named = {name: value for name, value in config.to_dict().items() if name.endswith(("_token_id", "_token_index"))}
+    ids = [value for name, value in named.items() if name not in OF_TEXTS and isinstance(value, int)]
+    tokens += processor.tokenizer.convert_ids_to_tokens(ids)
+    return list(dict.fromkeys(token for token in tokens if isinstance(token, str) and token))
