@@ -6,10 +6,7 @@ Arguments are checked before any file is read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
-from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +21,7 @@ from lade.models.loader import loader_for
 from lade.models.pulled import PULLABLE, is_pulled, not_pulled, pulled_folder
 from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
+from lade.models.whole import whole
 
 if TYPE_CHECKING:
     import torch
@@ -83,13 +81,13 @@ def load(
     _check(attn_implementation, cache_dir)
     if quant is not None:
         check_quant(quant, place)
-    source = _here(source, cache_dir)
-    with _whole(source, "tokenizer"):
+    source = here(source, cache_dir)
+    with whole(source, "tokenizer"):
         tokenizer = _tokenizer(source, cache_dir)
     if attn_implementation == "lade":
         _register()
     how = {"attn_implementation": attn_implementation, "cache_dir": cache_dir}
-    with _whole(source, "configuration or weights"):
+    with whole(source, "configuration or weights"):
         if weights is None and quant is None and place.type == "cpu":
             weights = default_dtype(source, cache_dir)
         model = _plain(source, weights, place, how) if quant is None else _quantised(source, quant, weights, place, how)
@@ -116,7 +114,7 @@ def _register() -> None:
     own.install()
 
 
-def _here(source: str, cache_dir: str | Path | None) -> str:
+def here(source: str, cache_dir: str | Path | None) -> str:
     """What transformers loads: a folder, or the name of a hub that answers."""
     if not Path(source).is_dir():
         return on_hand(source, cache_dir)
@@ -129,25 +127,6 @@ def _tokenizer(source: str, cache_dir: str | Path | None) -> PreTrainedTokenizer
         from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(source, cache_dir=cache_dir)
-
-
-@contextmanager
-def _whole(source: str, part: str) -> Iterator[None]:
-    """ValueError of one line that names the model, where transformers raises something else at a damaged file, of many
-    kinds, or lists all that it would have taken."""
-    from torch import OutOfMemoryError
-
-    try:
-        yield
-    except (OSError, ImportError, MemoryError, OutOfMemoryError, AssertionError):
-        raise
-    except Exception as error:
-        if isinstance(error, ValueError) and not isinstance(error, JSONDecodeError) and "\n" not in str(error):
-            raise
-        told = f"{type(error).__name__}: {first_line(error).rstrip(':')}"
-        raise ValueError(
-            f"path_or_name must be a whole causal language model, got {source!r}, whose {part} does not load ({told})"
-        ) from error
 
 
 def _warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -106,12 +106,13 @@ def serving(
     pair: tuple[PreTrainedModel, PreTrainedTokenizerBase],
     kv_bytes: int | None = None,
     config: lade.LookaheadConfig = CONFIG,
+    processor: Any = None,
     **settings: Any,
 ) -> Iterator[Served]:
     """A server with these settings, until the block ends."""
     model, tokenizer = pair
     asked = ServeSettings(**({"model": NAME, "slots": 4, "stream_interval": 0.0, "status_seconds": 0.0} | settings))
-    service = build_service(asked, model, tokenizer, config=config, kv_bytes=kv_bytes)
+    service = build_service(asked, model, tokenizer, config=config, kv_bytes=kv_bytes, processor=processor)
     app = create_app(service)
     with TestClient(app, base_url="http://localhost") as client:
         yield Served(app, client, service, model, tokenizer)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -26,6 +27,8 @@ from lade.applications.serve.service import Service
 from lade.applications.serve.stream import SentAsEvents, SentWhole
 from lade.applications.serve.tools import ToolParser
 from lade.applications.serve.translated import Translated, TranslatedFormat
+
+Result = TypeVar("Result")
 
 
 def add_answers(app: FastAPI, service: Service) -> None:
@@ -51,10 +54,8 @@ def add_answers(app: FastAPI, service: Service) -> None:
     async def translated(body: Translated, request: Request, form: type[TranslatedFormat]) -> Response:
         chat = body.chat()
         service.check_model(chat.model)
-        try:
-            answer = await service.answer(lambda: service.planner.chat(chat), 1, 1, _tenant(service, request))
-        except APIError as error:
-            raise error.renamed(body.NAMES) from error
+        tenant = _tenant(service, request)
+        answer = await _named(body, service.answer(lambda: service.planner.chat(chat), 1, 1, tenant))
         parser = _parser(service, chat)
         return _sent(service, chat.stream, form(name, answer, tokens, body, None if parser is None else parser()))
 
@@ -70,7 +71,16 @@ def add_answers(app: FastAPI, service: Service) -> None:
     async def count_tokens(body: CountRequest) -> Json:
         chat = body.chat()
         service.check_model(chat.model)
-        return {"input_tokens": len(await asyncio.to_thread(service.planner.prompt, chat.messages, chat))}
+        prompt = await _named(body, asyncio.to_thread(service.planner.prompt, chat.messages, chat))
+        return {"input_tokens": len(prompt.ids)}
+
+
+async def _named(body: Translated, awaited: Awaitable[Result]) -> Result:
+    """What is awaited; errors about the chat's fields are about the body's."""
+    try:
+        return await awaited
+    except APIError as error:
+        raise error.renamed(body.names()) from error
 
 
 def _parser(service: Service, body: ChatRequest) -> Callable[[], ToolParser] | None:

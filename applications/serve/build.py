@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import lade
 from lade.applications.serve.grammar import Grammars
+from lade.applications.serve.image_prompts import ImagePrompts
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.plan import Planner
 from lade.applications.serve.prompts import Prompts, positions_of
@@ -27,11 +28,14 @@ def build_service(
     config: lade.LookaheadConfig | None = None,
     method: Any = None,
     kv_bytes: int | None = None,
+    processor: Any = None,
 ) -> Service:
     """A service that is not started yet.
 
     Args:
         config, method, kv_bytes: as of `lade.Engine`.
+        processor: makes the model's inputs of texts and images, as `lade.models.processor` loads it; `None` where
+            messages with images are refused.
 
     Raises:
         ValueError: the model cannot decode draft trees, or an argument is wrong.
@@ -43,7 +47,8 @@ def build_service(
         engine.close()
         raise ValueError(f"kv_bytes must have room for at least {FEWEST} tokens, got {kv_bytes}, which has {positions}")
     vocabulary, ends = readable(model), ends_of(model)
-    prompts, grammars = Prompts(tokenizer, positions, vocabulary), Grammars(tokenizer, vocabulary, ends)
+    images = None if processor is None else ImagePrompts(processor, model)
+    prompts, grammars = Prompts(tokenizer, positions, vocabulary, images), Grammars(tokenizer, vocabulary, ends)
     auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
     metrics = Metrics()
     service = Service(settings, engine, Planner(prompts, grammars, ends, model.device, auto), metrics)

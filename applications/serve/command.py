@@ -17,6 +17,7 @@ from lade.applications.options import MODEL, FiniteRange, flash_option, load_mod
 from lade.applications.ray_serve import start
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
+from lade.models.quant import first_line
 from lade.models.shipped import TARGET
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lade.applications.serve.settings import ServeSettings
 
 SWITCH_SECONDS = 0.0001  # Python's 5 ms would delay an event, and so all that follow it, by as much as a step takes
-EXTRA = ("fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
+EXTRA = ("PIL", "fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
 
 SLOTS, FROM_0, FROM_1 = click.IntRange(1, 4096), click.IntRange(min=0), click.IntRange(min=1)
 REPLICAS = "Copies of the model, on Ray Serve (extra ray); each has --max-batch, and they share --threads."
@@ -63,6 +64,7 @@ class Loading:
 @click.option("--max-batch", "slots", default=8, show_default=True, type=SLOTS, help="Texts at once.")
 @click.option("--max-waiting", "waiting", default=64, show_default=True, type=FROM_0, help="Texts that wait.")
 @click.option("--max-connections", "connections", default=512, show_default=True, type=FROM_1, help="Open connections.")
+@click.option("--body-bytes", default=8 << 20, show_default=True, type=FROM_1, help="Most bytes of a request.")
 @click.option("--kv-bytes", type=click.IntRange(min=1), help="Most bytes of keys and values.  [default: no bound]")
 @click.option("--stream-interval", default=0.05, show_default=True, type=FiniteRange(0), help="Seconds between events.")
 @click.option("--grace", default=30.0, show_default=True, type=FiniteRange(0), help="Seconds at shutdown.")
@@ -178,6 +180,19 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
             method = lade.DraftModel(load_model(loading.draft, **place)[0])
         lade.config_lade(USE_FLASH=loading.use_flash)
         config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode, flash=loading.use_flash)
-        service = build_service(settings, model, tokenizer, config=config, method=method, kv_bytes=loading.kv_bytes)
+        engine: dict[str, Any] = {"config": config, "method": method, "kv_bytes": loading.kv_bytes}
+        service = build_service(settings, model, tokenizer, processor=image_processor(path), **engine)
     release_threads()
     return service
+
+
+def image_processor(path: str) -> Any:
+    """The model's processor of images; `None` where it has none, or one that needs a package that is missing, of which
+    the terminal is told."""
+    from lade.models.processor import load_processor
+
+    try:
+        return load_processor(path)
+    except ImportError as error:
+        click.echo(f"messages with images are refused: {first_line(error)}", err=True)
+        return None

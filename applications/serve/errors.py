@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from lade.base.shown import shown
+from lade.models.quant import first_line
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE, UNSUPPORTED = 400, 401, 403, 404, 408, 413, 415
 TOO_MANY, INTERNAL, UNAVAILABLE = 429, 500, 503
@@ -19,6 +20,7 @@ TYPES = {
     INTERNAL: "server_error",
     UNAVAILABLE: "server_error",
 }
+LONGEST = 200  # characters of what a library says
 TAGGED = ("response_format", "format", "tool_choice")  # fields whose place is followed by the branch of a union
 # The branch of a union.
 BRANCH = re.compile(
@@ -65,6 +67,11 @@ class APIError(Exception):
 def bad(param: str, allowed: str, value: Any, code: str | None = None) -> APIError:
     """The error about a field: its name, what it must be and what was given."""
     return APIError(BAD_REQUEST, f"{param} must be {allowed}, got {shown(value)}", param, code)
+
+
+def one_line(error: Exception) -> str:
+    """What a library's error says, in a line that an answer may have."""
+    return first_line(error)[:LONGEST]
 
 
 def busy() -> APIError:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, Tag, model_validator
 
-from lade.applications.serve.fields import NULL, WHOLE, Fields, NotBuilt, Text, all_of, by_type, either, where
+from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, NotBuilt, Text, all_of, by_type, either, where
+from lade.applications.serve.images import ImageFields, ImagePart, without
 
 MOST_TOOLS = 128
 SOME = {"type": "array", "minItems": 1}
 
 
 class TextPart(Fields):
-    """A part of a message; images and sound are not taken."""
+    """A text as a part of a message."""
 
     type: Literal["text", "input_text", "output_text"]
     text: Text
@@ -22,8 +24,18 @@ class TextPart(Fields):
     logprobs: Any = None
     cache_control: Any = None
 
+    def for_chat(self) -> Json:
+        return {"type": "text", "text": self.text}
 
+
+TEXTS = dict.fromkeys(("text", "input_text", "output_text"), "TextPart")  # for `by_type`
 Content = Text | Annotated[list[TextPart], Field(min_length=1)]
+ChatPart = Annotated[
+    Annotated[TextPart, Tag("TextPart")] | Annotated[ImagePart, Tag("ImagePart")],
+    by_type(TEXTS | {"image_url": "ImagePart"}),
+]
+ChatContent = Text | Annotated[list[ChatPart], Field(min_length=1)]
+READERS = ("user", "tool")  # roles whose messages may have images
 
 
 class CalledFunction(Fields):
@@ -98,10 +110,11 @@ class Message(Fields):
         json_schema_extra=all_of(
             either(where("content", content={"not": NULL}), where("tool_calls", tool_calls=SOME)),
             either(where(role={"const": "assistant"}), where(tool_calls={"anyOf": [NULL, {"maxItems": 0}]})),
+            either(where(role={"enum": list(READERS)}), without("image_url")),
         )
     )
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = None
+    content: ChatContent | None = None
     name: Text | None = None
     tool_call_id: Text | None = None
     refusal: NotBuilt = None
@@ -120,11 +133,14 @@ class Message(Fields):
             raise ValueError("must have content, got none")
         if self.tool_calls and self.role != "assistant":
             raise ValueError("must have tool_calls only where role is 'assistant'")
+        if self.role not in READERS and has_images(self.content):
+            raise ValueError("must have images only where role is 'user' or 'tool'")
         return self
 
     @property
-    def text(self) -> str:
-        return joined(self.content)
+    def told(self) -> str | list[Json]:
+        """The content as chat templates read it: a text, or with images texts and the places of images."""
+        return _runs(self.content) if has_images(self.content) else joined(self.content)
 
 
 class Prediction(Fields):
@@ -134,6 +150,24 @@ class Prediction(Fields):
     content: Content
 
 
-def joined(content: Content | None) -> str:
+def joined(content: Any) -> str:
     """The text of a message's content."""
     return content if isinstance(content, str) else "".join(part.text for part in content or [])
+
+
+def has_images(content: Any) -> bool:
+    return isinstance(content, list) and any(isinstance(part, ImageFields) for part in content)
+
+
+def as_chat(content: Any) -> str | list[Json]:
+    """A content of another endpoint as chats have it: a text, or parts where it has images."""
+    return [part.for_chat() for part in content] if has_images(content) else joined(content)
+
+
+def _runs(content: Any) -> list[Json]:
+    """Texts, each as long as no image cuts it, and the places of images."""
+    found = list[Json]()
+    for are_images, run in groupby(content, lambda part: isinstance(part, ImageFields)):
+        parts = list(run)
+        found += [{"type": "image"} for _ in parts] if are_images else [{"type": "text", "text": joined(parts)}]
+    return found

@@ -2,7 +2,8 @@
 
 Where these are more than the cores, libgomp's do not spin at a barrier but sleep, which takes a small model three times
 as long: lade-code-8M wrote 97 tokens/s in place of 274 in a second thread, on two cores. So the thread that loads the
-model lets go of them before another one decodes, and so does each thread that submits requests, whatever it computed.
+model lets go of them before another one decodes, and so does each thread that submits requests or has read images,
+whatever it computed.
 """
 
 from __future__ import annotations

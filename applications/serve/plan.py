@@ -12,6 +12,8 @@ import torch
 from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.errors import bad
 from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
+from lade.applications.serve.image_prompts import Prompt
+from lade.applications.serve.images import images_in
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts
 from lade.applications.serve.sampling import as_ids, generate_arguments, seed_of
@@ -60,10 +62,14 @@ class Planner:
     ) -> None:
         self.prompts, self.grammars, self.ends, self.device, self.auto = prompts, grammars, ends, device, auto
 
-    def prompt(self, messages: Sequence[Message], request: Templated) -> list[int]:
+    def prompt(self, messages: Sequence[Message], request: Templated) -> Prompt:
         """The prompt of a conversation."""
         told = [_as_template(message, self.prompts.shows_calls) for message in messages]
-        return self.prompts.of_messages(told, request.functions_offered, request.template_options)
+        images = [(place, image.encoded) for place, image in images_in(list(messages), "messages")]
+        tools, options = request.functions_offered, request.template_options
+        if images:
+            return self.prompts.of_images(told, images, tools, options)
+        return Prompt(self.prompts.of_messages(told, tools, options))
 
     def chat(self, request: ChatRequest) -> list[Text]:
         prompt = self.prompt(request.messages, request)
@@ -75,7 +81,7 @@ class Planner:
         return list(self._choices(request, [prompt], request.asked_tokens, stops, own, special))
 
     def completion(self, request: CompletionRequest) -> list[Text]:
-        prompts = [self.prompts.of_prompt(prompt) for prompt in request.prompts]
+        prompts = [Prompt(self.prompts.of_prompt(prompt)) for prompt in request.prompts]
         most = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
         own = {"logprobs": request.logprobs, "prompt_logprobs": bool(request.echo and request.logprobs is not None)}
         return list(self._choices(request, prompts, most, request.stops, own))
@@ -83,7 +89,7 @@ class Planner:
     def _choices(
         self,
         request: Sampling,
-        prompts: Sequence[list[int]],
+        prompts: Sequence[Prompt],
         asked: int | None,
         stops: tuple[str, ...],
         own: dict[str, Any],
@@ -91,7 +97,7 @@ class Planner:
     ) -> Iterator[Text]:
         """`special`: whether special tokens are text."""
         ends = self._ends(request)
-        for prompt in prompts:
+        for prompt, inputs in ((each.ids, each.inputs) for each in prompts):
             room = int(min(self.prompts.positions - len(prompt), UNLIMITED))
             most = room if asked is None else min(asked, room)
             for choice in range(request.n or 1):
@@ -104,7 +110,8 @@ class Planner:
                 drafts: dict[str, Any] = {"drafts": request.lade.speculation, "seed": seed_of(request, choice)}
                 if mask is not None and self.auto:
                     drafts["forced"] = mask.forced
-                yield Text(prompt, most, answer, ends, generate | as_ids(prompt, self.device), own | drafts)
+                generate |= as_ids(prompt, self.device) | inputs
+                yield Text(prompt, most, answer, ends, generate, own | drafts)
 
     def _ends(self, request: Sampling) -> frozenset[int]:
         """The tokens that end a text of this request."""
@@ -142,7 +149,7 @@ class Planner:
 
 def _as_template(message: Message, shows_calls: bool) -> dict[str, Any]:
     """A message as chat templates read it, which know no developers. Where they do not read calls, these are text."""
-    found: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.text}
+    found: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": message.told}
     calls = for_template([call.model_dump() for call in message.tool_calls or []])
     if calls and shows_calls:
         found["tool_calls"] = calls

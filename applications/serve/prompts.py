@@ -11,12 +11,13 @@ from math import inf, isinf
 from typing import Any
 
 from lade.applications.chat.formats import PLAIN
-from lade.applications.serve.errors import APIError, bad
-from lade.applications.serve.tools import ToolFormat, format_of, told
+from lade.applications.serve.errors import BAD_REQUEST, APIError, bad
+from lade.applications.serve.image_prompts import ImagePrompts, Prompt
+from lade.applications.serve.rendered import characters_of, rendered
+from lade.applications.serve.tools import ToolFormat, format_of
 
 TOO_LONG = "context_length_exceeded"
 NOTICE = "the model has no chat template: messages are sent as lines that begin with a role"
-ERROR_LENGTH = 200
 ANSWERED: Mapping[str, Any] = {"add_generation_prompt": True}
 
 
@@ -27,10 +28,11 @@ class Prompts:
         tokenizer: of the model.
         positions: tokens of prompt and answer that the model takes; infinity if nothing bounds them.
         vocabulary: ids below it are tokens of the model.
+        images: encodes prompts with images; `None` where the model's are texts alone.
     """
 
-    def __init__(self, tokenizer: Any, positions: float, vocabulary: int) -> None:
-        self.tokenizer, self.positions, self.vocabulary = tokenizer, positions, vocabulary
+    def __init__(self, tokenizer: Any, positions: float, vocabulary: int, images: ImagePrompts | None = None) -> None:
+        self.tokenizer, self.positions, self.vocabulary, self.images = tokenizer, positions, vocabulary, images
         self._longest = max(map(len, tokenizer.get_vocab()), default=1)  # characters of a token
         self._lock = threading.Lock()
 
@@ -69,20 +71,32 @@ class Prompts:
             tools: functions that the answer may call.
             options: arguments of `apply_chat_template`; without any, the prompt ends where the answer begins.
         """
-        self._check_size("messages", sum(len(message["content"]) for message in messages))
+        self._check_size("messages", characters_of(messages))
         template = None if self.has_template else PLAIN.template
-        shows = "tools" in (self.tokenizer.chat_template or "")
-        lines = [told(tools), *messages] if tools and not shows else list(messages)
-        given = [{"type": "function", "function": tool} for tool in tools] if tools and shows else None
-        try:
-            with self._lock:
-                text = self.tokenizer.apply_chat_template(
-                    lines, tools=given, chat_template=template, tokenize=False, **options
-                )
-        except Exception as error:  # a template is a program that comes with the model
-            line = str(error).split("\n")[0][:ERROR_LENGTH]
-            raise bad("messages", f"ones that the model's chat template takes ({line})", _roles(messages)) from error
+        with self._lock:
+            text = rendered(self.tokenizer, template, messages, tools, options)
         return self._checked("messages", self._encode(text, special=False))
+
+    def of_images(
+        self,
+        messages: Sequence[dict[str, Any]],
+        images: Sequence[tuple[str, str]],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] = ANSWERED,
+    ) -> Prompt:
+        """The prompt of a conversation with images.
+
+        Args:
+            messages, images: as of `ImagePrompts.encoded`.
+            tools, options: as of `of_messages`.
+        """
+        if self.images is None:
+            message = "messages must be text only, since the server reads no images for this model"
+            raise APIError(BAD_REQUEST, f"{message}, got {len(images)} of them", "messages")
+        self._check_size("messages", characters_of(messages))
+        prompt = self.images.encoded(messages, images, tools, options)
+        self._checked("messages", prompt.ids)
+        return prompt
 
     @property
     def most(self) -> int | None:
@@ -142,7 +156,3 @@ def positions_of(model: Any) -> float:
     """Tokens that a model takes; infinity if its configuration names no bound."""
     named = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return named if isinstance(named, int) and named > 0 else inf
-
-
-def _roles(messages: Sequence[dict[str, Any]]) -> str:
-    return ", ".join(str(message["role"]) for message in messages)

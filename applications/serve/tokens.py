@@ -50,7 +50,7 @@ class TokenizeRequest(Templated):
     def ids(self, planner: Planner) -> list[int]:
         if self.prompt is not None:
             return planner.prompts.of_text(self.prompt, special=self.add_special_tokens is not False)
-        return planner.prompt(self.messages or [], self)
+        return planner.prompt(self.messages or [], self).ids
 
 
 class DetokenizeRequest(Fields):

@@ -11,6 +11,7 @@ from lade.applications.serve.answer import Answer, Delta
 from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.fields import Fields, Json
 from lade.applications.serve.formats import Extras, Format
+from lade.applications.serve.images import images_in
 from lade.applications.serve.logprobs import TokenTexts
 from lade.applications.serve.tools import ToolParser
 
@@ -42,6 +43,12 @@ class Translated(Fields):
     def chat(self) -> ChatRequest:
         """The chat that has the same answer."""
         return self._made
+
+    def names(self) -> dict[str, str]:
+        """Fields of the chat under their names here, of those that differ: images have the same order in both."""
+        said = self.NAMES.get("messages", "messages")
+        made, own = images_in(self._made.messages, "messages"), images_in(getattr(self, said), said)
+        return dict(self.NAMES) | {ours: theirs for (ours, _), (theirs, _) in zip(made, own, strict=True)}
 
     def chat_fields(self) -> Json:
         """The fields of that chat."""

@@ -10,19 +10,23 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, Tag, model_validator
 
 from lade.applications.serve.fields import Fields, Json, Text, all_of, by_type, either, where
-from lade.applications.serve.messages import Content, joined
+from lade.applications.serve.images import ImageBlock, without
+from lade.applications.serve.messages import TEXTS, TextPart, as_chat
 
 Kind = TypeVar("Kind", bound=Fields)
 
 
 class TextBlock(Fields):
-    """A part of a message; images and documents are not taken."""
+    """A text as a part of a message; documents are not taken."""
 
     type: Literal["text"]
     text: Text
     # They change nothing here.
     cache_control: Any = None
     citations: Any = None
+
+    def for_chat(self) -> Json:
+        return {"type": "text", "text": self.text}
 
 
 class ToolUseBlock(Fields):
@@ -42,19 +46,25 @@ class ToolUseBlock(Fields):
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 
+ResultPart = Annotated[
+    Annotated[TextPart, Tag("TextPart")] | Annotated[ImageBlock, Tag("ImageBlock")],
+    by_type(TEXTS | {"image": "ImageBlock"}),
+]
+
+
 class ToolResultBlock(Fields):
     """What a tool gave."""
 
     type: Literal["tool_result"]
     tool_use_id: Text
-    content: Content | None = None
+    content: Text | Annotated[list[ResultPart], Field(min_length=1)] | None = None
     # They change nothing here.
     is_error: Any = None
     cache_control: Any = None
 
     def message(self) -> Json:
         """The message of a chat that says the same."""
-        return {"role": "tool", "content": joined(self.content), "tool_call_id": self.tool_use_id}
+        return {"role": "tool", "content": as_chat(self.content), "tool_call_id": self.tool_use_id}
 
 
 class ThinkingBlock(Fields):
@@ -66,12 +76,14 @@ class ThinkingBlock(Fields):
 
 Block = Annotated[
     Annotated[TextBlock, Tag("TextBlock")]
+    | Annotated[ImageBlock, Tag("ImageBlock")]
     | Annotated[ToolUseBlock, Tag("ToolUseBlock")]
     | Annotated[ToolResultBlock, Tag("ToolResultBlock")]
     | Annotated[ThinkingBlock, Tag("ThinkingBlock")],
     by_type(
         {
             "text": "TextBlock",
+            "image": "ImageBlock",
             "tool_use": "ToolUseBlock",
             "tool_result": "ToolResultBlock",
             "thinking": "ThinkingBlock",
@@ -81,19 +93,14 @@ Block = Annotated[
 ]
 
 
-def _without(kind: str) -> Json:
-    """The schema of a message without blocks of a type."""
-    other = where(type={"not": {"const": kind}})
-    return where(content=either({"type": "string"}, {"type": "array", "items": other}))
-
-
 class Turn(Fields):
-    """One message. Only the assistant calls tools, and only the user has results."""
+    """One message. Only the assistant calls tools, and only the user has results and images."""
 
     model_config = ConfigDict(
         json_schema_extra=all_of(
-            either(where(role={"const": "assistant"}), _without("tool_use")),
-            either(where(role={"const": "user"}), _without("tool_result")),
+            either(where(role={"const": "assistant"}), without("tool_use")),
+            either(where(role={"const": "user"}), without("tool_result")),
+            either(where(role={"const": "user"}), without("image")),
         )
     )
     role: Literal["user", "assistant", "system"]
@@ -105,6 +112,8 @@ class Turn(Fields):
             raise ValueError("must have blocks of the type 'tool_use' only where role is 'assistant'")
         if self.role != "user" and self._of(ToolResultBlock):
             raise ValueError("must have blocks of the type 'tool_result' only where role is 'user'")
+        if self.role != "user" and self._of(ImageBlock):
+            raise ValueError("must have blocks of the type 'image' only where role is 'user'")
         return self
 
     def messages(self) -> Iterator[Json]:
@@ -116,11 +125,10 @@ class Turn(Fields):
             if is_result:
                 yield from (block.message() for block in blocks if isinstance(block, ToolResultBlock))
             else:
-                yield self._message([block for block in blocks if isinstance(block, TextBlock)])
+                yield self._message([block for block in blocks if isinstance(block, TextBlock | ImageBlock)])
 
-    def _message(self, blocks: Sequence[TextBlock]) -> Json:
-        text = self.content if isinstance(self.content, str) else "".join(block.text for block in blocks)
-        return {"role": self.role, "content": text}
+    def _message(self, blocks: Sequence[TextBlock | ImageBlock]) -> Json:
+        return {"role": self.role, "content": as_chat(self.content if isinstance(self.content, str) else blocks)}
 
     def _calls(self) -> Json:
         calls = [block.call() for block in self._of(ToolUseBlock)]

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import ConfigDict, Field, Tag, model_validator
 
-from lade.applications.serve.fields import Fields, Json, Text, by_type
-from lade.applications.serve.messages import MOST_TOOLS, Content, joined
+from lade.applications.serve.fields import Fields, Json, Text, by_type, either, where
+from lade.applications.serve.images import InputImagePart, without
+from lade.applications.serve.messages import MOST_TOOLS, TEXTS, TextPart, as_chat, has_images
+
+InputPart = Annotated[
+    Annotated[TextPart, Tag("TextPart")] | Annotated[InputImagePart, Tag("InputImagePart")],
+    by_type(TEXTS | {"input_image": "InputImagePart"}),
+]
+InputContent = Text | Annotated[list[InputPart], Field(min_length=1)]
 
 
 class InputItem(Fields):
@@ -23,15 +30,22 @@ class InputItem(Fields):
 
 
 class MessageItem(InputItem):
-    """One turn."""
+    """One turn. Only the user has images."""
 
+    model_config = ConfigDict(json_schema_extra=either(where(role={"const": "user"}), without("input_image")))
     role: Literal["system", "developer", "user", "assistant"]
-    content: Content
+    content: InputContent
     type: Literal["message"] | None = None
     phase: Any = None  # changes nothing here
 
+    @model_validator(mode="after")
+    def _has_its_own(self) -> MessageItem:
+        if self.role != "user" and has_images(self.content):
+            raise ValueError("must have images only where role is 'user'")
+        return self
+
     def message(self) -> Json:
-        return {"role": self.role, "content": joined(self.content)}
+        return {"role": self.role, "content": as_chat(self.content)}
 
 
 class CallItem(InputItem):
@@ -57,11 +71,11 @@ class ResultItem(InputItem):
 
     type: Literal["function_call_output"]
     call_id: Text
-    output: Content
+    output: InputContent
     caller: Any = None  # changes nothing here
 
     def message(self) -> Json:
-        return {"role": "tool", "content": joined(self.output), "tool_call_id": self.call_id}
+        return {"role": "tool", "content": as_chat(self.output), "tool_call_id": self.call_id}
 
 
 Item = Annotated[

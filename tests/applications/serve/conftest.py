@@ -11,6 +11,8 @@ import pytest
 import lade
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from served import Served
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -31,6 +33,30 @@ def served(pair: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> Iterator[Se
     with ExitStack() as open_:
         with untried():  # the last digits of log probabilities depend on the way
             found = open_.enter_context(serving(pair))
+        yield found
+
+
+@pytest.fixture(scope="session")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny random model that reads images."""
+    from seeing import save_llava
+
+    return save_llava(tmp_path_factory.mktemp("models") / "llava")
+
+
+@pytest.fixture(scope="session")
+def seeing(llava: Path) -> Iterator[Served]:
+    """A server on it."""
+    from seeing import NAME
+    from served import serving
+    from untried import untried
+
+    from lade.models.processor import load_processor
+
+    with ExitStack() as open_:
+        with untried():
+            pair = lade.models.load(llava, dtype="float32")
+            found = open_.enter_context(serving(pair, processor=load_processor(llava), model=NAME))
         yield found
 
 

@@ -8,6 +8,10 @@ import schemathesis
 REASONS = (
     r"must have at most \d+ tokens",
     r"must be a text of at least one token",
+    r"must be text only, since the server reads no images for this model",
+    r"must have at most \d+ images",
+    r"must be an image in base64",
+    r"must be a whole PNG, JPEG, WebP or GIF image",
     r"must be token ids from 0 to \d+",
     r"must be an object with token ids from 0 to \d+ as its names",
     r"must be such that n times the prompts is at most",

@@ -297,7 +297,7 @@ def test_its_key_header(pair: Any) -> None:
             "must be 'user', 'assistant' or 'system'",
         ),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}]},
             "messages.0.content.0",
             "must have the type 'text' or",
         ),

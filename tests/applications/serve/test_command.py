@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,11 @@ def test_the_defaults(asked: list[Any]) -> None:
 def test_the_options(asked: list[Any], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(KEY)
     options = ["--api-key-file", str(tmp_path / "keys"), "--allow-origin", "https://page.test", "--allow-host", "box"]
-    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--warm"]
+    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--body-bytes", "77", "--warm"]
     assert run("stories260K", "--port", "9", "--max-batch", "3", *options).exit_code == 0
     settings, path, loading = asked
     assert (settings.model, settings.port, settings.slots) == ("stories260K", 9, 3)
-    assert settings.stream_interval == 0.5
+    assert (settings.stream_interval, settings.body_bytes) == (0.5, 77)
     assert settings.keys.name(KEY) is not None
     assert settings.tenant_pools
     assert (settings.allow_origins, settings.allow_hosts) == (("https://page.test",), ("box",))
@@ -82,21 +82,28 @@ def test_wrong_keys(asked: list[Any], tmp_path: Path, keys: str | None) -> None:
     assert not asked
 
 
-def test_it_serves(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A model that loads, up to where the port would be opened."""
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """The services of models that load, up to where the port would be opened."""
     from lade.applications.serve import server
 
-    served: list[Any] = []
-    monkeypatch.setattr(server.Server, "run", lambda self: served.append(self.service))
+    found: list[Any] = []
+    monkeypatch.setattr(server.Server, "run", lambda self: found.append(self.service))
     monkeypatch.setattr(module.logging, "basicConfig", lambda **settings: None)
-    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    before = sys.getswitchinterval()
+    yield found
+    sys.setswitchinterval(before)
+    for service in found:
+        service.engine.close()
+
+
+def test_it_serves(served: list[Any]) -> None:
     done = run("stories260K", "--host", "0.0.0.0", "--draft", "stories260K", "--threads", "1")
     assert done.exit_code == 0
     assert "no chat template" in done.output
     assert "--api-key-file asks for keys" in done.output
     assert served[0].settings.model == "stories260K"
     assert sys.getswitchinterval() == pytest.approx(module.SWITCH_SECONDS)
-    served[0].engine.close()
 
 
 def test_a_model_that_is_not_there() -> None:
@@ -120,3 +127,17 @@ def test_an_address_at_which_nothing_can_listen(monkeypatch: pytest.MonkeyPatch)
     CHECK_ADDRESS("127.0.0.1", port)
     nowhere = run("stories260K", "--host", "")
     assert (nowhere.exit_code, "--host" in nowhere.output) == (2, True), "all addresses are asked for by 0.0.0.0"
+
+
+def test_a_model_that_reads_images(served: list[Any], llava: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its texts are served, too, where a package is missing that its processor needs."""
+    assert run(str(llava), "--threads", "1").exit_code == 0
+    monkeypatch.setattr("transformers.AutoProcessor.from_pretrained", lacks)
+    done = run(str(llava), "--threads", "1")
+    assert done.exit_code == 0
+    assert "messages with images are refused: it needs torchvision\n" in done.output
+    assert [service.planner.prompts.images is None for service in served] == [False, True]
+
+
+def lacks(name: str) -> None:
+    raise ImportError("it needs torchvision\nand says so at length")
