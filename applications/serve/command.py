@@ -170,8 +170,6 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
     torch.set_num_threads(loading.threads)
     place: dict[str, Any] = {"dtype": loading.dtype, "device": loading.device, "pack": loading.pack}
     model, tokenizer = load_model(path, quant=loading.quant or None, **place)
-    if not tokenizer.chat_template:
-        click.echo(NOTICE, err=True)
     with failing(OSError, ValueError, RuntimeError):
         if loading.warm:
             lade.warm_up(model, tokenizer=tokenizer)
@@ -182,6 +180,8 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
         config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode, flash=loading.use_flash)
         engine: dict[str, Any] = {"config": config, "method": method, "kv_bytes": loading.kv_bytes}
         service = build_service(settings, model, tokenizer, processor=image_processor(path), **engine)
+    if not service.planner.prompts.has_template:
+        click.echo(NOTICE, err=True)
     release_threads()
     return service
 

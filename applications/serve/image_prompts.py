@@ -65,7 +65,10 @@ class ImagePrompts:
         Raises:
             APIError: an image cannot be read, or the model's template or processor does not take the conversation.
         """
-        owner = self._template_owner()
+        owner = self.template_owner
+        if owner is None:
+            message = "messages must be text only, since the model has no chat template that says where images stand"
+            raise APIError(BAD_REQUEST, message, "messages")
         self._check_texts([messages, tools, options])
         with self._lock:
             try:
@@ -75,12 +78,11 @@ class ImagePrompts:
             finally:
                 release_threads()  # else the engine's may sleep at barriers from now on
 
-    def _template_owner(self) -> Any:
-        for owner in (self._processor, self._processor.tokenizer):
-            if getattr(owner, "chat_template", None):
-                return owner
-        message = "messages must be text only, since the model has no chat template that says where images stand"
-        raise APIError(BAD_REQUEST, message, "messages")
+    @property
+    def template_owner(self) -> Any:
+        """What has the chat template of conversations with images: the processor or its tokenizer; `None`: neither."""
+        both = (self._processor, self._processor.tokenizer)
+        return next((owner for owner in both if getattr(owner, "chat_template", None)), None)
 
     def _check_texts(self, told: Any) -> None:
         """No text may stand for an image that is not there."""

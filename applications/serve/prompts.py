@@ -13,7 +13,7 @@ from typing import Any
 from lade.applications.chat.formats import PLAIN
 from lade.applications.serve.errors import BAD_REQUEST, APIError, bad
 from lade.applications.serve.image_prompts import ImagePrompts, Prompt
-from lade.applications.serve.rendered import characters_of, rendered
+from lade.applications.serve.rendered import characters_of, reads_parts_alone, rendered
 from lade.applications.serve.tools import ToolFormat, format_of
 
 TOO_LONG = "context_length_exceeded"
@@ -35,15 +35,19 @@ class Prompts:
         self.tokenizer, self.positions, self.vocabulary, self.images = tokenizer, positions, vocabulary, images
         self._longest = max(map(len, tokenizer.get_vocab()), default=1)  # characters of a token
         self._lock = threading.Lock()
+        self._owner = tokenizer
+        if images is not None and not tokenizer.chat_template:
+            self._owner = images.template_owner or tokenizer
+        self._in_parts = self.has_template and reads_parts_alone(self._owner)
 
     @property
     def has_template(self) -> bool:
-        return bool(self.tokenizer.chat_template)
+        return bool(self._owner.chat_template)
 
     @property
     def shows_calls(self) -> bool:
         """Whether the chat template reads earlier calls of the assistant."""
-        return "tool_calls" in (self.tokenizer.chat_template or "")
+        return "tool_calls" in (self._owner.chat_template or "")
 
     @property
     def chat_stops(self) -> tuple[str, ...]:
@@ -52,7 +56,7 @@ class Prompts:
 
     @property
     def tool_format(self) -> ToolFormat:
-        return format_of(self.tokenizer.chat_template)
+        return format_of(self._owner.chat_template)
 
     @property
     def keeps_special(self) -> bool:
@@ -74,7 +78,7 @@ class Prompts:
         self._check_size("messages", characters_of(messages))
         template = None if self.has_template else PLAIN.template
         with self._lock:
-            text = rendered(self.tokenizer, template, messages, tools, options)
+            text = rendered(self._owner, template, messages, tools, options, self._in_parts)
         return self._checked("messages", self._encode(text, special=False))
 
     def of_images(

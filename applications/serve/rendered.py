@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lade.applications.serve.errors import bad, one_line
+from lade.applications.serve.errors import APIError, bad, one_line
 from lade.applications.serve.fields import Json
 from lade.applications.serve.tools import told
+
+CONTENT = "a text that no template has by itself"
 
 
 def rendered(
@@ -40,6 +42,20 @@ def rendered(
     except Exception as error:  # a template is a program that comes with the model
         roles = ", ".join(str(message["role"]) for message in messages)
         raise bad("messages", f"ones that the model's chat template takes ({one_line(error)})", roles) from error
+
+
+def reads_parts_alone(owner: Any) -> bool:
+    """Whether a chat template leaves out contents that are no lists of parts, as some of models that read images do.
+
+    Args:
+        owner: as of `rendered`.
+    """
+    message = {"role": "user", "content": CONTENT}
+    try:
+        shown = [CONTENT in rendered(owner, None, [message], (), {}, in_parts) for in_parts in (False, True)]
+    except APIError:
+        return False
+    return shown == [False, True]
 
 
 def characters_of(messages: Sequence[Json]) -> int:

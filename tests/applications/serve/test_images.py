@@ -13,11 +13,12 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from PIL import Image
-from seeing import IMAGE_ID, IMAGE_TOKENS, NAME, data_url, encoded, gemma3, picture
+from seeing import IMAGE_ID, IMAGE_TOKENS, NAME, data_url, encoded, gemma3, picture, random_model
 from served import Served, events, serving
 
 from lade.applications.serve import image_prompts
-from lade.applications.serve.image_prompts import Prompt
+from lade.applications.serve.image_prompts import ImagePrompts, Prompt
+from lade.applications.serve.prompts import Prompts
 from lade.models.processor import load_processor
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -436,6 +437,22 @@ def test_templates_that_read_parts_alone(
     post(seeing)
     ids = [each for each in handed[0]["input_ids"][0].tolist() if each != IMAGE_ID]
     assert seeing.tokenizer.decode(ids) == "Be short.|What is this?|"
+
+
+@pytest.mark.parametrize("owner", ["tokenizer", "processor"])
+def test_texts_alone_by_such_a_template(owner: str, llava: Any) -> None:
+    """Contents are told in parts where nothing of a string would be in the prompt, and only there."""
+    own = load_processor(llava)
+    model = random_model("llava", own.tokenizer, "<image>", image_token_index=IMAGE_ID)
+    alone = (
+        "{% for message in messages %}{% for part in message['content'] %}{{ part['text'] }}|{% endfor %}{% endfor %}"
+    )
+    string = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    for template, text in ((alone, "What is this?|"), (string, "What is this?")):
+        own.chat_template, own.tokenizer.chat_template = template, template if owner == "tokenizer" else None
+        prompts = Prompts(own.tokenizer, 1024, len(own.tokenizer), ImagePrompts(own, model))
+        assert prompts.has_template
+        assert prompts.text_of(prompts.of_messages([{"role": "user", "content": "What is this?"}])) == text
 
 
 def test_a_template_that_leaves_out_images(seeing: Served, own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
