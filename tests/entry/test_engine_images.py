@@ -72,6 +72,7 @@ def test_beside_other_requests(kind: Kind, config: lade.LookaheadConfig) -> None
     assert sum(sum(each.tally.accepted.values()) for each in requests) > len(requests)
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("kind", [LLAVA, QWEN], ids=lambda kind: kind.model_type)
 def test_equal_tokens_of_unequal_images(kind: Kind) -> None:
     """One tenant's prompts begin with the same tokens, and nothing of one image is taken for the other."""
@@ -164,6 +165,7 @@ def test_one_image_a_step() -> None:
         engine.run()
 
 
+@pytest.mark.compat
 @pytest.mark.parametrize("config", [CONFIG, STATIC], ids=["eager", "static"])
 def test_an_image_that_does_not_fit(config: lade.LookaheadConfig) -> None:
     """The model refuses it in its forward; other requests go on, and the slot is free again."""
