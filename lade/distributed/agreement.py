@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from lade.distributed.group import Group
 from lade.distributed.watch import WORKING
 from lade.facts.sharding import is_sharded
 from lade.target.call import Call, generated_length
-from lade.target.nextinputs import beside_text
+from lade.target.nextinputs import beside_text, tensors_in
 
 COMPARED = (
     *("do_sample", "eos_token_id", "temperature", "top_k", "top_p", "repetition_penalty", "min_length"),
@@ -76,24 +75,13 @@ def _digest(call: Call, settings: Settings, splits: bool) -> torch.Tensor:
 
 def _beside(call: Call) -> torch.Tensor:
     """[SAMPLES] int64: the bits of some float64 numbers of the images and the like, zeros where there are fewer."""
-    names = beside_text(call.model_kwargs)
-    tensors = [tensor.reshape(-1) for name in names for tensor in _floats(call.model_kwargs[name])]
+    given = [tensor for name in beside_text(call.model_kwargs) for tensor in tensors_in(call.model_kwargs[name])]
+    tensors = [tensor.detach().reshape(-1) for tensor in given if tensor.is_floating_point() and tensor.numel()]
     found, each = torch.zeros(SAMPLES, dtype=torch.float64), max(1, SAMPLES // max(1, len(tensors)))
     for index, flat in enumerate(tensors[:SAMPLES]):
         some = flat[:: -(-len(flat) // each)].double().cpu()
         found[index * each :][: len(some)] = some
     return found.view(torch.int64)
-
-
-def _floats(value: Any) -> Iterator[torch.Tensor]:
-    """The floating-point tensors in a value, in their order."""
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point() and value.numel():
-            yield value.detach()
-    elif isinstance(value, Mapping):
-        yield from (tensor for each in value.values() for tensor in _floats(each))
-    elif isinstance(value, list | tuple):
-        yield from (tensor for each in value for tensor in _floats(each))
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:

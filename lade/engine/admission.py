@@ -71,6 +71,8 @@ class Admission:
             prefixes = request.prefixes or self.prefixes
             if prefixes and not scores_prompt(request):
                 request.prefilled = request.cached = prefixes.restore(slot, request.tokens, request.tenant)
+            if request.cached:
+                request.prefill = None  # what is left of the prompt is text
             admitted.append(request)
         return admitted
 

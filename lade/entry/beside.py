@@ -1,7 +1,6 @@
 """Requests of an engine whose prompts have images or other inputs beside their text.
 
-The model's own forward reads such a prompt at once. Its tokens do not say what the images show, so that its keys and
-values are no beginning of another prompt of the same tokens.
+The model's own forward reads such a prompt at once, unless its beginning up to the last image is kept.
 """
 
 from __future__ import annotations
@@ -9,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lade.static.lasting import LastingTarget
+from lade.engine.protocols import PrefixStore
+from lade.static.lasting import LastingTarget, readable
 from lade.target.call import Call, prefill_arguments
+from lade.target.imageprefixes import image_prefixes
 from lade.target.model import HFTarget
 from lade.target.nextinputs import NextInputs, beside_text, next_inputs
 from lade.target.outputs import Outputs
+from lade.target.prefixes import PrefixCache
 
 
 class NoPrefixes:
@@ -24,6 +26,12 @@ class NoPrefixes:
 
     def keep(self, slot: int, text: Sequence[int], tenant: str | None) -> None:
         pass
+
+
+def prefixes_of(call: Call, kept: PrefixCache | None, target: HFTarget | LastingTarget) -> PrefixStore:
+    """Where the beginning of a prompt that is read at once may lie, and goes; nowhere without known images."""
+    found = None if kept is None else image_prefixes(kept, call)
+    return NoPrefixes() if found is None else readable(found, target)
 
 
 def is_read_at_once(call: Call, cache: Any, prompt_logprobs: bool) -> bool:

@@ -22,7 +22,7 @@ from lade.engine.method import Method
 from lade.engine.planning import STEP_TOKENS
 from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.target import engine_target
-from lade.entry.beside import NoPrefixes, is_read_at_once, prefill_of
+from lade.entry.beside import is_read_at_once, prefill_of, prefixes_of
 from lade.entry.options import Arguments
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, trial
@@ -204,9 +204,9 @@ class Engine:
                 are drafted; the model's choice still decides. For mode "auto"; what it raises ends the request alone.
             generate_kwargs: the other arguments of `model.generate` for greedy decoding and sampling of one sequence.
                 A prompt with images, videos or sound (`pixel_values`, ...) is read by one forward of its own, for which
-                other requests wait; later requests share nothing of it. `past_key_values` holds the beginning of the
-                prompt, and is extended in place when the request ends without an error; it is neither read nor kept
-                for the tenant.
+                other requests wait, unless its beginning up to the last image is kept; behind videos and sound nothing
+                is. `past_key_values` holds the beginning of the prompt, and is extended in place when the request ends
+                without an error; it is neither read nor kept for the tenant.
 
         Returns:
             The request: its `tokens` grow (prompt first) until it has `finished`.
@@ -238,7 +238,8 @@ class Engine:
         request = submission.request(call)
         request.undisturbed &= self._method is None  # one may skip layers of this model
         if at_once:
-            request.prefixes, request.prefill = NoPrefixes(), prefill_of(call, self._steps)
+            request.prefixes = prefixes_of(call, self._prefixes, self._steps)
+            request.prefill = prefill_of(call, self._steps)
         elif cache is not None:
             request.prefixes = readable(OwnCache(self._target, cache), self._steps)
         return request

@@ -12,11 +12,12 @@ from lade.static.chosen import static_target
 from lade.static.graphs import Graphs
 from lade.static.shelf import give_back
 from lade.static.target import StaticTarget
+from lade.target.imageprefixes import ImagePrefixes
 from lade.target.model import HFTarget
 from lade.target.owncache import OwnCache
 from lade.target.prefixes import PrefixCache
 
-Store = PrefixCache | OwnCache
+Store = PrefixCache | ImagePrefixes | OwnCache
 
 
 class LastingTarget(StaticTarget):
@@ -93,4 +94,4 @@ def readable(store: Store, target: HFTarget | LastingTarget) -> Store | LastingP
     """A store that may read the slots of a target wherever they are."""
     if not isinstance(target, LastingTarget):
         return store
-    return LastingPrefixes(target, store, tenants=isinstance(store, PrefixCache))
+    return LastingPrefixes(target, store, tenants=not isinstance(store, OwnCache))

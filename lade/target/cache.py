@@ -93,7 +93,7 @@ class TreeCache(Cache):
         """Let the next forwards append a batch of prompts."""
         self.indexed = None
         for layer in self.own_layers():
-            layer.prefix = layer.prefix or Prefix(layer.window)
+            layer.prefix = layer.prefix or Prefix(None if layer.window is None else layer.window + layer.group.margin)
 
     def end_prefill(self, slots: Sequence[int], most: int | None = None, opened: bool = False) -> None:
         """Move the rows of the prefill into slots: new ones, or such as are open and empty. `most` is as in `open`."""

@@ -8,6 +8,7 @@ B rows, P tokens of a prompt, A axes of a rotary embedding of several (M-RoPE, W
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -92,6 +93,16 @@ def beside_text(inputs: dict[str, Any]) -> list[str]:
     """Names of inputs other than the usual ones. A text-only call of an image model has an empty dict of images."""
     given = {name for name, value in inputs.items() if not (value is None or (type(value) is dict and not value))}
     return sorted(given - CARRIED)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an input, which may be encoded images of several parts, in their order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (tensor for each in value.values() for tensor in tensors_in(each))
+    elif isinstance(value, list | tuple):
+        yield from (tensor for each in value for tensor in tensors_in(each))
 
 
 def _are_usual(model: Any, model_kwargs: dict[str, Any]) -> bool:

@@ -129,8 +129,11 @@ class PrefixCache:
         """Of all chunks."""
         return sum(holding.bytes for holding in self._tenants.values())
 
-    def restore(self, slot: int, prompt: Sequence[int], tenant: str | None) -> int:
+    def restore(self, slot: int, prompt: Sequence[int], tenant: str | None, least: int = 1) -> int:
         """Fill an open, empty slot with the longest beginning of a prompt that is kept, but not with its last token.
+
+        Args:
+            least: tokens; a shorter beginning is none.
 
         Returns:
             The number of tokens that the slot holds; 0 without a tenant.
@@ -140,11 +143,11 @@ class PrefixCache:
         with self._lock:
             self._drop_if_changed()
             self._opened[slot] = tenant, self._changes
-            return self._restore(slot, prompt, tenant)
+            return self._restore(slot, prompt, tenant, least)
 
-    def _restore(self, slot: int, prompt: Sequence[int], tenant: str) -> int:
+    def _restore(self, slot: int, prompt: Sequence[int], tenant: str, least: int) -> int:
         chunks = self._found(prompt[:-1], tenant)
-        if not chunks:
+        if len(chunks) * CHUNK < least:
             return 0
         self._tenants[tenant].use(chunks)
         try:

@@ -17,6 +17,7 @@ from transformers.generation.streamers import BaseStreamer
 import lade
 from lade.distributed import agreement
 from lade.entry.submission import prepared
+from lade.target.nextinputs import tensors_in
 
 LLAVA = BY_TYPE["llava"]
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 12}
@@ -95,7 +96,7 @@ def test_calls_that_differ(tmp_path: Path, kind: str) -> None:
 def test_images_that_differ_by_rounding_are_the_same() -> None:
     """As two machines encode them; one number that is another one is another image."""
     call = prepared(image_model(LLAVA), **image_prompt(LLAVA, 9), **GREEDY)
-    tensors = list(agreement._floats(call.model_kwargs))
+    tensors = [each for each in tensors_in(call.model_kwargs) if each.is_floating_point()]
     assert tensors
     own = agreement._beside(call)
     assert own.any()

@@ -93,6 +93,64 @@ def test_equal_tokens_of_unequal_images(kind: Kind) -> None:
             assert request.tokens == plain(image_model(kind), alone, **GREEDY)
 
 
+def longer(kind: Kind, prompt: dict[str, Tensor], *parts: Tensor) -> dict[str, Tensor]:
+    """A prompt with further text behind it."""
+    ids = torch.cat([prompt["input_ids"], *parts], dim=1)
+    found = prompt | {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return found if kind.types is None else found | {kind.types: (ids == IMAGE).long()}
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("config", [CONFIG, STATIC], ids=["eager", "static"])
+@pytest.mark.parametrize("kind", [LLAVA, QWEN, BY_TYPE["gemma3"]], ids=lambda kind: kind.model_type)
+def test_a_conversation_about_an_image(kind: Kind, config: lade.LookaheadConfig) -> None:
+    """Later turns compute what is new alone; with another image all is."""
+    model, prompt = image_model(kind), image_prompt(kind, 30)
+    new: dict[str, Any] = {"do_sample": False, "max_new_tokens": 40, "suppress_tokens": [IMAGE]}
+    with opened(kind, config) as engine:
+        held = 0
+        for turn in range(3):
+            request = engine.submit(**prompt, **new, tenant="one")
+            engine.run()
+            assert request.tokens == plain(model, prompt, **new)
+            assert request.cached == held // CHUNK * CHUNK
+            held = len(request.tokens) - 1
+            answer = torch.tensor([request.tokens[request.prompt_length :]])
+            prompt = longer(kind, prompt, answer, text(5 + turn)["input_ids"])
+        for other, tenant in ((prompt | kind.image(7), "one"), (prompt, "two")):
+            request = engine.submit(**other, **new, tenant=tenant)
+            engine.run()
+            assert request.cached == 0
+            assert request.tokens == plain(model, other, **new)
+
+
+def test_what_comes_before_an_image_is_shared() -> None:
+    """With texts, but not with prompts whose images are not in it."""
+    begin = text(CHUNK + 6)["input_ids"]
+    alone = {"input_ids": begin, "attention_mask": torch.ones_like(begin)}
+    shown = image_prompt(LLAVA, 9)
+    shown["input_ids"] = torch.cat([begin, shown["input_ids"]], dim=1)
+    shown["attention_mask"] = torch.ones_like(shown["input_ids"])
+    with opened(LLAVA) as engine:
+        for prompt, cached in ((shown, 0), (alone, CHUNK), (shown, 0)):
+            request = engine.submit(**prompt, **GREEDY, tenant="one")
+            engine.run()
+            assert request.cached == cached
+            assert request.tokens == plain(image_model(LLAVA), prompt, **GREEDY)
+
+
+def test_sound_is_not_kept() -> None:
+    """Which tokens stand for it is not known."""
+    kind = BY_TYPE["qwen2_audio"]
+    prompt = image_prompt(kind, CHUNK + 10)
+    with opened(kind) as engine:
+        for _ in range(2):
+            request = engine.submit(**prompt, **GREEDY, tenant="one")
+            engine.run()
+            assert request.cached == 0
+            assert request.tokens == plain(image_model(kind), prompt, **GREEDY)
+
+
 class Arrival(NamedTuple):
     """A request of random kind, which comes some steps after the one before it."""
 
