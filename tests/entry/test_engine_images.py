@@ -18,6 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 import lade
 from lade.entry.beside import is_read_at_once, prefill_of
 from lade.entry.submission import prepared
+from lade.target.imageprefixes import image_prefixes
 
 NEW_TOKENS = 24
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
@@ -103,15 +104,22 @@ def longer(kind: Kind, prompt: dict[str, Tensor], *parts: Tensor) -> dict[str, T
 @pytest.mark.compat
 @pytest.mark.parametrize("config", [CONFIG, STATIC], ids=["eager", "static"])
 @pytest.mark.parametrize("kind", [LLAVA, QWEN, BY_TYPE["gemma3"]], ids=lambda kind: kind.model_type)
-def test_a_conversation_about_an_image(kind: Kind, config: lade.LookaheadConfig) -> None:
+def test_a_conversation_about_an_image(
+    kind: Kind, config: lade.LookaheadConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Later turns compute what is new alone; with another image all is."""
-    model, prompt = image_model(kind), image_prompt(kind, 30)
+    model, prompt = image_model(kind), image_prompt(kind, 100)
     new: dict[str, Any] = {"do_sample": False, "max_new_tokens": 40, "suppress_tokens": [IMAGE]}
     with opened(kind, config) as engine:
-        held = 0
+        held, whole = 0, list[int]()
+        read = engine._steps.prefill
+        monkeypatch.setattr(
+            engine._steps, "prefill", lambda *given, **slots: (whole.append(turn), read(*given, **slots))[1]
+        )
         for turn in range(3):
             request = engine.submit(**prompt, **new, tenant="one")
             engine.run()
+            assert whole == [0]
             assert request.tokens == plain(model, prompt, **new)
             assert request.cached == held // CHUNK * CHUNK
             held = len(request.tokens) - 1
@@ -137,6 +145,20 @@ def test_what_comes_before_an_image_is_shared() -> None:
             engine.run()
             assert request.cached == cached
             assert request.tokens == plain(image_model(LLAVA), prompt, **GREEDY)
+
+
+def test_inputs_whose_tokens_are_not_known() -> None:
+    """With sound or a video beside the image nothing is kept."""
+    call = prepared(image_model(LLAVA), **image_prompt(LLAVA, 9), **GREEDY)
+    given, more = call.model_kwargs, torch.ones(1)
+    with opened(LLAVA) as engine:
+        kept = engine._prefixes
+        assert kept is not None
+        assert image_prefixes(kept, call) is not None
+        for others in ({"input_features": more}, {"mm_encoder_outputs": {"image": more, "video": more}}):
+            assert image_prefixes(kept, replace(call, model_kwargs=given | others)) is None
+        words = torch.full_like(call.input_ids, 5)
+        assert image_prefixes(kept, replace(call, input_ids=words)) is None
 
 
 def test_sound_is_not_kept() -> None:
