@@ -113,9 +113,12 @@ def test_a_conversation_about_an_image(
     with opened(kind, config) as engine:
         held, whole = 0, list[int]()
         read = engine._steps.prefill
-        monkeypatch.setattr(
-            engine._steps, "prefill", lambda *given, **slots: (whole.append(turn), read(*given, **slots))[1]
-        )
+
+        def noted(*given: Any, slots: list[int]) -> Any:
+            whole.append(turn)
+            return read(*given, slots=slots)
+
+        monkeypatch.setattr(engine._steps, "prefill", noted)
         for turn in range(3):
             request = engine.submit(**prompt, **new, tenant="one")
             engine.run()
