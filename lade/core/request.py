@@ -86,8 +86,8 @@ class Request:
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
         prefixes: gives keys and values of its text's beginning and takes those of all of it at the end
             (`lade.engine.protocols.PrefixStore`); `None` for the loop's.
-        prefill: slot -> the logits after its prompt, which is read into the slot at once, since it has images or other
-            inputs beside its text; `None` for text, and once it is read.
+        prefill: reads its prompt at once, since it has images or other inputs beside its text; returns what moves it
+            into a slot and gives the logits after it. `None` for text, and once it is read.
         awaited: whether its caller waits for other rows too: each step helps the caller most in the row that ends last.
         undisturbed: whether no code but lade's and transformers' runs for it between two forwards.
         on_end: called once, when it has left its slot.
@@ -114,7 +114,7 @@ class Request:
     forced: Callable[[Sequence[int]], Sequence[int]] | None = None
     tenant: str | None = None
     prefixes: Any = None
-    prefill: Callable[[int], Any] | None = None
+    prefill: Callable[[], Callable[[int], Any]] | None = None
     awaited: bool = False
     undisturbed: bool = False
     on_end: Callable[[Request], None] | None = None

@@ -27,7 +27,8 @@ from lade.distributed.record import Layout, Record, pack, unpack
 from lade.distributed.sending import Lags, Sent, packed, unpacked
 from lade.distributed.tried import Way
 from lade.facts.vocabulary import writable
-from lade.target.model import UNLIMITED, HFTarget
+from lade.target.call import UNLIMITED
+from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 from lade.target.pieces import Piece
 

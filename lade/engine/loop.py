@@ -109,6 +109,8 @@ class DecodeLoop:
                 self._undisturbed &= not admitted  # the model may be another one for them
                 if admitted and (prefill := admitted[-1].prefill):
                     self._read_at_once(admitted[-1], prefill)
+                    self.drafter.pause()  # the cost of its drafts is not known from the time of this step
+                    self._retire()
             self._advance_all(planned(self.active, self.target, self.admission, self.step_tokens, self.reading))
             self._retire()
         except BaseException as error:
@@ -142,17 +144,15 @@ class DecodeLoop:
             request.cancelled = True
         self._retire()
 
-    def _read_at_once(self, request: Request, prefill: Callable[[int], Outputs]) -> None:
+    def _read_at_once(self, request: Request, prefill: Callable[[], Callable[[int], Outputs]]) -> None:
         """Read a prompt by a forward of its own, which may raise; that ends this request alone."""
         request.prefill = None  # it holds the images
         try:
-            first = prefill(request.slot)
+            place = prefill()
         except Exception as error:  # noqa: BLE001 - the model's own: images may not fit to the text
             request.error, request.finished = error, True
-        else:
-            self._enter([request], first)
-        self.drafter.pause()  # the cost of its drafts is not known from the time of this step
-        self._retire()
+            return
+        self._enter([request], place(request.slot))
 
     def _advance_all(self, plan: StepPlan) -> None:
         undisturbed = all(request.undisturbed for request in self.active)

@@ -66,6 +66,12 @@ def _shifts(call: Call, inputs: NextInputs) -> bool:
     return roots not in (None, [tokens])
 
 
-def prefill_of(call: Call, target: HFTarget | LastingTarget) -> Callable[[int], Outputs]:
-    """slot -> the logits after a call's prompt, which is read into the slot."""
-    return lambda slot: target.prefill(*prefill_arguments(call), slots=[slot])
+def prefill_of(call: Call, target: HFTarget | LastingTarget) -> Callable[[], Callable[[int], Outputs]]:
+    """As of `Request.prefill`, for the prompt of a call."""
+    input_ids, generation_config, inputs, most = prefill_arguments(call)
+
+    def read() -> Callable[[int], Outputs]:
+        logits = target.read(input_ids, generation_config, inputs)
+        return lambda slot: target.place(logits, input_ids, inputs, most, [slot])
+
+    return read

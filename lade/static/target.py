@@ -17,7 +17,8 @@ from lade.static.buckets import NODES
 from lade.static.graphs import Graphs
 from lade.static.inputs import StepRow
 from lade.static.outputs import StaticOutputs, lines_of
-from lade.target.model import UNLIMITED, HFTarget
+from lade.target.call import UNLIMITED
+from lade.target.model import HFTarget
 from lade.target.outputs import Outputs
 from lade.target.stock import fill, window_of
 
@@ -46,15 +47,25 @@ class StaticTarget:
         self._asked: list[int] = []  # slots whose prompts the last forward has read to their ends
 
     def prefill(
+        self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int
+    ) -> Outputs:
+        """As `HFTarget.prefill`."""
+        return self.place(self.read(input_ids, generation_config, model_kwargs), input_ids, model_kwargs, most)
+
+    def read(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> torch.Tensor:
+        """As `HFTarget.read`."""
+        return self.eager.read(input_ids, generation_config, model_kwargs)
+
+    def place(
         self,
+        logits: torch.Tensor,
         input_ids: torch.Tensor,
-        generation_config: Any,
         model_kwargs: dict[str, Any],
         most: int,
         slots: Sequence[int] | None = None,
     ) -> Outputs:
-        """As `HFTarget.prefill`."""
-        first = self.eager.prefill(input_ids, generation_config, model_kwargs, most, slots)
+        """As `HFTarget.place`."""
+        first = self.eager.place(logits, input_ids, model_kwargs, most, slots)
         self.take(range(input_ids.shape[0]) if slots is None else slots)
         return first
 

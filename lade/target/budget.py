@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from lade.core.tree import Draft
 from lade.target import layers as sizes
-from lade.target.model import UNLIMITED, HFTarget
+from lade.target.call import UNLIMITED
+from lade.target.model import HFTarget
 from lade.target.pieces import Piece
 from lade.target.store import LayerGroup
 

@@ -19,6 +19,7 @@ from lade.facts.temperature import follows_index
 from lade.facts.vocabulary import readable
 from lade.target.available import ways_of
 from lade.target.cache import TreeCache
+from lade.target.call import UNLIMITED
 from lade.target.choice import tried
 from lade.target.fused.decoder import decoder_for
 from lade.target.masks import Mask, MaskKind, TreeMasks
@@ -28,8 +29,6 @@ from lade.target.packed import PackedRows
 from lade.target.padded import PaddedRows
 from lade.target.pieces import Piece
 from lade.target.verdicts import PADDED, fuses, implementation_of, packs
-
-UNLIMITED = 1 << 30
 
 
 class HFTarget:
@@ -91,12 +90,7 @@ class HFTarget:
             self.fused = decoder_for(self.model, self.cache, self.masks)
 
     def prefill(
-        self,
-        input_ids: torch.Tensor,
-        generation_config: Any,
-        model_kwargs: dict[str, Any],
-        most: int | None = None,
-        slots: Sequence[int] | None = None,
+        self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any], most: int | None = None
     ) -> Outputs:
         """Run the prompt as plain decoding does, in chunks where the generation config asks for them.
 
@@ -104,16 +98,27 @@ class HFTarget:
             input_ids: [B, P], left-padded.
             model_kwargs: what transformers' `generate` passes to its decoding method.
             most: tokens of prompt and answer; `None` if nothing bounds them.
-            slots: of the rows, open and empty; `None`: those from 0 on, which are opened.
 
         Returns:
-            The logits after the last prompt token, as those of node 0.
-
-        Raises:
-            Exception: as the model's code raises; open slots are as before.
+            The logits after the last prompt token, as those of node 0. Row i of the prompts is in slot i.
         """
-        padding = model_kwargs.get("attention_mask")
-        logits, opened = self._read(input_ids, generation_config, model_kwargs), slots is not None
+        return self.place(self.read(input_ids, generation_config, model_kwargs), input_ids, model_kwargs, most)
+
+    def place(
+        self,
+        logits: torch.Tensor,
+        input_ids: torch.Tensor,
+        model_kwargs: dict[str, Any],
+        most: int | None = None,
+        slots: Sequence[int] | None = None,
+    ) -> Outputs:
+        """Move prompts that were read into slots; arguments as of `prefill`, and the result.
+
+        Args:
+            logits: of `read`.
+            slots: of the rows, open and empty; `None`: those from 0 on, which are opened.
+        """
+        padding, opened = model_kwargs.get("attention_mask"), slots is not None
         slots = range(input_ids.shape[0]) if slots is None else slots
         self.cache.end_prefill(slots, most, opened)
         self.masks.open(slots, None if padding is None or bool(padding.all()) else padding.bool())
@@ -121,8 +126,12 @@ class HFTarget:
         self.positions |= dict(zip(slots, roots or [self.cache.lengths[slots[0]]] * len(slots), strict=True))
         return Outputs(logits, [{0: row} for row in range(len(slots))])
 
-    def _read(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> torch.Tensor:
-        """[B, V] logits after prompts whose keys and values wait in the cache for their slots."""
+    def read(self, input_ids: torch.Tensor, generation_config: Any, model_kwargs: dict[str, Any]) -> torch.Tensor:
+        """[B, V] logits after prompts whose keys and values wait in the cache for `place`; arguments as of `prefill`.
+
+        Raises:
+            Exception: as the model's code raises; open slots are as before.
+        """
         self.cache.begin_prefill()
         try:
             with self.clock.prefill():

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -112,13 +112,13 @@ def test_a_conversation_about_an_image(
     new: dict[str, Any] = {"do_sample": False, "max_new_tokens": 40, "suppress_tokens": [IMAGE]}
     with opened(kind, config) as engine:
         held, whole = 0, list[int]()
-        read = engine._steps.prefill
+        read = engine._steps.read
 
-        def noted(*given: Any, slots: list[int]) -> Any:
+        def noted(*given: Any) -> Any:
             whole.append(turn)
-            return read(*given, slots=slots)
+            return read(*given)
 
-        monkeypatch.setattr(engine._steps, "prefill", noted)
+        monkeypatch.setattr(engine._steps, "read", noted)
         for turn in range(3):
             request = engine.submit(**prompt, **new, tenant="one")
             engine.run()
@@ -270,25 +270,36 @@ def test_an_image_that_does_not_fit(config: lade.LookaheadConfig) -> None:
         assert after.tokens == plain(model, prompt, **GREEDY)
 
 
-def test_an_interrupt_while_an_image_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+INTERRUPTS: dict[str, tuple[Callable[[lade.Engine], tuple[Any, str]], BaseException]] = {
+    "while it is read": (lambda engine: (engine.model.model.language_model, "forward"), KeyboardInterrupt()),
+    # What the others hold may be half moved then.
+    "as it moves": (lambda engine: (engine._target.cache, "end_prefill"), RuntimeError("no memory")),
+}
+
+
+@pytest.mark.parametrize(("place", "error"), INTERRUPTS.values(), ids=INTERRUPTS)
+def test_an_interrupt_of_an_image(
+    place: Callable[[lade.Engine], tuple[Any, str]], error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that decode end, and what comes later is right."""
     model, prompt = image_model(LLAVA), image_prompt(LLAVA, 9)
+
+    def interrupt(*args: Any, **kwargs: Any) -> None:
+        raise error
+
     with opened(LLAVA) as engine:
         beside = engine.submit(**text(11), **GREEDY)
         engine.step()
         request = engine.submit(**prompt, **GREEDY)
         with monkeypatch.context() as patched:
-            patched.setattr(model.model.language_model, "forward", _interrupt)
-            with pytest.raises(KeyboardInterrupt):
+            patched.setattr(*place(engine), interrupt)
+            with pytest.raises(type(error)):
                 engine.step()
         assert isinstance(request.error, RuntimeError)
         assert isinstance(beside.error, RuntimeError)
         again = [engine.submit(**each, **GREEDY) for each in (prompt, text(11))]
         engine.run()
         assert [each.tokens for each in again] == [plain(model, each, **GREEDY) for each in (prompt, text(11))]
-
-
-def _interrupt(*args: Any, **kwargs: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def test_ended_before_it_is_read() -> None:

@@ -152,7 +152,8 @@ def test_positions_behind_an_image() -> None:
     assert position < call.input_ids.shape[1]
     target.eager.position_limit = limit = 100
     target.open(1, call.input_ids.shape[1], arguments[-1])
-    target.prefill(*arguments, slots=[1])
+    ids, config, inputs, most = arguments
+    target.place(target.read(ids, config, inputs), ids, inputs, most, [1])
     assert target.graphs.step.slots.next_positions[1] == position
     assert target.depth_limit(1, limit) == limit - 1 - position
     target.make_room(target.graphs.step.slots.capacity + 1)
