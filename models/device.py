@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lade.base.shown import invalid
-from lade.models.quant import first_line
+from lade.base.shown import first_line, invalid
 
 if TYPE_CHECKING:
     import torch

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from lade.base.arguments import check_path, check_switch
 from lade.base.importing import IMPORTING
-from lade.base.shown import invalid
+from lade.base.shown import first_line, invalid
 from lade.files.cachecontent import mark_used
 from lade.models.device import as_device
 from lade.models.dtype import default_dtype
 from lade.models.hub import on_hand
 from lade.models.loader import loader_for
 from lade.models.pulled import PULLABLE, is_pulled, not_pulled, pulled_folder
-from lade.models.quant import check_quant, check_quantised, first_line, quantised_arguments
+from lade.models.quant import check_quant, check_quantised, quantised_arguments
 from lade.models.shipped import FOLDER, NAMES, TARGET
 from lade.models.whole import whole
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lade.base.shown import invalid
+from lade.base.shown import first_line, invalid
 from lade.facts.precision import is_quantised
 
 if TYPE_CHECKING:
@@ -121,7 +121,3 @@ def check_quantised(model: PreTrainedModel, quant: str) -> None:
             model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=False)
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ValueError(f"{case}: its kernels do not support this model ({first_line(error)})") from error
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from json import JSONDecodeError
 
-from lade.models.quant import first_line
+from lade.base.shown import first_line
 
 
 @contextmanager

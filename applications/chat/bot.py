@@ -13,7 +13,7 @@ from lade.applications.chat.decoder import TENANT, Decoded, Decoder
 from lade.applications.chat.formats import Format, Message
 from lade.applications.chat.reply import Reply, Total
 from lade.applications.chat.settings import ChatSettings
-from lade.models.quant import first_line
+from lade.base.shown import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,9 +15,9 @@ import click
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import MODEL, FiniteRange, flash_option, load_model, model_options, pack_option
 from lade.applications.ray_serve import start
+from lade.base.shown import first_line
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
-from lade.models.quant import first_line
 from lade.models.shipped import TARGET
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lade.base.shown import shown
-from lade.models.quant import first_line
+from lade.base.shown import first_line, shown
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE, UNSUPPORTED = 400, 401, 403, 404, 408, 413, 415
 TOO_MANY, INTERNAL, UNAVAILABLE = 429, 500, 503

@@ -50,6 +50,11 @@ def shown(value: Any) -> str:
     return _short.repr(value)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in its first line; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def invalid(name: str, allowed: str, value: Any) -> ValueError:
     """The error about an argument: its name, what it must be and what was given."""
     return ValueError(f"{name} must be {allowed}, got {shown(value)}")

@@ -8,7 +8,7 @@ import torch
 from transformers import BatchEncoding
 
 import lade
-from lade.base.shown import invalid, shown
+from lade.base.shown import first_line, invalid, shown
 
 
 class Loud:
@@ -49,3 +49,8 @@ def test_what_is_long_is_cut_and_stays_in_one_line(value: Any) -> None:
 
 def test_an_error_names_the_argument_what_is_allowed_and_the_value() -> None:
     assert str(invalid("top", "a number", "x")) == "top must be a number, got 'x'"
+
+
+def test_first_line_of_an_error() -> None:
+    assert first_line(RuntimeError("\none\ntwo")) == "one"
+    assert first_line(AssertionError()) == "AssertionError"

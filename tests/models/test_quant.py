@@ -16,7 +16,7 @@ import lade
 from lade.facts.precision import is_quantised
 from lade.measure.audit import parting
 from lade.models import load
-from lade.models.quant import QUANTS, check_quant, check_quantised, first_line, quantised_arguments
+from lade.models.quant import QUANTS, check_quant, check_quantised, quantised_arguments
 from lade.models.shipped import FOLDER, STORIES
 
 CPU = torch.device("cpu")
@@ -95,11 +95,6 @@ def test_kernels_refuse_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match=r"on device='cpu': its kernels do not support this model \(N must be.*block_n\)"
     ):
         check_quantised(model, "nf4")
-
-
-def test_first_line_of_an_error() -> None:
-    assert first_line(RuntimeError("\none\ntwo")) == "one"
-    assert first_line(AssertionError()) == "AssertionError"
 
 
 # Loaded
