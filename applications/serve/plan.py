@@ -65,7 +65,9 @@ class Planner:
     def prompt(self, messages: Sequence[Message], request: Templated) -> Prompt:
         """The prompt of a conversation."""
         told = [_as_template(message, self.prompts.shows_calls) for message in messages]
-        images = [(place, image.encoded) for place, image in images_in(list(messages), "messages")]
+        contents = {f"messages.{index}.content": message.content for index, message in enumerate(messages)}
+        found = (each for field, content in contents.items() for each in images_in(content, field))
+        images = [(place, image.encoded) for place, image in found]
         tools, options = request.functions_offered, request.template_options
         if images:
             return self.prompts.of_images(told, images, tools, options)
