@@ -1,4 +1,5 @@
-"""A bound of the open connections, and of the time for which one may do nothing. Knows uvicorn; no request.
+"""Bounds of the open connections, of their heads and of the time for which one may do nothing. Knows uvicorn; no
+request.
 
 uvicorn's own `limit_concurrency` does not serve: it accepts connections without a bound, counts those that never send
 anything, and refuses `/health` with the rest.
@@ -7,25 +8,29 @@ anything, and refuses `/health` with the rest.
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from lade.applications.serve.connection import named, send_error
-from lade.applications.serve.errors import unavailable
+from lade.applications.serve.connection import JSON, named, send_error
+from lade.applications.serve.errors import BAD_REQUEST, HEAD_TOO_LARGE, APIError, unavailable
 from lade.applications.serve.settings import ServeSettings
 
 SPARE = 16  # connections beyond the bound, on which only the state of the server is told
 STATE = "/health"
+HEAD_BYTES = 1 << 16
 FULL = "the server has as many connections as it may hold; try again later"
 
 
-class BoundedConnection(H11Protocol):
+class BoundedConnection(HttpToolsProtocol):
     """One connection of a client.
 
     Where there are as many as there may be, a new one takes the place of the one that has waited longest without a
     request. Where all have requests, it gets status 503. A connection is closed where no request begins in time, and
-    cut off where the client does not read the end of its answer in time.
+    cut off where the client does not read the end of its answer in time. What is no HTTP, and a head that is too long,
+    are refused.
     """
 
     def __init__(self, settings: ServeSettings, **arguments: Any) -> None:
@@ -34,6 +39,7 @@ class BoundedConnection(H11Protocol):
         self.app = self._run
         self._running = 0  # requests; more than one where a client sends the next before it has read an answer
         self._spare = False
+        self._unread = 0  # bytes since the last part of a body, or the last end of a request
         self._timer: asyncio.TimerHandle | None = None
         self._since = self.loop.time()
 
@@ -47,8 +53,56 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
         self._stop_waiting()
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """A client that asks for HTTP/2 or a WebSocket is answered in HTTP/1.1, of which the log need not tell."""
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._unread += len(data)
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._refuse(BAD_REQUEST, "the request must be HTTP/1.1, got another text")
+        if self._unread > HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(HEAD_TOO_LARGE, f"the head of a request must have at most {HEAD_BYTES} bytes, got more")
+
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as offer:
+                data = self._without_offer() + data[offer.args[0] :]
+
+    def _without_offer(self) -> bytes:
+        """The head of a request without its offer of another protocol, which is not taken, for a new parser: beside an
+        offer, as Java's client makes one, the old one leaves out the body.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            raise httptools.HttpParserInvalidMethodError("no proxy")
+        first = b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())
+        self.parser = httptools.HttpRequestParser(self)
+        return b"\r\n".join([first, *(b"%b: %b" % each for each in self.headers if each[0] != b"upgrade"), b"", b""])
+
+    def on_headers_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unread = 0
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def _refuse(self, status: int, message: str) -> None:
+        """End the connection; tell why, unless this would stand inside an answer."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = json.dumps(APIError(status, message).body()).encode()
+            head = {"content-type": JSON, "content-length": len(body), "connection": "close"}
+            lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+            self.transport.write(STATUS_LINE[status] + lines.encode() + b"\r\n" + body)
+        self.transport.close()
 
     def _take_a_place(self) -> None:
         others = [each for each in self.connections if isinstance(each, BoundedConnection) and each is not self]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lade.applications.serve.settings import ServeSettings
 
 SWITCH_SECONDS = 0.0001  # Python's 5 ms would delay an event, and so all that follow it, by as much as a step takes
-EXTRA = ("PIL", "fastapi", "llguidance", "prometheus_client", "pydantic", "uvicorn")
+EXTRA = ("PIL", "fastapi", "httptools", "llguidance", "prometheus_client", "pydantic", "uvicorn")
 
 SLOTS, FROM_0, FROM_1 = click.IntRange(1, 4096), click.IntRange(min=0), click.IntRange(min=1)
 REPLICAS = "Copies of the model, on Ray Serve (extra ray); each has --max-batch, and they share --threads."

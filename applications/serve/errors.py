@@ -10,7 +10,7 @@ from typing import Any
 from lade.base.shown import first_line, shown
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE, UNSUPPORTED = 400, 401, 403, 404, 408, 413, 415
-TOO_MANY, INTERNAL, UNAVAILABLE = 429, 500, 503
+TOO_MANY, HEAD_TOO_LARGE, INTERNAL, UNAVAILABLE = 429, 431, 500, 503
 TYPES = {
     UNAUTHORIZED: "authentication_error",
     FORBIDDEN: "permission_error",

@@ -13,7 +13,6 @@ import uvicorn
 from lade.applications.serve.bounded import BoundedConnection
 from lade.applications.serve.settings import ServeSettings
 
-HEADER_BYTES = 1 << 16
 MARGIN = 5  # seconds for the last events of what is cut off
 log = logging.getLogger("lade.serve")
 
@@ -53,11 +52,11 @@ class Server(uvicorn.Server):
                 host=settings.host,
                 port=settings.port,
                 http=partial(BoundedConnection, settings),  # type: ignore[arg-type]  # called as the class is
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                h11_max_incomplete_event_size=HEADER_BYTES,
                 timeout_graceful_shutdown=int(settings.grace) + MARGIN,
             )
         )

@@ -1,4 +1,4 @@
-"""Open connections are bounded in number and in the time for which one may do nothing."""
+"""Open connections are bounded in number, in their heads and in the time for which one may do nothing."""
 
 import asyncio
 import json
@@ -10,9 +10,11 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from lade.applications.serve.bounded import SPARE, BoundedConnection
+from lade.applications.serve.bounded import HEAD_BYTES, SPARE, BoundedConnection
 from lade.applications.serve.settings import ServeSettings
 
+OFFER = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+POST = "POST / HTTP/1.1\r\nHost: localhost\r\n"
 LARGE = b"x" * (1 << 24)  # more than the buffers of two sockets
 
 
@@ -36,9 +38,11 @@ class Listening:
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["query_string"] == b"waits":
             await self.gate.wait()
-        body = LARGE if scope["path"] == "/large" else b"done"
+        body = LARGE if scope["path"] == "/large" else await _body(receive) or b"done"
         head = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": head})
+        if scope["query_string"] == b"begins":
+            await self.gate.wait()
         await send({"type": "http.response.body", "body": body})
 
     @asynccontextmanager
@@ -62,12 +66,24 @@ class Listening:
         before = len(self.state.connections)
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._clients.append(writer)
-        writer.write(sent.encode())
+        writer.write(sent.encode("latin-1"))
         await until(lambda: before < len(self.open) or reader.at_eof() or before >= self.settings.connections)
         return reader
 
+    def send(self, text: str) -> None:
+        """Further bytes of the last client."""
+        self._clients[-1].write(text.encode("latin-1"))
+
     async def ask(self, path: str) -> asyncio.StreamReader:
         return await self.connect(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+
+async def _body(receive: Any) -> bytes:
+    found, message = b"", {"more_body": True}
+    while message.get("more_body"):
+        message = await receive()
+        found += message.get("body", b"")
+    return found
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -137,15 +153,35 @@ def test_there_are_never_more_than_the_bound_and_the_spare_ones() -> None:
     using(work, connections=2, head_seconds=60)
 
 
-def test_a_client_that_asks_for_another_protocol_is_answered(caplog: pytest.LogCaptureFixture) -> None:
-    """As Java's does for HTTP/2. uvicorn would tell at each request what to install for WebSockets."""
+def test_a_client_that_offers_another_protocol_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    """As Java's does, HTTP/2. uvicorn would tell at each request what to install for WebSockets."""
 
     async def work(port: Listening) -> None:
-        asked = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
-        assert (await answered(await port.connect(asked)))[1] == b"done"
+        asked = f"GET / HTTP/1.1\r\nHost: localhost\r\n{OFFER}\r\n"
+        for requests in (1, 2):
+            reader = await port.connect(asked * requests)
+            for _ in range(requests):
+                assert (await answered(reader))[1] == b"done"
 
     using(work)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_a_body_beside_an_offer_is_read(pieces: int) -> None:
+    async def work(port: Listening) -> None:
+        asked = f"{POST}{OFFER}Content-Length: 9\r\n\r\nsome body"
+        for end in ("", f"{POST}Content-Length: 5\r\n\r\nother"):
+            text = asked + end
+            reader = await port.connect(text[: len(text) // pieces])
+            for begin in range(len(text) // pieces, len(text), 7):
+                await asyncio.sleep(0)
+                port.send(text[begin : begin + 7])
+            assert (await answered(reader))[1] == b"some body"
+            if end:
+                assert (await answered(reader))[1] == b"other"
+
+    using(work)
 
 
 @pytest.mark.parametrize("sent", ["", "GET / HT"])
@@ -176,3 +212,64 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
             await answered(reader)
 
     using(work, head_seconds=0.1, send_seconds=0.05)
+
+
+CHUNKED = POST + "Transfer-Encoding: chunked\r\n\r\n"
+LONG = "x" * (HEAD_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("EHLO mail\r\n\r\n", 400),
+        ("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        ("GET /\xe9 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (POST + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (POST + "Content-Length: -4\r\n\r\n", 400),
+        (CHUNKED + "zz\r\n", 400),
+        ("GET /" + LONG, 431),
+        ("GET / HTTP/1.1\r\nLong: " + LONG, 431),
+        ("GET / HTTP/1.1\r\n" + LONG, 431),
+        ("GET / HTTP/1.1\r\n" + "a: b\r\n" * HEAD_BYTES, 431),
+        (CHUNKED + "0\r\nTrailer: " + LONG, 431),
+        (CHUNKED + "1;" + LONG, 431),
+    ],
+)
+def test_what_is_no_request_is_refused(sent: str, status: int) -> None:
+    async def work(port: Listening) -> None:
+        head, body = await answered(await port.connect(sent))
+        assert head.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"connection: close" in head
+        assert json.loads(body)["error"]["message"].startswith("the ")
+        await until(lambda: not port.open and not port.state.tasks)
+
+    using(work)
+
+
+def test_many_small_parts_of_a_body_are_no_long_head() -> None:
+    async def work(port: Listening) -> None:
+        reader = await port.connect(CHUNKED + "1\r\nx\r\n" * HEAD_BYTES + "0\r\n\r\n")
+        assert (await answered(reader))[1] == b"x" * HEAD_BYTES
+
+    using(work)
+
+
+def test_heads_of_several_requests_are_no_long_head() -> None:
+    async def work(port: Listening) -> None:
+        reader = await port.connect()
+        for _ in range(3):
+            port.send(f"GET / HTTP/1.1\r\nHost: localhost\r\nLong: {'x' * (HEAD_BYTES // 2)}\r\n\r\n")
+            assert (await answered(reader))[1] == b"done"
+
+    using(work)
+
+
+def test_a_refusal_does_not_stand_inside_an_answer() -> None:
+    async def work(port: Listening) -> None:
+        reader = await port.ask("/?begins")
+        await reader.readuntil(b"\r\n\r\n")
+        port.send("no HTTP\r\n\r\n")
+        assert await reader.read() == b""
+
+    using(work)
