@@ -23,7 +23,7 @@ MARK, OTHER, REORDERS = "__compiled__", "__compiled_as__", "__reorders__"
 REORDERING = {"reassoc", "contract", "nsz"}  # flags of LLVM; none that changes what NaN or infinity do
 SOURCES = "sources"
 # The files on which machine code depends.
-LINKED = "addresses.py", "forking.py", "lanevectors.py", "searchvectors.py", "vectors.py"
+LINKED = "addresses.py", "forking.py", "lanevectors.py", "searchvectors.py", "softmaxvectors.py", "vectors.py"
 LINKING = Path(__file__), *(Path(__file__).with_name(name) for name in LINKED)
 
 _trial: ContextVar[Mapping[Compiled, Callable[..., Any]]] = ContextVar("lade_trial", default={})  # noqa: B039 - never changed

@@ -20,6 +20,7 @@ def _multiply_lanes() -> Any:
 def multiply_lanes(
     factors: Array,
     apart: int,
+    step: int,
     matrix: Array,
     stride: int,
     size: int,
@@ -33,22 +34,8 @@ def multiply_lanes(
         for lane in range(lanes):
             total = 0.0
             for row in range(size):
-                total += factors[each * apart + row] * float(float_at(matrix, row * stride + lane))
+                total += factors[each * apart + row * step] * float(float_at(matrix, row * stride + lane))
             out[each * behind + lane] = total
-
-
-def _transpose() -> Any:
-    from lade.base.lanevectors import transpose
-
-    return transpose
-
-
-@compiled_as(_transpose)
-def transpose(lines: Array, size: int, out: Array, stride: int, number_of: int) -> None:
-    """Lines as columns (`lade.base.lanevectors.transpose`)."""
-    for line in range(number_of):
-        for place in range(size):
-            out[place * stride + line] = float_at(lines, line * size + place)
 
 
 def _float_at() -> Any:

@@ -1,4 +1,4 @@
-"""A way of attention for rows of few nodes on a CPU: machine code takes all rows of a layer (`lade.target.rowloops`).
+"""A way of attention on a CPU: machine code takes all rows of a layer (`lade.target.rowloops`).
 
 T nodes of all rows, t of one; H heads of keys and values, each for G query heads; K keys of a row; D head size.
 """
@@ -15,10 +15,11 @@ from lade.base.bits import DTYPES, bits_of
 from lade.base.threads import FORK, counters, threads_for
 from lade.kernels.rows import scale_of
 from lade.target.masks import RowMask
-from lade.target.rowloops import ATTEND, Heads, scratch_for
+from lade.target.queryloops import Heads
+from lade.target.rowloops import ATTEND, scratch_for
 from lade.target.ways import Call
 
-MOST_NODES = 64  # of a row; PyTorch's attention is faster for longer chunks of prompts
+MOST_NODES = 1 << 10  # of a row, for whose masks there is a byte per node and key
 OPERATIONS_EACH = 4  # of a number of a query and one of a key: products and sums of scores and of values
 LONGEST = 1 << 15  # keys of a row, of which machine code keeps the scores
 

@@ -1,6 +1,7 @@
 """The loop of attention against its definition, as Python and as machine code, on one thread and on several."""
 
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,14 @@ from rowcalls import Row, call_of, expected_of
 from lade.base import threads
 from lade.base.bits import DTYPES
 from lade.base.compiled import trial
-from lade.target import looped, rowloops
+from lade.base.softmax import FARTHEST, exponential
+from lade.target import looped
+from lade.target.fewloops import to_weights
 from lade.target.looped import Looped
-from lade.target.rowloops import ATTEND, FARTHEST, Heads, exponential, to_weights
+from lade.target.masks import RowMask
+from lade.target.queryloops import TILE, Heads
+from lade.target.rowloops import ATTEND
+from lade.target.tileloops import MOST, score
 from lade.target.ways import Call, Masked
 
 SIZES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(1, 7)), min_size=1, max_size=3)
@@ -82,34 +88,75 @@ def test_machine_code_is_attention_to_all_keys(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scores", [1, 3 * 4 * 64])
-def test_queries_that_are_not_scored_together(dtype: torch.dtype, scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many blocks as their scores have room, here one or three of five."""
+@pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])
+@pytest.mark.parametrize(("hidden", "prefix", "nodes"), [(2, 200, 40), (90, 0, 70), (0, 0, 150), (130, 3, 2)])
+def test_tiles_of_keys(hidden: int, prefix: int, nodes: int, machine: bool, dtype: torch.dtype) -> None:
+    """Some that all nodes see, some that nodes see in part, and some that no query of a tile sees."""
+    if machine and not ATTEND.ready:
+        pytest.skip("the loop is not compiled in this run: LADE_COMPILED=1 compiles it")
     generator = torch.Generator().manual_seed(0)
-    rows = [Row(1, 20, 19, generator), Row(0, 3, 2, generator)]
-    call = call_of(rows, 1, 4, generator, dtype, 5)
-    expected = expected_of(call, rows)
-    monkeypatch.setattr(rowloops, "SCORES", scores)
+    rows = [Row(hidden, prefix, nodes, generator)]
+    call = call_of(rows, 1, 3, generator, dtype, 5)
+    with nullcontext() if machine else unloaded():
+        found = attended(call, several=False)
+    torch.testing.assert_close(found.double(), expected_of(call, rows), atol=16 * ULP[dtype], rtol=16 * ULP[dtype])
+
+
+def test_keys_that_no_query_sees_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a chunk of a prompt, which is half of the keys."""
+    scored = list[int]()
+
+    def noted(lines: object, keys: int, *others: Any) -> None:
+        scored.append(keys)
+        score(lines, keys, *others)
+
+    monkeypatch.setattr(tileloops, "score", noted)
+    generator = torch.Generator().manual_seed(0)
+    row = Row(0, 0, 4 * TILE, generator)
+    row.mask[:] = torch.triu(torch.full_like(row.mask, -torch.inf), 1)
+    row.seen = RowMask(lambda keys: row.mask, 0, 0, True, row.mask == 0)
+    call = call_of([row], 1, 1, generator, torch.float32, 2)
     with unloaded():
         found = attended(call, several=False)
-    torch.testing.assert_close(found.double(), expected, atol=8 * ULP[dtype], rtol=8 * ULP[dtype])
+    torch.testing.assert_close(found.double(), expected_of(call, [row]))
+    units = -(-4 * TILE // MOST)
+    assert len(scored) == sum(min(MOST * (unit + 1), 4 * TILE) // -TILE * -1 for unit in range(units))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_many_keys(dtype: torch.dtype) -> None:
-    """So many that not all queries are scored together."""
+@pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])
+@pytest.mark.parametrize("nodes", [2, 40])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_a_key_that_is_not_finite_breaks_who_sees_it(value: float, nodes: int, machine: bool) -> None:
+    """Few queries and many; nodes before it do not see it."""
+    if machine and not ATTEND.ready:
+        pytest.skip("the loop is not compiled in this run: LADE_COMPILED=1 compiles it")
+    generator = torch.Generator().manual_seed(0)
+    row = Row(0, 100, nodes, generator)
+    row.mask[:, 100:] = torch.triu(torch.full((nodes, nodes), -torch.inf), 1)
+    row.seen = RowMask(lambda keys: row.mask, 100, 0, True, row.mask[:, 100:] == 0)
+    call = call_of([row], 1, 1, generator, torch.float32, 4)
+    call.key[:, :, -2], call.query[:] = value, call.query.abs()
+    with nullcontext() if machine else unloaded(), np.errstate(invalid="ignore"):
+        found = attended(call, several=False)[0, :, 0]
+    assert found[:-2].isfinite().all()
+    assert found[-2:].isnan().all()
+
+
+def test_many_keys() -> None:
+    """Of which a few queries' scores are all kept."""
     if not ATTEND.ready:
         pytest.skip("the loop is not compiled in this run: LADE_COMPILED=1 compiles it")
     generator = torch.Generator().manual_seed(0)
-    rows = [Row(2, 9000, 40, generator)]
-    call = call_of(rows, 1, 4, generator, dtype, 8)
-    found = Looped().attend(call)
-    torch.testing.assert_close(found.double(), expected_of(call, rows), atol=16 * ULP[dtype], rtol=16 * ULP[dtype])
+    for nodes, dtype in ((1, torch.float32), (40, torch.float32), (1, torch.bfloat16), (40, torch.bfloat16)):
+        rows = [Row(2, 9000, nodes, generator)]
+        call = call_of(rows, 1, 4, generator, dtype, 8)
+        found = Looped().attend(call)
+        torch.testing.assert_close(found.double(), expected_of(call, rows), atol=16 * ULP[dtype], rtol=16 * ULP[dtype])
 
 
 @pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_does_not_depend_on_other_nodes_of_a_whole_block(dtype: torch.dtype, machine: bool) -> None:
+def test_attention_does_not_depend_on_the_number_of_nodes(dtype: torch.dtype, machine: bool) -> None:
     """Not by a bit: scores and sums of a query are those that it has in a smaller tree."""
     if machine and not ATTEND.ready:
         pytest.skip("the loop is not compiled in this run: LADE_COMPILED=1 compiles it")
@@ -124,8 +171,8 @@ def test_attention_does_not_depend_on_other_nodes_of_a_whole_block(dtype: torch.
 
     with nullcontext() if machine else unloaded():
         whole = found(24)
-        for count in (4, 8, 17):
-            assert torch.equal(found(count)[: count - count % 4], whole[: count - count % 4])
+        for count in (5, 8, 17):
+            assert torch.equal(found(count), whole[:count])
 
 
 @pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])

@@ -19,9 +19,9 @@ from lade.target.fused.loops import ROTATE, Heads
 from lade.target.fused.plan import Layer
 from lade.target.layers import TreeLayer
 from lade.target.looped import Looped, RowTable
+from lade.target.queryloops import Heads as LoopHeads
 from lade.target.rowattention import PackedForward, PackedKind, RootForward, stand_in
 from lade.target.rowloops import ATTEND
-from lade.target.rowloops import Heads as LoopHeads
 from lade.target.ways import Call, Masked, Way
 
 Forward = PackedForward | RootForward

@@ -11,11 +11,11 @@ import numpy as np
 
 from lade.base.bits import SHORT_BYTES, number, rounded
 from lade.base.compiled import compiled
+from lade.base.softmax import exponential
 from lade.base.threads import OPERATIONS, UNITS, WORKERS, Team, spread, take
 from lade.target.fused.layerarrays import LayerArrays, Room
 from lade.target.fused.products import UNIT, multiply_unit
 from lade.target.fused.products import multiply_units as add_lines
-from lade.target.rowloops import exponential
 from lade.weights.blockloops import PER_OPERATION, block_begin, lengthen, multiply_blocks, units_of
 from lade.weights.blockloops import multiply_units as add_blocks
 from lade.weights.blocks import LINES

@@ -20,7 +20,8 @@ from lade.target.fused.layerarrays import LayerArrays, Nodes, Room, layer_at
 from lade.target.fused.layerproducts import add, begin, project, transform, widen
 from lade.target.fused.loops import Heads as StoredHeads
 from lade.target.fused.loops import normalise, rotate_and_store
-from lade.target.rowloops import Heads, attend_rows
+from lade.target.queryloops import Heads
+from lade.target.rowloops import attend_rows
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 

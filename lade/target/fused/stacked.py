@@ -27,12 +27,14 @@ from lade.target.fused.rooms import Rooms
 from lade.target.fused.stack import COMPUTE
 from lade.target.fused.watch import part_of
 from lade.target.layers import TreeLayer
-from lade.target.looped import LONGEST, MOST_NODES
-from lade.target.rowloops import Heads, numbers_for
+from lade.target.looped import LONGEST
+from lade.target.queryloops import Heads
+from lade.target.rowloops import numbers_for
 from lade.weights.blocks import LINES
 
 PRODUCTS = "query", "key", "value", "output", "gate", "up", "down"
 WITH_BIAS = "query", "key", "value"
+MOST_NODES = 64  # of a forward
 NORMS = "before", "after", "query_norm", "key_norm"
 NORMED, SLOTS = 4, 2  # arrays of a layer: factors of norms at the start, then epsilons; keys and values at the end
 MANY = 1 << 40  # operations, which are worth all threads

@@ -29,9 +29,8 @@ from lade.target.fused.decoder import SAMPLES, FusedDecoder
 from lade.target.fused.layerarrays import MIXED
 from lade.target.fused.linear import FewBlocks, FewTokens
 from lade.target.fused.stack import COMPUTE
-from lade.target.fused.stacked import Stack
+from lade.target.fused.stacked import MOST_NODES, Stack
 from lade.target.fused.watch import SHARES, Watch
-from lade.target.looped import MOST_NODES
 from lade.target.model import HFTarget
 from lade.target.verdicts import fuses
 from lade.target.ways import Masked
