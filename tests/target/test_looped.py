@@ -15,7 +15,7 @@ from lade.base import threads
 from lade.base.bits import DTYPES
 from lade.base.compiled import trial
 from lade.base.softmax import FARTHEST, exponential
-from lade.target import looped
+from lade.target import looped, tileloops
 from lade.target.fewloops import to_weights
 from lade.target.looped import Looped
 from lade.target.masks import RowMask
