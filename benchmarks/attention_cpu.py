@@ -23,6 +23,7 @@ from printing import Report
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lade.applications.bench.machine import available_cores, describe
+from lade.drafters import compiling
 from lade.target.available import ways_of
 from lade.target.choice import attend, choice_for
 from lade.target.masks import RowMask
@@ -168,6 +169,8 @@ def main(
 ) -> None:
     """Time the attention of a tree in lade's way against masks over all keys."""
     torch.set_num_threads(threads)
+    compiling.begin()
+    compiling.wait()
     report, timings = Report(describe(torch.device("cpu")), as_json), list[Timing]()
     for each in heads:
         for context in contexts:
