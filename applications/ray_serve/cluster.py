@@ -22,6 +22,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from lade.applications.ray_serve.replica import Exchange, Replica
 from lade.applications.ray_serve.routing import Route, ranked
+from lade.applications.serve.connection import REQUEST_NAME
 from lade.applications.serve.errors import busy, internal, unavailable
 
 if TYPE_CHECKING:
@@ -82,12 +83,12 @@ class Cluster:
         except TimeoutError as error:
             raise unavailable("no replica is ready") from error
         except RayActorError as error:
-            log.warning("a replica has ended with a request: %s", type(error).__name__)
+            log.warning("a replica has ended with request %s: %s", REQUEST_NAME.get(), type(error).__name__)
             raise unavailable(LOST) from error
         except BackPressureError as error:
             raise busy() from error
         except Exception as error:
-            log.exception("a replica failed")
+            log.exception("a replica failed with request %s", REQUEST_NAME.get())
             raise internal() from error
         finally:
             response.cancel()

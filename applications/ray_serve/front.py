@@ -15,7 +15,7 @@ from lade.applications.ray_serve.pages import together
 from lade.applications.ray_serve.replica import Exchange
 from lade.applications.ray_serve.routing import Route, route_of
 from lade.applications.serve.anthropic.format import MessagesFormat
-from lade.applications.serve.connection import ALIVE, EVENTS, Receive, Send, send_whole, while_there
+from lade.applications.serve.connection import ALIVE, EVENTS, REQUEST, Receive, Send, send_whole, while_there
 from lade.applications.serve.errors import APIError, unavailable
 from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format
 from lade.applications.serve.guard import KEY, Guard, Scope
@@ -32,7 +32,7 @@ FORMATS: dict[str, type[Format]] = {  # of the endpoints that answer, by path
 TOKENS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 MODELS = ("/v1/models", "/v1/models/", "/v1/models/{model}")
 PATHS = (*FORMATS, *TOKENS, *MODELS, "/health", "/metrics", "/openapi.json", "/")
-PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY)  # of a scope
+PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY, REQUEST)  # of a scope
 HEADERS = (b"content-type", b"accept")  # that replicas see; keys stay here
 log = logging.getLogger("lade.serve")
 

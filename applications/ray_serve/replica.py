@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lade.applications.serve.connection import REQUEST, REQUEST_NAME
+
 if TYPE_CHECKING:
     from lade.applications.serve.service import Service
 
@@ -101,10 +103,11 @@ class _Running:
         return [message for message in found if message is not None]
 
     async def _run(self) -> None:
+        REQUEST_NAME.set(self._exchange.scope[REQUEST])
         try:
             await self._app(self._exchange.scope, self._receive, self._send)
         except Exception:
-            log.exception("a request failed")
+            log.exception("request %s failed", REQUEST_NAME.get())
         finally:
             self._sent.put_nowait(None)
 

@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from contextvars import ContextVar
 from typing import Any
 
 from lade.applications.serve.errors import APIError
@@ -22,6 +23,8 @@ Header = tuple[bytes, bytes]
 ALIVE = b": keep-alive\n\n"
 EVENTS, JSON = "text/event-stream", "application/json"
 REQUEST_ID = b"x-request-id"
+REQUEST = "lade_request"  # of a scope: the name of the request
+REQUEST_NAME = ContextVar("request", default="without a name")  # of the request that is answered, for the log
 SANE = re.compile(rb"[!-~]{1,128}")  # a request's own name, as its answer may repeat it
 
 

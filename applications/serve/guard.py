@@ -9,13 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from lade.applications.serve.connection import REQUEST_ID, Message, Receive, Send, named, send_error, send_whole
-from lade.applications.serve.errors import FORBIDDEN, TIMEOUT, TOO_LARGE, UNAUTHORIZED, UNSUPPORTED, APIError
+from lade.applications.serve.connection import (
+    REQUEST,
+    REQUEST_ID,
+    REQUEST_NAME,
+    Message,
+    Receive,
+    Send,
+    named,
+    send_error,
+    send_whole,
+)
+from lade.applications.serve.errors import (
+    FORBIDDEN,
+    TIMEOUT,
+    TOO_LARGE,
+    UNAUTHORIZED,
+    UNSUPPORTED,
+    APIError,
+    internal,
+)
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.settings import ServeSettings
 from lade.base.shown import shown
@@ -26,6 +45,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN = ("/health", "/", "/page.css", "/page.js")  # paths that need no key
 METHODS, HEADERS = "GET, POST, OPTIONS", "Authorization, Content-Type"
 KEY = "lade_key"  # of a scope: the name of the request's API key
+log = logging.getLogger("lade.serve")
 
 
 class Guard:
@@ -44,7 +64,10 @@ class Guard:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         origin = headers.get("origin")
-        exchange = _Exchange(send, [named(scope["headers"]), *self._cors(origin, headers)])
+        name = named(scope["headers"])
+        scope[REQUEST] = name[1].decode()
+        REQUEST_NAME.set(scope[REQUEST])
+        exchange = _Exchange(send, [name, *self._cors(origin, headers)])
         start = time.perf_counter()
         try:
             self._check_place(headers, origin)
@@ -59,6 +82,9 @@ class Guard:
                     await self.app(scope, body.receive, exchange.send)
         except APIError as error:
             await exchange.fail(error)
+        except Exception:  # whatever failed inside
+            log.exception("request %s failed", scope[REQUEST])
+            await exchange.fail(internal())
         finally:
             self.metrics.answered(self._endpoint(scope["path"]), exchange.status or 499, time.perf_counter() - start)
 

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from lade.applications.serve.answer import CutOffError
-from lade.applications.serve.connection import ALIVE, EVENTS, while_there
+from lade.applications.serve.connection import ALIVE, EVENTS, REQUEST_NAME, while_there
 from lade.applications.serve.errors import APIError, internal, unavailable
 from lade.applications.serve.formats import Format
 from lade.applications.serve.service import Service
@@ -99,5 +99,5 @@ def error_of(error: Exception) -> APIError:
         return error
     if isinstance(error, CutOffError):
         return unavailable()
-    log.error("a request failed", exc_info=error)
+    log.error("request %s failed", REQUEST_NAME.get(), exc_info=error)
     return internal()

@@ -19,8 +19,10 @@ from lade.applications.ray_serve.replica import Exchange, Replica
 from lade.applications.ray_serve.routing import Route
 from lade.applications.serve.app import create_app
 from lade.applications.serve.build import build_service
+from lade.applications.serve.connection import REQUEST
 from lade.applications.serve.errors import busy, unavailable
 from lade.applications.serve.keys import Keys
+from lade.applications.serve.penalties import Penalties
 from lade.applications.serve.settings import ServeSettings
 
 KEY = "a-key-0123456789"
@@ -138,6 +140,7 @@ def test_a_replica_decodes() -> None:
             while here.service.texts:
                 await asyncio.sleep(0.001)
             scope = {"type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "headers": []}
+            scope |= {REQUEST: "mine"}
             (messages,) = [messages async for messages in here.ask(Exchange(scope, b""), None)]
             assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
             await here.service.stop()
@@ -158,6 +161,26 @@ def test_a_replica_decodes() -> None:
     assert front.texts == 0
     (new,) = re.findall(r"^lade_generated_tokens_total (\S+)", here.service.metrics.page().decode(), re.MULTILINE)
     assert float(new) < 24 + 500  # the text of the client that left has 1,500
+
+
+@pytest.mark.parametrize("fields", [{"stream": True, "presence_penalty": 1}, {}], ids=["text", "endpoint"])
+def test_a_request_that_fails_in_a_replica_is_named_in_its_log(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise LookupError("a secret of the inside")
+
+    here, asked = Here(), {"prompt": PROMPT, "max_tokens": 3}
+    with client_of(here) as (client, _):
+        client.post("/v1/completions", json=asked)
+        monkeypatch.setattr(Penalties, "__call__", fail)
+        if not fields:
+            monkeypatch.setattr(type(here.service), "check_model", fail)
+        caplog.clear()
+        client.post("/v1/completions", json=asked | fields, headers={"x-request-id": "mine"})
+        run(client, here.service.stop)
+    assert [record.getMessage() for record in caplog.records] == ["request mine failed"]
+    assert "a secret of the inside" in caplog.text
 
 
 def test_the_paths_are_those_of_the_server() -> None:

@@ -172,11 +172,13 @@ def test_a_request_without_a_name_of_its_own_gets_one(served: Served, name: str 
     assert all(len(each) == 32 and each.isalnum() for each in made)
 
 
-def test_a_failure_of_the_server_is_an_answer_like_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_the_server_is_an_answer_like_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(type(served.service), "check_model", lambda *_: [][0])
 
     async def ask() -> Any:
-        own = httpx2.ASGITransport(served.app, raise_app_exceptions=False)
+        own = httpx2.ASGITransport(served.app)
         async with httpx2.AsyncClient(transport=own, base_url="http://localhost") as client:
             return await client.get("/v1/models/a", headers={"x-request-id": "mine"})
 
@@ -184,3 +186,7 @@ def test_a_failure_of_the_server_is_an_answer_like_others(served: Served, monkey
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
     assert answer.headers["x-request-id"] == "mine"
     assert 'lade_requests_total{path="/v1/models/{model}",status="500"} 1.0' in served.client.get("/metrics").text
+    (told,) = [record for record in caplog.records if record.name == "lade.serve"]
+    assert told.getMessage() == "request mine failed"
+    assert told.exc_info is not None
+    assert told.exc_info[0] is IndexError

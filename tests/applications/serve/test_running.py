@@ -40,6 +40,10 @@ def exchange(served: Served, fields: dict[str, Any], **others: Any) -> Exchange:
     return Exchange(served.app, "/v1/completions", json.dumps(fields).encode(), **others)
 
 
+def called(name: str) -> list[tuple[str, str]]:
+    return [("host", "localhost"), ("content-type", "application/json"), ("x-request-id", name)]
+
+
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0.001)
@@ -185,8 +189,8 @@ def test_a_text_that_fails_ends_alone(
     monkeypatch.setattr(Penalties, "__call__", fail)
     with gated(pair) as (served, gate):
         good = exchange(served, SHORT)
-        bad = exchange(served, SHORT | {"presence_penalty": 1})
-        told = exchange(served, SHORT | {"presence_penalty": 1, "stream": True})
+        bad = exchange(served, SHORT | {"presence_penalty": 1}, headers=called("a"))
+        told = exchange(served, SHORT | {"presence_penalty": 1, "stream": True}, headers=called("b"))
 
         async def arrive() -> None:
             running = [asyncio.create_task(each.run()) for each in (good, bad, told)]
@@ -200,6 +204,7 @@ def test_a_text_that_fails_ends_alone(
     assert events(b"".join(told.parts).decode())[-1]["error"]["type"] == "server_error"
     assert b"secret" not in b"".join([*bad.parts, *told.parts])
     assert "a secret of the inside" in caplog.text
+    assert {record.getMessage() for record in caplog.records} == {"request a failed", "request b failed"}
 
 
 def test_a_stream_that_fails_before_its_first_token_has_a_status(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
