@@ -23,7 +23,7 @@ from lade.applications.serve.tools import ToolFormat, arguments_of
 # JSON as models write it. Free white space would force nothing, and small models write it without end.
 SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 OBJECT: Mapping[str, Any] = {"type": "object"}
-SCHEMA = "a JSON schema"
+SCHEMA, PARAMETERS = "a JSON schema", "parameters"
 WORDS = re.compile(r'"[^"]*"|[{}\[\]]|[:,] ')
 ERROR_LENGTH = 200
 
@@ -93,7 +93,20 @@ class Grammars:
         for name, tool in zip(names, tools, strict=True):
             before, behind = map(_spelled, form.around(tool["name"]))
             rules.append(f"{name}: {before} {_json(arguments_of(tool))} {behind}")
-        return self._mask(LLMatcher.grammar_from_lark("\n".join(rules)), prompt_length, "tools")
+        try:
+            return self._mask(LLMatcher.grammar_from_lark("\n".join(rules)), prompt_length, "tools")
+        except APIError:
+            for tool in tools:
+                self._check_function(tool)
+            raise
+
+    def _check_function(self, tool: Mapping[str, Any]) -> None:
+        """An error that names the function whose parameters no grammar can follow."""
+        try:
+            self.mask(arguments_of(dict(tool)), 0, PARAMETERS)
+        except APIError as error:
+            message = f"tools must have functions that can be called, got {tool['name']}: {error}"
+            raise APIError(400, message, "tools") from error
 
     def _quoted(self, text: str) -> str:
         """A text in a grammar: its token, where it is a special one."""

@@ -51,6 +51,12 @@ SCHEMAS: dict[str, tuple[Schema, Callable[[Any], bool]]] = {
 }
 
 
+UNFOLLOWED = (
+    *("uniqueItems", "contains", "unevaluatedItems", "unevaluatedProperties", "propertyNames", "dependentRequired"),
+    *("dependentSchemas", "not", "if"),
+)
+
+
 def fields(schema: Schema, **others: Any) -> dict[str, Any]:
     wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     return {"prompt": PROMPT, "seed": 3, "max_tokens": 120, "response_format": wanted} | others
@@ -136,6 +142,27 @@ def test_what_is_no_schema_is_named(served: Served, wanted: Any, param: str) -> 
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
     assert "must" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("keyword", UNFOLLOWED)
+def test_a_keyword_that_cannot_be_followed_is_named(served: Served, keyword: str) -> None:
+    """The documents name these. A function with one can be told to the model, but no call of it can be forced."""
+    schema = {"type": "object", "properties": {"list": {keyword: True if keyword == "uniqueItems" else {}}}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    answer = served.client.post("/v1/completions", json=fields({}, response_format=form))
+    told = f'must be a JSON schema that can be followed, got what cannot (Unimplemented keys: ["{keyword}"])'
+    assert (answer.status_code, told in answer.json()["error"]["message"]) == (400, True), answer.text
+    functions = [{"name": "plain", "parameters": {"type": "object"}}, {"name": "other", "parameters": schema}]
+    chat = {
+        "messages": [{"role": "user", "content": "a"}],
+        "tools": [{"type": "function", "function": each} for each in functions],
+        "max_tokens": 1,
+    }
+    assert served.client.post("/v1/chat/completions", json=chat).status_code == 200
+    forced = served.client.post("/v1/chat/completions", json=chat | {"tool_choice": "required"})
+    error = forced.json()["error"]
+    assert error["message"] == f"tools must have functions that can be called, got other: parameters {told}"
+    assert error["param"] == "tools"
 
 
 def test_a_mask_is_as_wide_as_the_scores(served: Served) -> None:
