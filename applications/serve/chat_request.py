@@ -68,6 +68,11 @@ class ChatRequest(Templated, Sampling):
         return [] if choice == "none" else offered
 
     @property
+    def functions_told(self) -> list[dict[str, Any]]:
+        """All of them, so that the prompt is the same, where a grammar keeps the answer to those that it may call."""
+        return super().functions_offered if self.must_call else self.functions_offered
+
+    @property
     def must_call(self) -> list[dict[str, Any]]:
         """The functions of which the answer must call one; none where it may do otherwise."""
         choice = self.tool_choice

@@ -86,7 +86,7 @@ class AllowedTools(Fields):
 
 
 class AllowedChoice(Fields):
-    """The functions that the answer may call; the model is told of no others."""
+    """The functions that the answer may call; where it need not call one, the model is told of no others."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools

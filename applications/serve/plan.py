@@ -68,7 +68,7 @@ class Planner:
         contents = {f"messages.{index}.content": message.content for index, message in enumerate(messages)}
         found = (each for field, content in contents.items() for each in images_in(content, field))
         images = [(place, image.encoded) for place, image in found]
-        tools, options = request.functions_offered, request.template_options
+        tools, options = request.functions_told, request.template_options
         if images:
             return self.prompts.of_images(told, images, tools, options)
         return Prompt(self.prompts.of_messages(told, tools, options))

@@ -56,6 +56,11 @@ class Templated(Fields):
         return [tool.function.model_dump(exclude_none=True, exclude={"strict"}) for tool in self.tools or []]
 
     @property
+    def functions_told(self) -> list[Json]:
+        """The functions that the prompt tells of."""
+        return self.functions_offered
+
+    @property
     def template_options(self) -> Json:
         """Arguments of `apply_chat_template`."""
         continued, begun = bool(self.continue_final_message), self.add_generation_prompt

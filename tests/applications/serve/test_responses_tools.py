@@ -67,9 +67,12 @@ def test_a_call_is_the_chat_s(served: Served) -> None:
 
 @pytest.mark.parametrize(("mode", "kind"), [("required", "function_call"), ("auto", "message")])
 def test_only_allowed_functions_are_called(served: Served, mode: str, kind: str) -> None:
+    """Where a call is forced the model is told of all functions, otherwise of the allowed ones alone."""
     allowed = {"type": "allowed_tools", "mode": mode, "tools": [STOP]}
     body = respond(served, tool_choice=allowed, temperature=0, max_output_tokens=20).json()
-    alone = respond(served, tools=[STOP], tool_choice=mode, temperature=0, max_output_tokens=20).json()
+    told_of = {} if mode == "required" else {"tools": [STOP]}
+    choice = {"type": "function", "name": "stop"} if mode == "required" else mode
+    alone = respond(served, **told_of, tool_choice=choice, temperature=0, max_output_tokens=20).json()
     (item,), (other,) = body["output"], alone["output"]
     assert item["type"] == kind
     assert without(item, "id", "call_id") == without(other, "id", "call_id")

@@ -188,9 +188,11 @@ def allowed(mode: str, *functions: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_only_allowed_functions_are_called(calling: Served) -> None:
-    """And only of them the model is told, so that it writes no other call."""
-    call = call_of(chat(calling, tool_choice=allowed("required", {"name": "stop"}), temperature=1))
-    assert call == {"name": "stop", "arguments": "{}"}
+    """The prompt tells of all functions, as OpenAI's does, so that it stays the same; where no grammar keeps the answer
+    to the allowed ones, only of these, so that the model writes no other call."""
+    forced = chat(calling, tool_choice=allowed("required", {"name": "stop"}), temperature=1)
+    assert call_of(forced) == {"name": "stop", "arguments": "{}"}
+    assert forced["usage"]["prompt_tokens"] == chat(calling, tool_choice="required")["usage"]["prompt_tokens"]
     both = chat(calling, tool_choice=allowed("required", STOP, WEATHER), temperature=1)
     assert call_of(both) == call_of(chat(calling, tool_choice="required", temperature=1))
     free, alone = (
