@@ -106,6 +106,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
             raise unavailable("the server does not decode")
         return {"status": "ok"}
 
+    @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", responses=described.METRICS | ERRORS, response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.page(), media_type=CONTENT_TYPE)

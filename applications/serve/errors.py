@@ -37,6 +37,7 @@ class APIError(Exception):
         param: the field of the request that is wrong, if one is.
         code: for programs; `None` where the type says it.
         headers: further headers of the answer.
+        details: what Anthropic's packages read of an error.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class APIError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.param, self.code, self.headers = status, param, code, dict(headers or {})
+        self.details = details
 
     def renamed(self, names: Mapping[str, str]) -> APIError:
         """The same error about a request that has its field under another name, of those that differ."""
@@ -59,7 +62,9 @@ class APIError(Exception):
 
     def body(self) -> dict[str, Any]:
         kind = TYPES.get(self.status, "invalid_request_error")
-        fields = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        fields: dict[str, Any] = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        if self.details is not None:
+            fields["details"] = dict(self.details)
         return {"type": "error", "error": fields}  # the type is Anthropic's
 
 
@@ -96,9 +101,8 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> APIError:
     if isinstance(error.get("input"), bytes):
         return APIError(BAD_REQUEST, "the body must be JSON, with the header Content-Type: application/json")
     param = ".".join(path) or None
-    return APIError(
-        BAD_REQUEST, _sentence(param or "the body", [each for place, each in places if place == path]), param
-    )
+    message = _sentence(param or "the body", [each for place, each in places if place == path])
+    return APIError(BAD_REQUEST, message, param, details=error.get("ctx", {}).get("details"))
 
 
 def _path(location: Sequence[Any]) -> list[str]:

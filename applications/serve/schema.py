@@ -74,31 +74,37 @@ STREAMED = either(where(stream_options=NULL), where("stream", stream=TRUE))
 ECHOED = either(where(max_tokens={"not": {"const": 0}}), where("echo", echo=TRUE))
 
 
-class Sampling(Asked):
-    """The fields that chats and completions share."""
+class Decoding(Asked):
+    """How tokens are chosen and where a text ends."""
 
     top_k: Annotated[int, Field(ge=-1, le=1 << 30), WHOLE] | None = None
     min_p: float | None = Field(None, ge=0, le=1)
     seed: Annotated[int, Field(ge=-SEEDS, lt=SEEDS), WHOLE] | None = None
     stop: Stops | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), WHOLE] | None = None
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = Field(
         None, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}
     )
-    stream_options: StreamOptions | None = None
-    response_format: ResponseFormat | None = None
-    metadata: Any = None  # changes nothing here
     # vLLM's.
     ignore_eos: bool | None = None
-    structured_outputs: StructuredOutputs | None = None
     min_tokens: Annotated[int, Field(ge=0, le=1 << 30), WHOLE] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MOST_STOPS)] | None = None
     skip_special_tokens: Always = None
     spaces_between_special_tokens: Always = None
     include_stop_str_in_output: NotBuilt = None
+
+
+class Sampling(Decoding):
+    """The fields that chats and completions share."""
+
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), WHOLE] | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    metadata: Any = None  # changes nothing here
+    # vLLM's.
+    structured_outputs: StructuredOutputs | None = None
     prompt_logprobs: NotBuilt = None
     truncate_prompt_tokens: NotBuilt = None
     use_beam_search: NotBuilt = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, Tag
+from pydantic import AfterValidator, ConfigDict, Field, Tag, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from lade.applications.serve.anthropic.blocks import TextBlock, Turn
 from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, Text, by_type, either, where
@@ -28,6 +29,7 @@ class CustomTool(Fields):
     input_schema: dict[str, Any]
     # They change nothing here.
     cache_control: Any = None
+    eager_input_streaming: Any = None
     strict: Any = None
 
     def function(self) -> Json:
@@ -74,6 +76,18 @@ class ChosenTool(Fields):
     type: Literal["tool"]
     name: Text
     disable_parallel_tool_use: Any = None  # changes nothing here
+
+
+def _unthreaded(value: Any) -> Any:
+    """Anthropic's packages send the whole conversation where an error has these details."""
+    if value is not None:
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        allowed = "left out, since the server keeps no conversations"
+        raise PydanticCustomError("thread", "Thread should be {allowed}", {"allowed": allowed, "details": details})
+    return value
+
+
+Thread = Annotated[Any, AfterValidator(_unthreaded), WithJsonSchema(NULL)]
 
 
 class CountRequest(Translated):
@@ -126,6 +140,7 @@ class MessagesRequest(CountRequest):
     top_p: float | None = Field(None, ge=0, le=1)
     top_k: Annotated[int, Field(ge=0, le=1 << 30), WHOLE] | None = None
     lade: LadeOptions = LadeOptions()
+    thread: Thread = None
     # They change nothing here.
     metadata: Any = None
     service_tier: Any = None

@@ -11,7 +11,7 @@ from lade.applications.serve.chat_request import FREE
 from lade.applications.serve.fields import WHOLE, Fields, Json, NotBuilt, Text, by_type, either, where
 from lade.applications.serve.messages import MOST_TOOLS, Function, NamedFunction
 from lade.applications.serve.responses.items import Item, messages_of
-from lade.applications.serve.schema import MOST_TOP, Asked
+from lade.applications.serve.schema import MOST_TOP, Decoding
 from lade.applications.serve.shapes import ObjectFormat, SchemaFields, TextFormat
 from lade.applications.serve.translated import Translated
 
@@ -55,7 +55,7 @@ class ChosenTool(NamedFunction):
 
 
 class AllowedChoice(Fields):
-    """The functions that the answer may call; the model is told of no others."""
+    """The functions that the answer may call, as chats have them."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -71,7 +71,7 @@ ToolChoice = (
 )
 
 
-class ResponsesRequest(Translated, Asked):
+class ResponsesRequest(Translated, Decoding):
     """The body of /v1/responses."""
 
     NAMES: ClassVar = {
@@ -115,8 +115,7 @@ class ResponsesRequest(Translated, Asked):
             "tools": None if self.tools is None else _for_chat(self.tools),
             "tool_choice": self._tool_choice(),
         }
-        shared = self.model_dump(include={"model", "temperature", "top_p", "stream", "lade"})
-        return fields | shared
+        return fields | self.model_dump(include=set(Decoding.model_fields))
 
     def _format(self) -> Json | None:
         wanted = None if self.text is None else self.text.format

@@ -300,5 +300,7 @@ def test_fields_that_say_what_the_server_does_anyway(served: Served) -> None:
     assert chat(served, function_call=None, add_generation_prompt=True, continue_final_message=False, **neutral)
 
 
-def test_the_health_has_a_head(served: Served) -> None:
-    assert served.client.head("/health").status_code == 200
+@pytest.mark.parametrize("path", ["/health", "/metrics"])
+def test_what_is_watched_has_a_head(served: Served, path: str) -> None:
+    """aiperf asks for that of the metrics first."""
+    assert served.client.head(path).status_code == 200

@@ -244,6 +244,19 @@ def test_fields_that_change_nothing(served: Served) -> None:
     search = {"type": "web_search_20250305", "name": "web_search"}
     answer = served.client.post("/v1/messages?beta=true", json=ASKED | neutral | {"tools": [search]})
     assert answer.json()["content"] == post(served).json()["content"]
+    eager = [WEATHER | {"eager_input_streaming": True, "strict": True}]
+    assert post(served, tools=eager).json()["content"] == post(served, tools=[WEATHER]).json()["content"]
+
+
+def test_a_client_learns_that_there_are_no_threads(served: Served) -> None:
+    """The runner of tools in Anthropic's package for JavaScript then sends whole conversations."""
+    answer = served.client.post("/v1/messages?beta=true", json=ASKED | {"thread": {"type": "create"}})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", "thread")
+    assert error["message"].startswith("thread must be left out, since the server keeps no conversations, got")
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+    assert "details" not in served.client.post("/v1/messages", json=ASKED | {"n": 2}).json()["error"]
+    assert post(served, thread=None).json()["content"] == post(served).json()["content"]
 
 
 def test_the_anthropic_package(served: Served) -> None:

@@ -97,19 +97,36 @@ def test_the_openai_package(served: Served) -> None:
         ({"text": {"format": {"type": "xml"}}}, "text.format"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.schema"),
         ({"temperature": 3}, "temperature"),
+        ({"min_tokens": 13}, None),
+        ({"ignore_eos": True, "text": {"format": {"type": "json_object"}}}, None),
+        ({"include_stop_str_in_output": True}, "include_stop_str_in_output"),
         ({"messages": []}, "messages"),
         ({"model": "gpt-9"}, "model"),
     ],
     ids=str,
 )
-def test_a_wrong_field_is_named(served: Served, fields: dict[str, Any], param: str) -> None:
+def test_a_wrong_field_is_named(served: Served, fields: dict[str, Any], param: str | None) -> None:
     answer = served.client.post("/v1/responses", json=ASKED | fields)
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"] == param, answer.text
 
 
+def test_a_text_of_a_length_that_is_asked_for(served: Served) -> None:
+    """As tools that measure servers ask for it."""
+    bias = {"0": 100}  # the token that ends texts
+    ended, fixed, least = (
+        served.client.post("/v1/responses", json=ASKED | {"logit_bias": bias} | fields).json()
+        for fields in ({}, {"ignore_eos": True}, {"min_tokens": 5})
+    )
+    assert (ended["status"], ended["usage"]["output_tokens"]) == ("completed", 1)
+    assert (fixed["status"], fixed["usage"]["output_tokens"]) == ("incomplete", 12)
+    assert (least["status"], least["usage"]["output_tokens"]) == ("completed", 6)
+
+
 def test_its_fields_are_the_chat_s() -> None:
     shared = {"top_p": 0.5, "temperature": 0.5, "stream": True}
+    shared |= {"top_k": 5, "min_p": 0.1, "seed": 3, "stop": ["a"], "logit_bias": {"1": 2.0}}
+    shared |= {"frequency_penalty": 1.0, "presence_penalty": 0.5, "repetition_penalty": 1.1, "stop_token_ids": [7]}
     others = {"text": {"format": {"type": "json_object"}}, "lade": {"speculation": False}}
     turns = [{"role": role, "content": "x"} for role in ("developer", "system", "assistant", "user")]
     messages = ResponsesRequest.model_validate(ASKED | {"input": turns}).chat().messages
