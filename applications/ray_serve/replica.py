@@ -103,8 +103,8 @@ class _Running:
         return [message for message in found if message is not None]
 
     async def _run(self) -> None:
-        REQUEST_NAME.set(self._exchange.scope[REQUEST])
         try:
+            REQUEST_NAME.set(self._exchange.scope[REQUEST])
             await self._app(self._exchange.scope, self._receive, self._send)
         except Exception:
             log.exception("request %s failed", REQUEST_NAME.get())
