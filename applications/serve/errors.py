@@ -102,7 +102,8 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> APIError:
         return APIError(BAD_REQUEST, "the body must be JSON, with the header Content-Type: application/json")
     param = ".".join(path) or None
     message = _sentence(param or "the body", [each for place, each in places if place == path])
-    return APIError(BAD_REQUEST, message, param, details=error.get("ctx", {}).get("details"))
+    cause = error.get("ctx", {}).get("error")
+    return APIError(BAD_REQUEST, message, param, details=getattr(cause, "details", None))
 
 
 def _path(location: Sequence[Any]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, Tag, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from lade.applications.serve.anthropic.blocks import TextBlock, Turn
 from lade.applications.serve.fields import NULL, WHOLE, Fields, Json, Text, by_type, either, where
@@ -13,6 +12,7 @@ from lade.applications.serve.messages import MOST_TOOLS
 from lade.applications.serve.schema import MOST_STOPS, LadeOptions
 from lade.applications.serve.shapes import ShortText
 from lade.applications.serve.translated import Translated
+from lade.base.shown import shown
 
 OWN = where("name", "input_schema", type={"enum": [None, "custom"]})
 FREE = where(tool_choice=either(NULL, where(type={"enum": ["auto", "none"]})))
@@ -78,12 +78,15 @@ class ChosenTool(Fields):
     disable_parallel_tool_use: Any = None  # changes nothing here
 
 
-def _unthreaded(value: Any) -> Any:
+class ThreadError(ValueError):
     """Anthropic's packages send the whole conversation where an error has these details."""
+
+    details: ClassVar[Json] = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
+def _unthreaded(value: Any) -> Any:
     if value is not None:
-        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
-        allowed = "left out, since the server keeps no conversations"
-        raise PydanticCustomError("thread", "Thread should be {allowed}", {"allowed": allowed, "details": details})
+        raise ThreadError(f"must be left out, since the server keeps no conversations, got {shown(value)}")
     return value
 
 
