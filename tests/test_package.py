@@ -45,16 +45,19 @@ def declared(requirements: Iterable[str]) -> set[str]:
 
 
 def test_what_every_import_of_the_package_needs_is_declared() -> None:
-    """Imports inside functions are left to the extras; the server's modules, but its command, are those of two."""
+    """Imports inside functions are left to the extras; the server's modules, but its command, are those of two, and what
+    reads images is that of one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     paths = [path for folder in ("lade", "models", "applications") for path in (ROOT / folder).rglob("*.py")]
     replicas = [path for path in paths if path.parent.name == "ray_serve"]
     server = [path for path in paths if "serve" in path.relative_to(ROOT).parts and path.name != "command.py"]
     kernels = [path for path in paths if path.name in ("kernel.py", "multiply.py", "pointwise.py")]
-    others = set(paths) - set(server) - set(replicas) - set(kernels)
+    images = [path for path in paths if path.parent.name == "images"]
+    others = set(paths) - set(images) - set(server) - set(replicas) - set(kernels)
     assert {"torch", "transformers"} <= needs(others) <= declared(project["dependencies"])
     extra = declared(project["optional-dependencies"]["serve"])
     assert {"fastapi"} <= needs(server) - declared(project["dependencies"]) <= extra
+    assert needs(images) - declared(project["dependencies"]) == {"PIL"} <= extra
     assert needs(kernels) == {"triton"} == declared(project["optional-dependencies"]["triton"])
     assert needs(replicas) == {"click", "prometheus_client", "ray"}
     assert declared(project["optional-dependencies"]["ray"]) == {"ray"}

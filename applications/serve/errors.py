@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lade.base.shown import first_line, shown
+from lade.base.shown import shown
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TIMEOUT, TOO_LARGE, UNSUPPORTED = 400, 401, 403, 404, 408, 413, 415
 TOO_MANY, HEAD_TOO_LARGE, INTERNAL, UNAVAILABLE = 429, 431, 500, 503
@@ -19,7 +19,6 @@ TYPES = {
     INTERNAL: "server_error",
     UNAVAILABLE: "server_error",
 }
-LONGEST = 200  # characters of what a library says
 TAGGED = ("response_format", "format", "tool_choice")  # fields whose place is followed by the branch of a union
 # The branch of a union.
 BRANCH = re.compile(
@@ -71,11 +70,6 @@ class APIError(Exception):
 def bad(param: str, allowed: str, value: Any, code: str | None = None) -> APIError:
     """The error about a field: its name, what it must be and what was given."""
     return APIError(BAD_REQUEST, f"{param} must be {allowed}, got {shown(value)}", param, code)
-
-
-def one_line(error: Exception) -> str:
-    """What a library's error says, in a line that an answer may have."""
-    return first_line(error)[:LONGEST]
 
 
 def busy() -> APIError:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from lade.applications.images.parts import HEAD
 from lade.applications.serve.fields import Fields, Json, NotBuilt, Text, either, where
 from lade.base.shown import shown
 
-HEAD = "^data:image/(png|jpe?g|webp|gif);base64,"
 FETCHES_NOTHING = "since the server fetches nothing"
 
 

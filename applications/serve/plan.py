@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from lade.applications.images.prompt import Prompt
 from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.errors import bad
 from lade.applications.serve.grammar import OBJECT, GrammarMask, Grammars
-from lade.applications.serve.image_prompts import Prompt
 from lade.applications.serve.images import images_in
 from lade.applications.serve.messages import Message, joined
 from lade.applications.serve.prompts import Prompts

@@ -11,9 +11,11 @@ from math import inf, isinf
 from typing import Any
 
 from lade.applications.chat.formats import PLAIN
+from lade.applications.images.parts import reads_parts_alone
+from lade.applications.images.prompt import Prompt
 from lade.applications.serve.errors import BAD_REQUEST, APIError, bad
-from lade.applications.serve.image_prompts import ImagePrompts, Prompt
-from lade.applications.serve.rendered import characters_of, reads_parts_alone, rendered
+from lade.applications.serve.image_prompts import ImagePrompts
+from lade.applications.serve.rendered import characters_of, rendered
 from lade.applications.serve.tools import ToolFormat, format_of
 
 TOO_LONG = "context_length_exceeded"
@@ -38,11 +40,17 @@ class Prompts:
         self._owner = tokenizer
         if images is not None and not tokenizer.chat_template:
             self._owner = images.template_owner or tokenizer
-        self._in_parts = self.has_template and reads_parts_alone(self._owner)
+        self._in_parts = self.has_template and reads_parts_alone(self._rendered)
 
     @property
     def has_template(self) -> bool:
         return bool(self._owner.chat_template)
+
+    def _rendered(self, messages: Sequence[dict[str, Any]]) -> str:
+        try:
+            return rendered(self._owner, None, messages, (), {})
+        except APIError:
+            return ""
 
     @property
     def shows_calls(self) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lade.applications.serve.errors import APIError, bad, one_line
+from lade.applications.images.parts import in_parts as as_parts
+from lade.applications.images.parts import parts
+from lade.applications.serve.errors import bad
 from lade.applications.serve.fields import Json
 from lade.applications.serve.tools import told
-
-CONTENT = "a text that no template has by itself"
+from lade.base.shown import one_line
 
 
 def rendered(
@@ -36,7 +37,7 @@ def rendered(
     lines = [told(tools), *messages] if tools and not shows else list(messages)
     given = [{"type": "function", "function": tool} for tool in tools] if tools and shows else None
     if in_parts:
-        lines = [line | {"content": _parts(line["content"])} for line in lines]
+        lines = as_parts(lines)
     try:
         return str(owner.apply_chat_template(lines, tools=given, chat_template=template, tokenize=False, **options))
     except Exception as error:  # a template is a program that comes with the model
@@ -44,24 +45,6 @@ def rendered(
         raise bad("messages", f"ones that the model's chat template takes ({one_line(error)})", roles) from error
 
 
-def reads_parts_alone(owner: Any) -> bool:
-    """Whether a chat template leaves out contents that are no lists of parts, as some of models that read images do.
-
-    Args:
-        owner: as of `rendered`.
-    """
-    message = {"role": "user", "content": CONTENT}
-    try:
-        shown = [CONTENT in rendered(owner, None, [message], (), {}, in_parts) for in_parts in (False, True)]
-    except APIError:
-        return False
-    return shown == [False, True]
-
-
 def characters_of(messages: Sequence[Json]) -> int:
     """How long the texts of messages are together."""
-    return sum(len(part.get("text", "")) for message in messages for part in _parts(message["content"]))
-
-
-def _parts(content: str | list[Json]) -> list[Json]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return sum(len(part.get("text", "")) for message in messages for part in parts(message["content"]))

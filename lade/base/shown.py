@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 LONGEST = 60  # characters of a text, and of any plain value
+LONGEST_LINE = 200  # characters
 
 
 class _Short(reprlib.Repr):
@@ -53,6 +54,11 @@ def shown(value: Any) -> str:
 def first_line(error: BaseException) -> str:
     """What an error says, in its first line; its type where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def one_line(error: BaseException) -> str:
+    """What a library's error says, in a line of bounded length."""
+    return first_line(error)[:LONGEST_LINE]
 
 
 def invalid(name: str, allowed: str, value: Any) -> ValueError:

@@ -16,8 +16,9 @@ from PIL import Image
 from seeing import IMAGE_ID, IMAGE_TOKENS, NAME, data_url, encoded, gemma3, picture, random_model
 from served import Served, events, serving
 
+from lade.applications.images.prompt import Prompt
 from lade.applications.serve import image_prompts
-from lade.applications.serve.image_prompts import ImagePrompts, Prompt
+from lade.applications.serve.image_prompts import ImagePrompts
 from lade.applications.serve.prompts import Prompts
 from lade.models.processor import load_processor
 

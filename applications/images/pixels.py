@@ -11,10 +11,11 @@ from io import BytesIO
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from lade.applications.serve.errors import BAD_REQUEST, APIError, bad, one_line
+from lade.applications.images.errors import ImageError
+from lade.base.shown import one_line, shown
 
 MOST_IMAGES = 32
-MOST_PIXELS = 50_000_000  # of all images of a request together, each of which takes three bytes
+MOST_PIXELS = 50_000_000  # of all images of a prompt together, each of which takes three bytes
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 
 
@@ -23,13 +24,13 @@ def decoded(given: Sequence[tuple[str, str]]) -> list[Image.Image]:
     at once.
 
     Args:
-        given: for each image the name of its field, and what this has in base64.
+        given: for each image its name, and its file in base64.
 
     Raises:
-        APIError: these are too many images or pixels, or one of them cannot be read.
+        ImageError: these are too many images or pixels, or one of them cannot be read.
     """
     if len(given) > MOST_IMAGES:
-        raise APIError(BAD_REQUEST, f"messages must have at most {MOST_IMAGES} images, got {len(given)}", "messages")
+        raise ImageError("messages", f"have at most {MOST_IMAGES} images, got {len(given)}")
     opened, pixels = list[tuple[str, Image.Image]](), 0
     for place, encoded in given:
         image = _opened(place, encoded)
@@ -40,12 +41,17 @@ def decoded(given: Sequence[tuple[str, str]]) -> list[Image.Image]:
     return [_read(place, image) for place, image in opened]
 
 
+def media_type(place: str, encoded: str) -> str:
+    """That of an image's file, as of `decoded`."""
+    return str(Image.MIME[str(_opened(place, encoded).format)])
+
+
 def _opened(place: str, encoded: str) -> Image.Image:
     """An image of which the header alone is read."""
     try:
         found = b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise bad(place, "an image in base64", encoded) from error
+        raise ImageError(place, f"be an image in base64, got {shown(encoded)}") from error
     with _readable(place):
         return Image.open(BytesIO(found), formats=FORMATS)
 
@@ -70,10 +76,10 @@ def _readable(place: str) -> Iterator[None]:
         raise _broken(place, f"one that does not load ({one_line(error)})") from error
 
 
-def _too_large(place: str, pixels: int | str) -> APIError:
-    allowed = f"such that the images of a request have at most {MOST_PIXELS} pixels together"
-    return APIError(BAD_REQUEST, f"{place} must be {allowed}, got {pixels}", place)
+def _too_large(place: str, pixels: int | str) -> ImageError:
+    allowed = f"such that all images have at most {MOST_PIXELS} pixels together"
+    return ImageError(place, f"be {allowed}, got {pixels}")
 
 
-def _broken(place: str, given: str) -> APIError:
-    return APIError(BAD_REQUEST, f"{place} must be a whole PNG, JPEG, WebP or GIF image, got {given}", place)
+def _broken(place: str, given: str) -> ImageError:
+    return ImageError(place, f"be a whole PNG, JPEG, WebP or GIF image, got {given}")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from seeing import encoded, picture
 
-from lade.applications.serve.errors import APIError
-from lade.applications.serve.pixels import MOST_IMAGES, MOST_PIXELS, decoded
+from lade.applications.images.errors import ImageError
+from lade.applications.images.pixels import MOST_IMAGES, MOST_PIXELS, decoded, media_type
 
 IMAGE = picture()
 
@@ -91,9 +91,9 @@ BROKEN = "must be a whole PNG, JPEG, WebP or GIF image, got"
 def test_what_is_no_image_is_named(data: str, message: str, recwarn: pytest.WarningsRecorder) -> None:
     """Before pixels are decoded, where these are too many, and without a warning of Pillow's."""
     warnings.simplefilter("always")
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(ImageError) as refused:
         read(encoded(IMAGE), data)
-    assert (refused.value.status, refused.value.param) == (400, "field.1")
+    assert refused.value.place == "field.1"
     assert str(refused.value).startswith("field.1 must be ")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -113,13 +113,13 @@ def test_damaged_files_are_images_or_refused(file: bytes, data: st.DataObject) -
     for place, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=4)):
         changed[place] = value
     cut = bytes(changed[: data.draw(places | st.just(len(file)))])
-    with suppress(APIError):  # and nothing else
+    with suppress(ImageError):  # and nothing else
         assert [found.mode for found in read(base64.b64encode(cut).decode())] == ["RGB"]
 
 
 def test_images_are_bounded_together() -> None:
     assert len(read(*[encoded(IMAGE)] * MOST_IMAGES)) == MOST_IMAGES
-    with pytest.raises(APIError, match=f"messages must have at most {MOST_IMAGES} images, got {MOST_IMAGES + 1}"):
+    with pytest.raises(ImageError, match=f"messages must have at most {MOST_IMAGES} images, got {MOST_IMAGES + 1}"):
         read(*[encoded(IMAGE)] * (MOST_IMAGES + 1))
-    with pytest.raises(APIError, match=r"field\.1 .* got 50000005"):
+    with pytest.raises(ImageError, match=r"field\.1 .* got 50000005"):
         read(png(5_000, 5_000), png(5_000_001, 5))
