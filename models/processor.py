@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 FILES = ("processor_config.json", "preprocessor_config.json")
 
 
-def load_processor(path_or_name: str | Path | None = None) -> ProcessorMixin | None:
+def load_processor(
+    path_or_name: str | Path | None = None, cache_dir: str | Path | None = None
+) -> ProcessorMixin | None:
     """Load the processor of a model, with a tokenizer of its own.
 
     Args:
-        path_or_name: as of `lade.models.load`.
+        path_or_name, cache_dir: as of `lade.models.load`.
 
     Returns:
         The processor, or `None` if the model has none that takes images.
@@ -30,14 +32,14 @@ def load_processor(path_or_name: str | Path | None = None) -> ProcessorMixin | N
         OSError: the hub does not have the name, or a file is not there.
         ImportError: a package is missing that the processor needs.
     """
-    source = here(model_source(path_or_name), None)
+    source = here(model_source(path_or_name), cache_dir)
     with IMPORTING:
         from transformers import AutoProcessor, ProcessorMixin
         from transformers.utils import has_file
 
     with whole(source, "processor"):
-        if not any(has_file(source, name) for name in FILES):
+        if not any(has_file(source, name, cache_dir=cache_dir) for name in FILES):
             return None
-        found = AutoProcessor.from_pretrained(source)
+        found = AutoProcessor.from_pretrained(source, cache_dir=cache_dir)
     reads = isinstance(found, ProcessorMixin) and getattr(found, "image_processor", None) is not None
     return found if reads else None

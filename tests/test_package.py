@@ -45,8 +45,8 @@ def declared(requirements: Iterable[str]) -> set[str]:
 
 
 def test_what_every_import_of_the_package_needs_is_declared() -> None:
-    """Imports inside functions are left to the extras; the server's modules, but its command, are those of two, and what
-    reads images is that of one."""
+    """Imports inside functions are left to the extras; the server's modules, but its command, are those of two, and
+    those about images are those of one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     paths = [path for folder in ("lade", "models", "applications") for path in (ROOT / folder).rglob("*.py")]
     replicas = [path for path in paths if path.parent.name == "ray_serve"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ import click
 from lade.applications.aliases import renamed
 from lade.applications.chat.commands import COMMANDS
 from lade.applications.chat.formats import TYPES
+from lade.applications.chat.images import ChatImages, read_image
 from lade.applications.chat.reader import LineReader, Reader, TerminalReader, history_file
 from lade.applications.chat.session import Session
 from lade.applications.chat.settings import ChatSettings
@@ -40,6 +42,7 @@ from lade.models.shipped import TARGET
 if TYPE_CHECKING:
     from lade.applications.chat.bot import Chatbot
 
+PATH = click.Path(path_type=Path)
 Callback = Callable[..., Any]
 TYPE_HELP = "Prompt format: the tokenizer's chat template (plain text without one), Llama 2's, plain text, no format."
 
@@ -64,6 +67,9 @@ def spelt_before(name: str) -> str:
 @click.argument("prompt", required=False)
 @renamed("--model", "--model_path", name="model_path", callback=MODEL, hidden=True, help="MODEL, as an option.")
 @click.option("--system", help="System prompt.")
+@click.option(
+    "--image", "images", type=PATH, multiple=True, help="An image's file, for the first message. May be repeated."
+)
 @temperature_option
 @click.option("--top-p", default=1.0, show_default=True, type=FiniteRange(0, 1, min_open=True))
 @click.option("--top-k", default=0, show_default=True, type=click.IntRange(min=0), help="0: all tokens.")
@@ -119,6 +125,7 @@ def chat(
     prompt: str | None,
     chat: bool,
     system: str | None,
+    images: Sequence[Path],
     color: bool | None,
     stats: bool | None,
     debug: bool,
@@ -141,7 +148,13 @@ def chat(
         stats=terminal if stats is None and not debug else bool(stats or debug),
         color=switch("COLOR_PRINT") if color is None else color,
     )
+    with usage("--image"):
+        attached = [read_image(path) for path in images]
     bot = load_chatbot(model, model_type, settings, **options)
+    if attached:
+        with usage("--image"):
+            bot.check_images()
+        bot.attached = attached
     with usage("--system"):
         bot.set_system(system)
     session = Session(bot, name_of(model))
@@ -180,6 +193,7 @@ def load_chatbot(
     from lade.applications.chat.bot import Chatbot
     from lade.applications.chat.decoder import decoder_for
     from lade.applications.chat.formats import prompt_format
+    from lade.models.processor import load_processor
 
     torch.set_num_threads(threads)
     place: dict[str, Any] = {"dtype": dtype, "device": device, "pack": pack}
@@ -187,7 +201,9 @@ def load_chatbot(
     with failing(ValueError):
         method = None if draft is None else lade.DraftModel(load_model(draft, **place)[0])
         decoder = decoder_for(network, tokenizer, method)
-    return Chatbot(network, tokenizer, prompt_format(model_type, tokenizer), decoder, settings)
+    images = ChatImages(network, lambda: load_processor(model, cache_dir or None))
+    form = prompt_format(model_type, tokenizer, lambda: images.template)
+    return Chatbot(network, tokenizer, form, decoder, settings, images)
 
 
 def piped() -> str:
@@ -217,6 +233,6 @@ def greet(session: Session) -> None:
     session.say(f"{session.model}: {size:,.1f} million parameters, {how}, {bot.model.device}, {warm}")
     if warm.startswith("no") and bot.decoder.reason is None:
         session.say(f"`lade warm {session.model}` computes the table once; answers then take fewer steps.")
-    for line in notice(session.model, bool(bot.tokenizer.chat_template)):
+    for line in notice(session.model, bool(bot.tokenizer.chat_template) or bot.prompt_format.takes_images):
         session.say(line)
     session.say("/help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.")

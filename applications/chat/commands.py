@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lade.applications.chat import conversation
+from lade.applications.chat.images import read_image
+from lade.applications.chat.messages import images_in, text_of
 from lade.applications.chat.reply import Reply
 
 if TYPE_CHECKING:
@@ -63,9 +65,23 @@ def _clear(session: Session, rest: str) -> None:
     session.say("The conversation is empty.")
 
 
+def _image(session: Session, rest: str) -> None:
+    bot = session.bot
+    if rest and _unquoted(rest) == "":
+        bot.attached = []
+    elif rest:
+        bot.check_images()
+        bot.attached += [read_image(path) for path in _paths(rest)]
+    told = ", ".join(map(str, bot.attached))
+    session.say(f"Attached to the next message: {told}." if told else "No image is attached.")
+
+
 def _undo(session: Session, rest: str) -> None:
     message = session.bot.conversation.undo()
-    session.say("There is no message." if message is None else f"Dropped: {_one_line(message)}")
+    if message is None:
+        session.say("There is no message.")
+    else:
+        session.say(f"Dropped: {_one_line(text_of(message))}{_with_images(len(images_in([message])))}")
 
 
 def _retry(session: Session, rest: str) -> None:
@@ -101,6 +117,8 @@ def _save(session: Session, rest: str) -> None:
 
 def _load(session: Session, rest: str) -> None:
     found = conversation.load(_path(rest))
+    if images_in(found.turns):
+        session.bot.check_images(found.turns)
     system, session.bot.conversation.system = session.bot.conversation.system, None
     try:
         session.bot.set_system(found.system)
@@ -151,13 +169,18 @@ def _bye(session: Session, rest: str) -> None:
 
 def _path(text: str) -> Path:
     """ValueError for no path, several, or an unknown user's home."""
+    found = _paths(text)
+    if len(found) != 1:
+        raise ValueError(f"FILE must be one path, quoted if it has spaces: got {len(found)} words")
+    return found[0]
+
+
+def _paths(text: str) -> list[Path]:
+    """ValueError for an unknown user's home, or a quote without its other half."""
     try:
-        words = shlex.split(text)
-        if len(words) != 1:
-            raise ValueError(f"got {len(words)} words")
-        return Path(words[0]).expanduser()
+        return [Path(word).expanduser() for word in shlex.split(text)]
     except (ValueError, RuntimeError) as error:
-        raise ValueError(f"FILE must be one path, quoted if it has spaces: {error}") from None
+        raise ValueError(f"FILE must be a path, quoted if it has spaces: {error}") from None
 
 
 def _unquoted(text: str) -> str:
@@ -167,7 +190,12 @@ def _unquoted(text: str) -> str:
 
 def _counted(session: Session) -> str:
     turns = len(session.bot.conversation.turns) // 2
-    return f"{turns} message{'' if turns == 1 else 's'} with answers"
+    images = len(images_in(session.bot.conversation.turns))
+    return f"{turns} message{'' if turns == 1 else 's'} with answers{_with_images(images)}"
+
+
+def _with_images(number: int) -> str:
+    return f" ({number} image{'' if number == 1 else 's'})" if number else ""
 
 
 def _one_line(text: str, most: int = 60) -> str:
@@ -180,6 +208,7 @@ COMMANDS = {
     "/clear": ChatCommand("", "Forget the conversation; the system prompt stays.", _clear),
     "/undo": ChatCommand("", "Drop the last message and its answer.", _undo),
     "/retry": ChatCommand("", "Answer the last message again.", _retry),
+    "/image": ChatCommand("[FILE ...]", 'Attach images to the next message; "" drops them.', _image),
     "/system": ChatCommand("[TEXT]", 'Show or set the system prompt; "" removes it.', _system),
     "/set": ChatCommand("[NAME VALUE]", "Show the settings, or change one.", _set),
     "/save": ChatCommand("FILE", "Save the conversation as JSON.", _save),

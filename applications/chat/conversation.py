@@ -6,9 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from lade.applications.chat.formats import Message
+from lade.applications.chat.messages import Message, is_message
 from lade.base.shown import shown
 from lade.files.atomic import put_in_place
 from lade.files.jsonobject import read_object
@@ -33,11 +32,11 @@ class Conversation:
     def with_system(self, turns: Sequence[Message]) -> list[Message]:
         return [*([{"role": "system", "content": self.system}] if self.system else []), *turns]
 
-    def undo(self) -> str | None:
+    def undo(self) -> Message | None:
         """Drop the last message and its answer. Returns the message; `None` where there is none."""
         if not self.turns:
             return None
-        message = self.turns[-2]["content"]
+        message = self.turns[-2]
         del self.turns[-2:]
         return message
 
@@ -46,7 +45,7 @@ def save(path: Path, conversation: Conversation, model: str) -> None:
     """Write a conversation as JSON: `model`, and `messages` with `role` and `content`.
 
     Raises:
-        ValueError: another kind of file has this name.
+        ValueError: another kind of file has this name, or the conversation is larger than `load` reads.
         OSError: it cannot be written.
     """
     try:
@@ -56,20 +55,19 @@ def save(path: Path, conversation: Conversation, model: str) -> None:
     except UnreadableFileError as error:
         raise ValueError(f"FILE must be new or hold a conversation, got {path}, which holds something else") from error
     content = json.dumps({"model": model, MESSAGES: conversation.messages}, indent=1, ensure_ascii=False)
-    put_in_place(path, content.encode(errors="replace"))
+    written = content.encode(errors="replace")
+    if len(written) > MOST:
+        raise ValueError(f"FILE must have at most {MOST:,} bytes, got a conversation of {len(written):,}")
+    put_in_place(path, written)
 
 
 def load(path: Path) -> Conversation:
     """The conversation in a file. UnreadableFileError says what is wrong with it."""
     found = read_object(path, MOST, path).get(MESSAGES)
-    if not isinstance(found, list) or not all(_is_message(message) for message in found):
+    if not isinstance(found, list) or not all(is_message(message) for message in found):
         raise UnreadableFileError(f"{path}: {MESSAGES} must be a list of objects with role and content")
     system = found.pop(0)["content"] if found and found[0]["role"] == "system" else None
     roles = [message["role"] for message in found]
     if roles != ["user", "assistant"] * (len(roles) // 2):
         raise UnreadableFileError(f"{path}: the roles must be user and assistant in turn, got {shown(roles)}")
     return Conversation(system, [{"role": each["role"], "content": each["content"]} for each in found])
-
-
-def _is_message(found: Any) -> bool:
-    return isinstance(found, dict) and all(isinstance(found.get(name), str) for name in ("role", "content"))

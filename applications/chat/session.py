@@ -98,6 +98,8 @@ class Session:
     def _note(self, reply: Reply) -> None:
         if reply.cost.interrupted:
             kept = "" if reply.cost.tokens else " before its first token; the message is dropped"
+            if kept and self.bot.attached:
+                kept += ", its images stay attached"
             click.echo(f"(stopped{kept})", err=True)
         if reply.dropped:
             click.echo(f"(the model's positions are full: {reply.dropped} of the oldest turns dropped)", err=True)

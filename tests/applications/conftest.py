@@ -13,6 +13,8 @@ import pytest
 from forks import run_in_a_child
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Browser
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -28,6 +30,14 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny random model that reads images."""
+    from seeing import save_llava
+
+    return save_llava(tmp_path_factory.mktemp("models") / "llava")
 
 
 @pytest.fixture

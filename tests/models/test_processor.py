@@ -27,7 +27,7 @@ def test_it_makes_inputs_of_text_and_images(llava: Path) -> None:
 def test_a_model_of_text_alone_has_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a file of one, nothing is loaded, not even another tokenizer."""
 
-    def never(source: str) -> None:
+    def never(source: str, **_: object) -> None:
         raise AssertionError("there is no processor")
 
     monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", never)
@@ -37,7 +37,7 @@ def test_a_model_of_text_alone_has_none(name: str, monkeypatch: pytest.MonkeyPat
 def test_a_processor_of_sound_alone_is_none(llava: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     processor = load_processor(llava)
     monkeypatch.setattr(processor, "image_processor", None)
-    monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda name: processor)
+    monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda name, **_: processor)
     assert load_processor(llava) is None
 
 

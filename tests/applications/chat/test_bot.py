@@ -250,7 +250,7 @@ def test_format_follows_the_tokenizer(shipped: Shipped) -> None:
     other.name_or_path = "somewhere/else"
     assert prompt_format("auto", other) is PLAIN
     other.chat_template = "{{ messages[0].content }}"
-    assert prompt_format("auto", other) == Format(template=None)
+    assert prompt_format("auto", other) == Format(template=None, takes_images=True)
 
 
 def test_prompts_of_the_built_in_formats(shipped: Shipped) -> None:

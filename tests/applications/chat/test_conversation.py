@@ -122,9 +122,9 @@ def test_a_file_that_holds_no_conversation(content: str, message: str, tmp_path:
 
 def test_undo_drops_a_message_and_its_answer() -> None:
     found = talk(2)
-    assert found.undo() == "user 1 é\n"
+    assert found.undo() == talk(2).turns[2]
     assert found.turns == talk(1).turns
-    assert found.undo() == "user 0 é\n"
+    assert found.undo() == talk(2).turns[0]
     assert found.undo() is None
 
 
@@ -136,7 +136,7 @@ class Bot:
 
     def __init__(self) -> None:
         self.conversation, self.settings, self.total = talk(2, "Be brief."), ChatSettings(), Total()
-        self.forgotten = 0
+        self.forgotten, self.attached = 0, list[Any]()
 
     def answer(self, message: str, write: Any, stopped: Any) -> Reply:
         if message == "fail":
@@ -151,7 +151,7 @@ class Bot:
 
     def retry(self, write: Any, stopped: Any) -> Reply | None:
         message = self.conversation.undo()
-        return None if message is None else self.answer(message, write, stopped)
+        return None if message is None else self.answer(message["content"], write, stopped)
 
     def compare(self, stopped: Any) -> tuple[Reply, Reply] | None:
         if not self.conversation.turns:
@@ -304,10 +304,11 @@ def test_errors_and_interrupts_leave_the_chat_running(
     """Ctrl-C during an answer stops it; at a terminal's prompt it drops the line."""
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     handler = signal.getsignal(signal.SIGINT)
+    session.bot.attached = ["an image"]  # type: ignore[list-item]
     session.run(Typed("fail", "stop", " ", KeyboardInterrupt, "hello", "/bye", "not read"))
     out, err = capsys.readouterr()
     assert "(no answer to this)" in err
-    assert "(stopped before its first token; the message is dropped)" in err
+    assert "(stopped before its first token; the message is dropped, its images stay attached)" in err
     assert "Assistant: hello\n" in out
     assert "(Ctrl-D or /bye leaves)" in out
     assert "not read" not in out

@@ -117,6 +117,11 @@ def test_damaged_files_are_images_or_refused(file: bytes, data: st.DataObject) -
         assert [found.mode for found in read(base64.b64encode(cut).decode())] == ["RGB"]
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_the_type_of_a_file(kind: str) -> None:
+    assert media_type("field", encoded(IMAGE, kind)) == f"image/{kind.lower()}"
+
+
 def test_images_are_bounded_together() -> None:
     assert len(read(*[encoded(IMAGE)] * MOST_IMAGES)) == MOST_IMAGES
     with pytest.raises(ImageError, match=f"messages must have at most {MOST_IMAGES} images, got {MOST_IMAGES + 1}"):

@@ -37,14 +37,6 @@ def served(pair: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> Iterator[Se
 
 
 @pytest.fixture(scope="session")
-def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny random model that reads images."""
-    from seeing import save_llava
-
-    return save_llava(tmp_path_factory.mktemp("models") / "llava")
-
-
-@pytest.fixture(scope="session")
 def seeing(llava: Path) -> Iterator[Served]:
     """A server on it."""
     from seeing import NAME
