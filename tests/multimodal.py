@@ -207,11 +207,13 @@ BY_TYPE = {kind.model_type: kind for kind in KINDS}
 
 
 @cache
-def image_model(kind: Kind) -> PreTrainedModel:
+def image_model(kind: Kind, attention: str | None = None) -> PreTrainedModel:
     """The family's model, built once per session; its texts end by length alone."""
+    how = {} if attention is None else {"attn_implementation": attention}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = AutoModelForMultimodalLM.from_config(AutoConfig.for_model(kind.model_type, **kind.config)).eval()
+        config = AutoConfig.for_model(kind.model_type, **kind.config)
+        model = AutoModelForMultimodalLM.from_config(config, **how).eval()
         draw_weights(model)
         spread_logits(model)
     model.generation_config.eos_token_id = None

@@ -13,7 +13,9 @@ import lade
 from hostile.calls import CallInputs, arguments, plainly, reference_of
 from hostile.case import Case
 from hostile.draw import request_of
+from hostile.images import LONGEST, following
 from hostile.outcome import CallOutcome, differences
+from hostile.subjects import SEEING
 from hostile.ties import near_tie
 from hostile.users import Log, StopError
 
@@ -75,6 +77,12 @@ class Arrival:
             engine.cancel(request)
             self.cut = True
 
+    def next(self, case: Case, draws: random.Random) -> Case:
+        """The case as the next turn of this request's conversation."""
+        assert self.plain.sequences is not None
+        prompt: torch.Tensor = self.given.arguments["input_ids"]
+        return following(case, self.case, self.plain.sequences[0].tolist(), prompt.shape[1], draws)
+
     @property
     def tokens(self) -> int:
         """Of its prompt and answer, at most."""
@@ -131,12 +139,25 @@ class Arrival:
 
 def arrivals(case: Case, model: PreTrainedModel) -> list[Arrival]:
     """The crowd of a case, in order of arrival."""
-    draws = case.draws("crowd")
-    return [_arrival(case, model, draws, number) for number in range(case.requests)]
+    draws, found = case.draws("crowd"), list[Arrival]()
+    for number in range(case.requests):
+        own = request_of(case, draws, number)
+        earlier = _earlier(draws, found) if case.model in SEEING else None
+        arrival = _arrival(own if earlier is None else earlier.next(own, draws), model, draws)
+        if earlier is not None:
+            arrival.wait = draws.choice((0, 30, 60))
+            arrival.tenant = earlier.tenant if draws.random() < 0.8 else arrival.tenant
+        found.append(arrival)
+    return found
 
 
-def _arrival(case: Case, model: PreTrainedModel, draws: random.Random, number: int) -> Arrival:
-    own = request_of(case, draws, number)
+def _earlier(draws: random.Random, crowd: list[Arrival]) -> Arrival | None:
+    """A request that the next one may follow, or `None`."""
+    fitting = [each for each in crowd if each.plain.sequences is not None and each.plain.sequences.numel() < LONGEST]
+    return draws.choice(fitting) if fitting and draws.random() < 0.5 else None
+
+
+def _arrival(own: Case, model: PreTrainedModel, draws: random.Random) -> Arrival:
     departure = draws.choice(DEPARTURES) if draws.random() < 0.25 else ""
     fails_at = draws.randrange(own.new_tokens + 1) if draws.random() < 0.15 else None
     return Arrival(

@@ -34,6 +34,8 @@ class Case:
         turns: further turns of a conversation.
         requests, slots: of an engine or a server.
         chunk: the most tokens of prompts in one forward of an engine.
+        images: seeds of the images in a request's prompt, in order.
+        before: tokens of earlier turns of a request, with the places of their images.
         memory: kv_bytes of an engine, over what its largest request may come to need; 0: no bound.
     """
 
@@ -65,6 +67,8 @@ class Case:
     slots: int = 0
     chunk: int = 0
     memory: float = 0.0
+    images: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
 
     def draws(self, purpose: str) -> random.Random:
         """A generator seeded by the case and the purpose."""

@@ -6,18 +6,18 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from hostile import changes, files, interrupts, threads
+from hostile import changes, files, images, interrupts, threads
 from hostile.calls import CACHES, INPUTS, METHODS, REFERENCES, WAYS
 from hostile.case import Case
 from hostile.options import OTHERS, ROWWISE, SAMPLED, WARPERS, WRITTEN
 from hostile.prompts import LAYOUTS, TEXTS
-from hostile.subjects import EDGES, FALLBACKS, TRAINED, ZOO, all_names, attentions, double
+from hostile.subjects import EDGES, FALLBACKS, SEEING, TRAINED, ZOO, all_names, attentions, double
 from lade.config.settings import FAMILIES
 
 # Weights of the kinds of cases and of models.
 SHARES = {"generate": 69, "serve": 1, "conversation": 13, "files": 8, "signals": 6, "threads": 3, "engine": 2}
 MODELS = {"family": 34, "fallback": 3, "edge": 21, "zoo": 19, "trained": 23}
-MODELS_OF_AN_ENGINE = {"family": 50, "edge": 20, "trained": 30}
+MODELS_OF_AN_ENGINE = {"family": 40, "edge": 20, "trained": 20, "image": 20}
 ATTEMPTS = 50
 # Accepted only through the patch: `lade.generate`, the hook or transformers reject them by name.
 STRICT = {"beams", "lookup", "unknown", "stop_strings", "stop_string", "max-length-short"}
@@ -219,7 +219,8 @@ def request_of(case: Case, draws: random.Random, number: int) -> Case:
     asked: dict[str, Any] = {"model": case.model}
     asked |= _prompts(draws, asked)
     limited = case.model in EDGES and EDGES[case.model].limit
-    lengths = (draws.randint(60, 150),) if draws.random() < 0.15 and not limited else (max(asked["lengths"]),)
+    long = draws.random() < (0.4 if case.model in SEEING else 0.15) and not limited
+    lengths = (draws.randint(60, 150),) if long else (max(asked["lengths"]),)
     asked |= {"lengths": lengths, "layout": draws.choice(("left", "left", "no-mask", "bool-mask"))}
     asked |= {
         "choose": _choice(draws),
@@ -230,6 +231,8 @@ def request_of(case: Case, draws: random.Random, number: int) -> Case:
     asked["outputs"] = ("streamer",) if draws.random() < 0.4 else ()
     if limited and draws.random() < 0.2:
         asked["new_tokens"] += 3  # more than there are positions for
+    if case.model in SEEING:
+        asked["images"] = images.drawn(draws)
     seed = draws.randrange(1 << 30)
     return replace(case, kind="request", seed=seed, index=number, requests=0, slots=0, chunk=0, memory=0.0, **asked)
 

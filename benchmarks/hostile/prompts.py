@@ -10,7 +10,8 @@ from families import PAD
 from torch import Tensor
 
 from hostile.case import Case
-from hostile.subjects import EDGES, TRAINED, tokenizer
+from hostile.images import inputs, with_images
+from hostile.subjects import SEEING, TRAINED, never_said, tokenizer
 
 FIRST_WORD = 3
 LAYOUTS = ("left", "no-mask", "right", "holes", "bool-mask", "int32")
@@ -35,9 +36,12 @@ def prompts(case: Case, vocabulary: int) -> dict[str, Tensor]:
     """New tensors with the case's prompts, so that a call may change them."""
     draws = case.draws("prompts")
     rows = [_text(case, draws, length, vocabulary) for length in case.lengths]
-    never = EDGES[case.model].forbids if case.model in EDGES else ()
+    never = never_said(case.model)
     rows = [[FIRST_WORD if token in never else token for token in row] for row in rows]
-    return laid_out(rows, case.layout, draws)
+    if case.model not in SEEING:
+        return laid_out(rows, case.layout, draws)
+    found = laid_out([with_images(case, draws, row) for row in rows], case.layout, draws)
+    return found | inputs(case, found["input_ids"])
 
 
 def laid_out(rows: list[list[int]], layout: str, draws: random.Random) -> dict[str, Tensor]:

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from families import BY_NAME, EAGER, HEAD8, LLAMA, LOCAL_MOE, Family
+from families import BY_NAME, EAGER, HEAD8, LLAMA, LOCAL_MOE, VOCAB, Family
+from multimodal import KINDS, WORDS, image_model, image_prompt
 from tiny import tiny_model, words
 from transformers import PreTrainedModel
 from unbranchable import UNBRANCHABLE
@@ -142,6 +143,8 @@ def _edges() -> dict[str, Edge]:
 EDGES = _edges()
 FAMILIES = tuple(BY_NAME)
 FALLBACKS = {family.name: family for family in UNBRANCHABLE}
+SEEING = {f"image:{kind.model_type}": kind for kind in KINDS if kind.model_type != "qwen2_audio"}
+PLACES = tuple(range(WORDS[1], VOCAB))  # token ids that stand for an image, or around one
 ZOO = tuple(f"zoo:{name}" for name in zoo.names())
 
 
@@ -149,6 +152,11 @@ def attentions(name: str) -> tuple[str, ...]:
     """The attention implementations to draw from."""
     family = EDGES[name].family if name in EDGES else BY_NAME.get(name) or FALLBACKS.get(name)
     return family.attention if family is not None else ("eager", "sdpa")
+
+
+def never_said(name: str) -> tuple[int, ...]:
+    """Token ids that the texts of prompts leave out."""
+    return PLACES if name in SEEING else EDGES[name].forbids if name in EDGES else ()
 
 
 def double(name: str) -> bool:
@@ -166,7 +174,7 @@ def subject(name: str, attention: str, dtype: str) -> PreTrainedModel:
     try:
         model = _build(name, attention, DTYPES[dtype])
         with torch.no_grad():
-            logits = model(**_inputs(model)).logits
+            logits = model(**_inputs(name, model)).logits
     except Exception as error:  # noqa: BLE001 - the reason is what counts
         raise NotBuiltError(
             f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120] if str(error) else ''}"
@@ -176,7 +184,10 @@ def subject(name: str, attention: str, dtype: str) -> PreTrainedModel:
     return model
 
 
-def _inputs(model: PreTrainedModel) -> dict[str, Any]:
+def _inputs(name: str, model: PreTrainedModel) -> dict[str, Any]:
+    """Those of a forward after which transformers has put on the model all the hooks of its own."""
+    if name in SEEING:
+        return image_prompt(SEEING[name], 9)
     inputs: dict[str, Any] = {"input_ids": words(9)["input_ids"]}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
@@ -186,6 +197,8 @@ def _inputs(model: PreTrainedModel) -> dict[str, Any]:
 def _build(name: str, attention: str, dtype: torch.dtype) -> PreTrainedModel:
     if name in TRAINED:
         return _trained(name, attention, dtype)
+    if name in SEEING:
+        return image_model(SEEING[name], attention)
     if name.startswith("zoo:"):
         return _of_the_zoo(name.removeprefix("zoo:"), attention, dtype)
     if name not in EDGES:
@@ -228,4 +241,5 @@ def all_names() -> dict[str, tuple[str, ...]]:
         "edge": tuple(EDGES),
         "zoo": ZOO,
         "trained": TRAINED,
+        "image": tuple(SEEING),
     }
