@@ -7,13 +7,18 @@ the masks of schemas.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import torch
+from PIL import Image
+from seeing import data_url, picture
 from served import Exchange, Served, events
 from transformers import LogitsProcessor, LogitsProcessorList
 
@@ -24,6 +29,7 @@ PROMPTS = (
     "naïve — 😀 text",
     "x = [1, 2, 3]\nfor i in x:\n    print(i)\n" * 4,
 )
+PICTURES = 3  # different ones
 STOPS = ("\n", "return", "é", "  ", " a", "):\n    ")
 
 
@@ -70,8 +76,14 @@ class Asked:
         return self.fields | ({"stream": True} if self.leaves is not None else {})
 
 
-def drawn(draws: random.Random, tokens: int = 24) -> Asked:
-    """A request; some of its fields are left out."""
+def drawn(draws: random.Random, tokens: int = 24, words: int = 500, earlier: Sequence[Asked] | None = None) -> Asked:
+    """A request; some of its fields are left out.
+
+    Args:
+        words: the vocabulary's size.
+        earlier: requests before it, for a model that reads images; `None` for one that does not.
+    """
+    schemas = SCHEMAS if earlier is None else SCHEMAS[:2]  # those that have all their letters in its vocabulary
     optional: dict[str, Any] = {
         "temperature": draws.choice([0, 0.5, 1, 1.3]),
         "top_p": draws.choice([0.6, 0.95, 1]),
@@ -81,7 +93,7 @@ def drawn(draws: random.Random, tokens: int = 24) -> Asked:
         "frequency_penalty": draws.choice([-0.5, 0.4, 2]),
         "presence_penalty": draws.choice([-1, 0.7]),
         "repetition_penalty": draws.choice([0.9, 1.3]),
-        "logit_bias": {str(draws.randrange(5, 500)): draws.choice([-100, -3, 5, 12]) for _ in range(3)},
+        "logit_bias": {str(draws.randrange(5, words)): draws.choice([-100, -3, 5, 12]) for _ in range(3)},
         "logprobs": draws.randrange(3),
         "lade": {"speculation": draws.random() < 0.7},
         "stream": draws.random() < 0.5,
@@ -91,10 +103,13 @@ def drawn(draws: random.Random, tokens: int = 24) -> Asked:
     if draws.random() < 0.5:
         kept["temperature"] = 0
     if draws.random() < 0.2:
-        kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "a", "schema": draws.choice(SCHEMAS)}}
+        kept["response_format"] = {"type": "json_schema", "json_schema": {"name": "a", "schema": draws.choice(schemas)}}
     own = {"prompt": draws.choice(PROMPTS), "seed": draws.randrange(1000), "max_tokens": draws.randint(1, tokens)}
     if draws.random() < 0.3:
         own |= _chat(draws, own.pop("prompt"))
+        kept.pop("logprobs", None)
+    elif earlier is not None and draws.random() < 0.8:
+        own |= {"messages": _about_images(draws, own.pop("prompt"), earlier)}
         kept.pop("logprobs", None)
     leaves = draws.randrange(1, 4) if draws.random() < 0.15 else None
     return Asked(kept | own, draws.choice([0, 0, 1, 5, 20]), leaves)
@@ -108,13 +123,54 @@ def _chat(draws: random.Random, text: str) -> dict[str, Any]:
     return found if predicted is None else found | {"prediction": {"type": "content", "content": predicted}}
 
 
-def prompt_of(served: Served, fields: dict[str, Any]) -> list[int]:
-    """The prompt's token ids; a model without a chat template gets lines that begin with a role."""
+def _about_images(draws: random.Random, text: str, earlier: Sequence[Asked]) -> list[Any]:
+    """Messages with 0 to 3 images; half of them go on with those of an earlier request."""
+    chats = [each.fields["messages"] for each in earlier if "messages" in each.fields]
+    before = draws.choice(chats) if chats and draws.random() < 0.5 else []
+    answer = [{"role": "assistant", "content": draws.choice(("Yes.", "It is red, and long. " * 4))}] if before else []
+    most = 3 - sum(each["type"] == "image_url" for each in _parts(before))
+    content: list[Any] = [{"type": "text", "text": text}]
+    for _ in range(draws.randint(0, most)):
+        image = {"type": "image_url", "image_url": {"url": data_url(picture(draws.randrange(PICTURES)))}}
+        content.insert(draws.randint(0, len(content)), image)
+    return [*before, *answer, {"role": "user", "content": content}]
+
+
+def _parts(messages: Sequence[Any]) -> list[dict[str, Any]]:
+    return [part for each in messages if isinstance(each["content"], list) for part in each["content"]]
+
+
+def prompt_of(served: Served, fields: dict[str, Any]) -> tuple[list[int], dict[str, torch.Tensor]]:
+    """The prompt's token ids, and what the model gets beside them; a model without a chat template gets lines that
+    begin with a role."""
     tokenizer = served.tokenizer
     if "prompt" in fields:
-        return list(tokenizer(fields["prompt"])["input_ids"])
+        return list(tokenizer(fields["prompt"])["input_ids"]), {}
+    if tokenizer.chat_template:
+        return _processed(served, fields["messages"])
     lines = "".join(f"{each['role'].capitalize()}: {each['content']}\n" for each in fields["messages"])
-    return list(tokenizer(f"{tokenizer.bos_token}{lines}Assistant:", add_special_tokens=False)["input_ids"])
+    return list(tokenizer(f"{tokenizer.bos_token}{lines}Assistant:", add_special_tokens=False)["input_ids"]), {}
+
+
+def _processed(served: Served, messages: Sequence[Any]) -> tuple[list[int], dict[str, torch.Tensor]]:
+    """What transformers' processor makes of a conversation."""
+    told = [{"role": each["role"], "content": [_told(part) for part in _parts([_in_parts(each)])]} for each in messages]
+    how = {"add_generation_prompt": True, "tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    found = dict(served.processor.apply_chat_template(told, **how))
+    del found["attention_mask"]
+    return found.pop("input_ids")[0].tolist(), found
+
+
+def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    return message if isinstance(content, list) else message | {"content": [{"type": "text", "text": content}]}
+
+
+def _told(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] == "text":
+        return part
+    file = base64.b64decode(part["image_url"]["url"].partition(",")[2])
+    return {"type": "image", "image": Image.open(BytesIO(file))}
 
 
 def expected(served: Served, fields: dict[str, Any]) -> list[tuple[str, str]]:
@@ -123,20 +179,20 @@ def expected(served: Served, fields: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _alone(served: Served, fields: dict[str, Any], choice: int) -> tuple[str, str]:
-    prompt = prompt_of(served, fields)
-    plain = served.plain(prompt, seed=fields["seed"] + choice, **arguments(served, fields))
+    prompt, inputs = prompt_of(served, fields)
+    plain = served.plain(prompt, seed=fields["seed"] + choice, **inputs, **arguments(served, fields, len(prompt)))
     ended = plain[-1] == served.model.generation_config.eos_token_id
     text = served.decode(prompt, plain[:-1] if ended else plain)
     stops = [fields["stop"]] if isinstance(fields.get("stop"), str) else fields.get("stop", [])
-    stops = [*stops, "\nUser:"] if "messages" in fields else stops
+    stops = [*stops, "\nUser:"] if "messages" in fields and not served.tokenizer.chat_template else stops
     places = [text.index(stop) for stop in stops if stop in text]
     if places:
         return text[: min(places)], "stop"
     return text, "stop" if ended else "length"
 
 
-def arguments(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `model.generate`; stop strings are searched in its whole text."""
+def arguments(served: Served, fields: dict[str, Any], prompt: int) -> dict[str, Any]:
+    """The arguments of `model.generate` for a prompt of this length; stop strings are searched in its whole text."""
     found: dict[str, Any] = {"max_new_tokens": fields["max_tokens"]}
     temperature = fields.get("temperature", 1)
     if temperature:
@@ -151,7 +207,6 @@ def arguments(served: Served, fields: dict[str, Any]) -> dict[str, Any]:
     if "logit_bias" in fields:
         found["sequence_bias"] = {(int(token),): float(bias) for token, bias in fields["logit_bias"].items()}
     frequency, presence = fields.get("frequency_penalty", 0), fields.get("presence_penalty", 0)
-    prompt = len(prompt_of(served, fields))
     found["logits_processor"] = LogitsProcessorList([OpenAIPenalties(prompt, frequency, presence)])
     if "response_format" in fields:
         schema = fields["response_format"]["json_schema"]["schema"]

@@ -62,15 +62,21 @@ def random_model(kind: str, own: PreTrainedTokenizerFast, image: str, **changes:
     return model
 
 
-def save_llava(folder: Path) -> Path:
-    """Write a LLaVA with its tokenizer and processor; returns the folder."""
+def llava() -> tuple[PreTrainedModel, PreTrainedTokenizerFast, LlavaProcessor]:
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil  # older releases have none
 
     own = tokenizer()
-    random_model("llava", own, "<image>", image_token_index=IMAGE_ID).save_pretrained(folder)
     size = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}
     rest = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
-    LlavaProcessor(CLIPImageProcessorPil(**size), own, chat_template=TEMPLATE, **rest).save_pretrained(folder)
+    processor = LlavaProcessor(CLIPImageProcessorPil(**size), own, chat_template=TEMPLATE, **rest)
+    return random_model("llava", own, "<image>", image_token_index=IMAGE_ID), own, processor
+
+
+def save_llava(folder: Path) -> Path:
+    """Write a LLaVA with its tokenizer and processor; returns the folder."""
+    model, _, processor = llava()
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 

@@ -33,6 +33,7 @@ class Served:
 
     Attributes:
         app: for ASGI.
+        processor: the server's, of a model that reads images.
     """
 
     app: Any
@@ -40,6 +41,7 @@ class Served:
     service: Service
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    processor: Any = None
 
     def run(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run something in the server's event loop."""
@@ -115,7 +117,7 @@ def serving(
     service = build_service(asked, model, tokenizer, config=config, kv_bytes=kv_bytes, processor=processor)
     app = create_app(service)
     with TestClient(app, base_url="http://localhost") as client:
-        yield Served(app, client, service, model, tokenizer)
+        yield Served(app, client, service, model, tokenizer, processor)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from hostile.calls import CACHES, INPUTS, METHODS, REFERENCES, WAYS
 from hostile.case import Case
 from hostile.options import OTHERS, ROWWISE, SAMPLED, WARPERS, WRITTEN
 from hostile.prompts import LAYOUTS, TEXTS
-from hostile.subjects import EDGES, FALLBACKS, SEEING, TRAINED, ZOO, all_names, attentions, double
+from hostile.subjects import EDGES, FALLBACKS, LLAVA, SEEING, TRAINED, ZOO, all_names, attentions, double
 from lade.config.settings import FAMILIES
 
 # Weights of the kinds of cases and of models.
@@ -49,7 +49,7 @@ def _weighted(draws: random.Random, weights: dict[str, int]) -> str:
 
 def _model(draws: random.Random, kind: str) -> str:
     if kind == "serve":
-        return draws.choice(TRAINED)
+        return draws.choice((*TRAINED, *TRAINED, LLAVA))
     if kind in ("files", "signals", "threads"):
         return draws.choice(("llama", "mistral-sliding", "gpt2", "gemma3", "llama/mqa", *TRAINED))
     return draws.choice(all_names()[_weighted(draws, MODELS_OF_AN_ENGINE if kind == "engine" else MODELS)])

@@ -5,21 +5,35 @@ Requests arrive at random, stream or not, and some clients go away. Nothing of t
 
 from __future__ import annotations
 
-from crowds import crowd, differences, drawn, expected
+from typing import Any
+
+from crowds import Asked, crowd, differences, drawn, expected
+from seeing import llava
 from served import serving
 
 import lade
 from hostile.case import Case
+from hostile.subjects import LLAVA
 from hostile.verdict import CaseVerdict
 
 
+def _loaded(name: str) -> tuple[Any, Any, Any]:
+    """The model, its tokenizer, and the processor of one that reads images."""
+    if name == LLAVA:
+        return llava()
+    return *lade.models.load(name, dtype="float32"), None
+
+
 def run(case: Case, verdict: CaseVerdict) -> None:
-    pair = lade.models.load(case.model, dtype="float32")
-    draws = case.draws("serve")
-    asked = [drawn(draws, case.new_tokens) for _ in range(case.requests)]
+    model, tokenizer, processor = _loaded(case.model)
+    draws, asked = case.draws("serve"), list[Asked]()
+    for _ in range(case.requests):
+        earlier = None if processor is None else asked
+        asked.append(drawn(draws, case.new_tokens, min(500, len(tokenizer)), earlier))
     config = lade.LookaheadConfig(**case.config)
     room = 2 * case.requests
-    with serving(pair, config=config, slots=case.slots, waiting=room, tenant_pools=draws.random() < 0.5) as served:
+    settings = {"slots": case.slots, "waiting": room, "tenant_pools": draws.random() < 0.5}
+    with serving((model, tokenizer), config=config, processor=processor, **settings) as served:
         tallies = served.noted_tallies()
         answers = served.run(lambda: crowd(served, asked))
         served.settled()

@@ -144,6 +144,7 @@ EDGES = _edges()
 FAMILIES = tuple(BY_NAME)
 FALLBACKS = {family.name: family for family in UNBRANCHABLE}
 SEEING = {f"image:{kind.model_type}": kind for kind in KINDS if kind.model_type != "qwen2_audio"}
+LLAVA = "image:llava"
 PLACES = tuple(range(WORDS[1], VOCAB))  # token ids that stand for an image, or around one
 ZOO = tuple(f"zoo:{name}" for name in zoo.names())
 
