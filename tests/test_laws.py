@@ -13,13 +13,16 @@ from hostile.draw import drawn, kind_of
 from hostile.outcome import distance
 from hostile.verdict import CaseTally, CaseVerdict
 from laws import main
+from seeing import picture
 from trained import Figures
 
 import lade.core.noise
 import lade.drafters.draft_model
 import lade.engine.verification
 import lade.target.cache
+import lade.target.imageprefixes
 import lade.target.store
+from lade.applications.images import inputs
 from lade.core.request import Verdict
 from lade.target.budget import KVBudget
 
@@ -146,6 +149,28 @@ def test_a_neighbour_that_matters_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(lade.target.store.LayerGroup, "keep", mixed)
     assert any("sequences" in line for line in found(crowd(method="")))
+
+
+def about_images(**changes: Any) -> Case:
+    """An engine whose prompts have images; some go on with an earlier one, a few with other images in its places."""
+    config = {"mode": "auto", "budget": 16, "adapt": False}
+    given = {"requests": 16, "slots": 2, "chunk": 64, "config": config}
+    return Case(seed=0, index=6, kind="engine", model="image:llava", **(given | changes))
+
+
+def test_images_taken_for_others_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = run.judged_case(about_images())
+    assert not verdict.differences
+    assert verdict.accepted > 10
+    monkeypatch.setattr(lade.target.imageprefixes, "_digest", lambda beside, width: 7)
+    assert any("sequences" in line for line in found(about_images()))
+
+
+def test_an_image_that_a_server_reads_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(seed=3, index=0, kind="serve", model="image:llava", requests=12, slots=3)
+    assert not found(case)
+    monkeypatch.setattr(inputs, "decoded", lambda images: [picture(9)] * len(images))
+    assert any("plain decoding has" in line for line in found(case))
 
 
 def test_what_an_engine_leaves_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from hostile.users import Log, StopError
 
 DEPARTURES = ("", "waiting", "reading", "decoding")  # when a request is cancelled; the first one: never
 TOO_LARGE = "input_ids and max_new_tokens must need at most kv_bytes"
+CHUNK = 64  # tokens that are kept together for later requests
 TENANTS = (None, "a tenant", "another tenant")
 
 
@@ -145,16 +146,17 @@ def arrivals(case: Case, model: PreTrainedModel) -> list[Arrival]:
         earlier = _earlier(draws, found) if case.model in SEEING else None
         arrival = _arrival(own if earlier is None else earlier.next(own, draws), model, draws)
         if earlier is not None:
-            arrival.wait = draws.choice((0, 30, 60))
+            arrival.wait = draws.choice((0, 60, 60))
             arrival.tenant = earlier.tenant if draws.random() < 0.8 else arrival.tenant
         found.append(arrival)
     return found
 
 
 def _earlier(draws: random.Random, crowd: list[Arrival]) -> Arrival | None:
-    """A request that the next one may follow, or `None`."""
-    fitting = [each for each in crowd if each.plain.sequences is not None and each.plain.sequences.numel() < LONGEST]
-    return draws.choice(fitting) if fitting and draws.random() < 0.5 else None
+    """A request that the next one follows, rather one that is long enough to be kept for it; or `None`."""
+    lengths = [0 if each.plain.sequences is None else each.plain.sequences.numel() for each in crowd]
+    weights = [(0 < length < LONGEST) * (9 if length > CHUNK else 1) for length in lengths]
+    return draws.choices(crowd, weights)[0] if any(weights) and draws.random() < 0.5 else None
 
 
 def _arrival(own: Case, model: PreTrainedModel, draws: random.Random) -> Arrival:

@@ -219,8 +219,8 @@ def request_of(case: Case, draws: random.Random, number: int) -> Case:
     asked: dict[str, Any] = {"model": case.model}
     asked |= _prompts(draws, asked)
     limited = case.model in EDGES and EDGES[case.model].limit
-    long = draws.random() < (0.4 if case.model in SEEING else 0.15) and not limited
-    lengths = (draws.randint(60, 150),) if long else (max(asked["lengths"]),)
+    long = draws.random() < (0.6 if case.model in SEEING else 0.15) and not limited
+    lengths = (draws.randint(60, 110 if case.model in SEEING else 150),) if long else (max(asked["lengths"]),)
     asked |= {"lengths": lengths, "layout": draws.choice(("left", "left", "no-mask", "bool-mask"))}
     asked |= {
         "choose": _choice(draws),

@@ -26,8 +26,10 @@ def drawn(draws: random.Random, most: int = MOST) -> tuple[int, ...]:
 def with_images(case: Case, draws: random.Random, text: list[int]) -> list[int]:
     """The tokens of a prompt: those of earlier turns, and the text with the places of new images anywhere in it."""
     each = SEEING[case.model].tokens
+    early = draws.random() < 0.5  # else what comes behind the last one is too short to be kept for later turns
     for _ in case.images[case.before.count(IMAGE) // each :]:
-        place = draws.choice([place for place in range(len(text) + 1) if _is_between(text[:place])])
+        places = [place for place in range(len(text) + 1) if _is_between(text[:place])]
+        place = draws.choice(places[:3] if early else places)
         text = [*text[:place], START, *[IMAGE] * each, END, *text[place:]]
     return [*case.before, *text]
 
@@ -54,7 +56,7 @@ def following(case: Case, earlier: Case, text: Sequence[int], prompt: int, draws
         text: the earlier prompt, of this length, with its answer.
     """
     words = [token if token < WORDS[1] else WORDS[0] for token in text[prompt:]]  # an answer has no images
-    same = draws.random() < 0.8
+    same = draws.random() < 0.7
     images = earlier.images if same else tuple(draws.randrange(SEEDS) for _ in earlier.images)
     new = drawn(draws, min(1, MOST - len(images)))
     return replace(case, before=(*text[:prompt], *words), images=images + new, lengths=(draws.randint(1, 9),))
