@@ -18,7 +18,7 @@ REFUSALS: dict[str, Callable[[Any], str | None]] = {
 }
 BATCH_REFUSALS: dict[str, Callable[[Any], str | None]] = {"git": git.batch_refusal}
 # Families that build masks of their own for images only; text gets the usual masks.
-TEXT_MASKS_ARE_ORDINARY = {"gemma3", "gemma3_text", "gemma4", "gemma4_text", "paligemma"}
+TEXT_MASKS_ARE_ORDINARY = {"gemma3", "gemma3_text", "gemma4", "gemma4_text"}
 
 
 def refusal(model: Any, rows: int = 1) -> str | None:
@@ -28,5 +28,5 @@ def refusal(model: Any, rows: int = 1) -> str | None:
     if rule is not None:
         return rule(config)
     if hasattr(type(model), "create_masks_for_generate") and config.model_type not in TEXT_MASKS_ARE_ORDINARY:
-        return f"{config.model_type} builds attention masks of its own"
+        return f"{model.config.model_type} builds attention masks of its own"
     return None

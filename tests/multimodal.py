@@ -203,6 +203,17 @@ OWN_POSITIONS = Kind(  # drops the positions that it is given
     6,
     grid,
 )
+OWN_MASKS = Kind(  # all of a prompt sees all of it
+    "paligemma",
+    {
+        "text_config": TEXT | {"model_type": "gemma", "hidden_activation": "gelu_pytorch_tanh"},
+        "vision_config": PATCHES | {"model_type": "siglip_vision_model", "vision_use_head": False},
+        "image_token_id": IMAGE,
+        "projection_dim": 32,
+    },
+    4,
+    pixels(1, 3, 16, 16),
+)
 BY_TYPE = {kind.model_type: kind for kind in KINDS}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from identity import Identity, plain_text
-from multimodal import BY_TYPE, FOUR_AXES, IMAGE, KINDS, OWN_POSITIONS, Kind, image_model, image_prompt, text
+from multimodal import BY_TYPE, FOUR_AXES, IMAGE, KINDS, OWN_MASKS, OWN_POSITIONS, Kind, image_model, image_prompt, text
 from sidebyside import assert_falls_back, assert_looked_ahead
 from transformers import GemmaConfig, PaliGemmaConfig, PaliGemmaForConditionalGeneration, SiglipVisionConfig
 
@@ -131,6 +131,13 @@ def test_positions_that_only_the_model_knows(identity: Identity) -> None:
     ours = lade.generate(model, **text(9), **GREEDY, config=AUTO)
     identity.check(ours, plain_text(model, **text(9), max_new_tokens=NEW_TOKENS))
     assert_looked_ahead()
+
+
+def test_masks_that_the_model_builds_by_itself() -> None:
+    """The reason names the model, not the language model in it."""
+    model = image_model(OWN_MASKS)
+    for prompt in (image_prompt(OWN_MASKS, 9), text(9)):
+        assert_falls_back(model, lambda prompt=prompt: prompt | GREEDY, "paligemma builds attention masks of its own")  # type: ignore[misc]
 
 
 def test_static_steps() -> None:
