@@ -41,6 +41,21 @@ def test_a_processor_of_sound_alone_is_none(llava: Path, monkeypatch: pytest.Mon
     assert load_processor(llava) is None
 
 
+def test_downloads_lie_where_those_of_the_model_do(
+    llava: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+
+    def noted(*_: object, cache_dir: object) -> bool:
+        found.append(cache_dir)
+        return len(found) == 1
+
+    monkeypatch.setattr(transformers.utils, "has_file", noted)
+    monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", noted)
+    load_processor(llava, tmp_path)
+    assert found == [tmp_path, tmp_path]
+
+
 @pytest.mark.parametrize("text", ["{,", "[1]", "null"])
 def test_a_damaged_file_is_named(llava: Path, text: str, tmp_path: Path) -> None:
     for path in llava.iterdir():

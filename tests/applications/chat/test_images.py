@@ -363,7 +363,11 @@ def test_a_chat_imports_no_pillow() -> None:
 
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_a_template_of_the_processor_alone(
-    seen: tuple[Any, Any, Any], red: Path, in_parts: bool, monkeypatch: pytest.MonkeyPatch
+    seen: tuple[Any, Any, Any],
+    red: Path,
+    in_parts: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Texts are told by it too, in parts where it reads these alone."""
     model, _, processor = seen
@@ -379,6 +383,8 @@ def test_a_template_of_the_processor_alone(
     parts = (model, own, processor)
     bot = chatbot(parts)
     assert bot.prompt_format.in_parts is in_parts
+    chat.greet(Session(bot, "llava"))
+    assert "no chat template" not in capsys.readouterr().out
     first = bot.answer("Hello", ignore)
     assert first.cost.tokens == expected(parts, [shown(text="Hello")])
     attach(bot, red)
