@@ -196,7 +196,9 @@ def test_commands_treat_an_image_as_a_part_of_its_message(
     turns = list(bot.conversation.turns)
     assert len(images_in(turns)) == 2
     session.take(f"/image {blue}")
+    capsys.readouterr()
     session.take("/retry")
+    assert not capsys.readouterr().err
     assert bot.conversation.turns == turns
     assert [each.name for each in bot.attached] == ["blue.webp"]
     capsys.readouterr()
