@@ -89,7 +89,9 @@ def test_machine_code_is_attention_to_all_keys(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("machine", [False, True], ids=["python", "machine"])
-@pytest.mark.parametrize(("hidden", "prefix", "nodes"), [(2, 200, 40), (90, 0, 70), (0, 0, 65), (130, 3, 2), (90, 50, 1)])
+@pytest.mark.parametrize(
+    ("hidden", "prefix", "nodes"), [(2, 200, 40), (90, 0, 70), (0, 0, 65), (130, 3, 2), (90, 50, 1)]
+)
 def test_tiles_of_keys(hidden: int, prefix: int, nodes: int, machine: bool, dtype: torch.dtype) -> None:
     """Some that all nodes see, some that nodes see in part, and some that no query of a tile sees."""
     if machine and not ATTEND.ready:

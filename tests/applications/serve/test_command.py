@@ -139,5 +139,5 @@ def test_a_model_that_reads_images(served: list[Any], llava: Path, monkeypatch: 
     assert [service.planner.prompts.images is None for service in served] == [False, True]
 
 
-def lacks(name: str) -> None:
+def lacks(name: str, **others: Any) -> None:
     raise ImportError("it needs torchvision\nand says so at length")
