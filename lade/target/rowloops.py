@@ -1,4 +1,4 @@
-"""Attention of rows of few nodes, as a loop that runs as machine code.
+"""Attention of rows, as a loop that runs as machine code.
 
 PyTorch's attention takes tens of microseconds per call, and a call per row; this takes all rows of a layer at once, and
 looks at masks only where a key may be hidden. Numbers are bits, as of `lade.base.bits`; sums are float32.
