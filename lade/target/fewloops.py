@@ -13,7 +13,7 @@ import numpy as np
 from lade.base.bits import number, rounded
 from lade.base.compiled import compiled, reordering
 from lade.base.softmax import exponential
-from lade.target.queryloops import KEYS, NODES, TILE, Heads, hide, mix, tell
+from lade.target.queryloops import KEYS, NODES, TILE, Side, hide, mix, tell
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 
@@ -21,21 +21,9 @@ FEW = 4  # queries
 
 
 @compiled
-def attend_few(
-    queries: Array,
-    keys: Array,
-    values: Array,
-    row: Array,
-    visible: Array,
-    heads: Heads,
-    head: int,
-    scaling: Any,
-    short: bool,
-    scratch: Array,
-    out: Array,
-) -> None:
+def attend_few(queries: Array, side: Side, scaling: Any, short: bool, scratch: Array, out: Array) -> None:
     """Attention of at most `FEW` queries."""
-    size, most, count = heads.size, row[KEYS], row[NODES] * heads.group
+    size, most, count = side.heads.size, side.row[KEYS], side.row[NODES] * side.heads.group
     given, mixed = scratch[: FEW * size], scratch[FEW * size : 2 * FEW * size]
     factors, scores = scratch[2 * FEW * size :], scratch[2 * FEW * size + FEW :]
     for place in range(count * size):
@@ -43,14 +31,14 @@ def attend_few(
     for begin in range(0, most, TILE):
         for each in range(count):
             own = scores[each * most + begin :]
-            score_one(given[each * size :], keys[begin * size :], min(TILE, most - begin), size, short, own)
+            score_one(given[each * size :], side.keys[begin * size :], min(TILE, most - begin), size, short, own)
     for each in range(count):
         own = scores[each * most : each * most + most]
-        hide(own, 0, most, 1, visible, row, heads.group, each, 1)
+        hide(own, 0, most, 1, side, each, 1)
         factors[each] = to_weights(own, short)
-    mix(scores, most, 1, values, count, most, size, mixed)
+    mix(scores, most, 1, side.values, count, most, size, mixed)
     for each in range(count):
-        tell(mixed[each * size :], factors[each], row, heads, head, each, short, out)
+        tell(mixed[each * size :], factors[each], side, each, short, out)
 
 
 @reordering

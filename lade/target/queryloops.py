@@ -33,14 +33,33 @@ class Heads(NamedTuple):
     step: int
 
 
+class Side(NamedTuple):
+    """What the queries of one row attend to in one head.
+
+    Attributes:
+        keys, values: [K, D]
+        row: its line of the table.
+        visible: of all rows, as of `lade.target.rowloops.attend_rows`.
+        head: the number of the head.
+    """
+
+    keys: Array
+    values: Array
+    row: Array
+    visible: Array
+    heads: Heads
+    head: int
+
+
 @compiled
-def is_seen(begin: int, keys: int, visible: Array, row: Array, group: int, first: int, count: int) -> bool:
+def is_seen(begin: int, keys: int, side: Side, first: int, count: int) -> bool:
     """Whether a query sees one of some keys; arguments as of `hide`."""
+    row, group = side.row, side.heads.group
     seen, prefix, end = row[SEEN], row[PREFIX], begin + keys
     if begin < prefix and end > seen:
         return True
     for node in range(first // group, (first + count - 1) // group + 1):
-        line = visible[row[VISIBLE] + node * (seen + row[KEYS] - prefix) :]
+        line = side.visible[row[VISIBLE] + node * (seen + row[KEYS] - prefix) :]
         for key in range(begin, end):
             if line[key if key < seen else seen + key - prefix]:
                 return True
@@ -48,18 +67,17 @@ def is_seen(begin: int, keys: int, visible: Array, row: Array, group: int, first
 
 
 @compiled
-def hide(
-    scores: Array, begin: int, keys: int, lanes: int, visible: Array, row: Array, group: int, first: int, count: int
-) -> None:
+def hide(scores: Array, begin: int, keys: int, lanes: int, side: Side, first: int, count: int) -> None:
     """Scores [keys, lanes] of keys that a node does not see become -inf.
 
     Args:
         begin: the first of the row's keys.
         first, count: the queries whose lanes these are.
     """
+    row, group = side.row, side.heads.group
     seen, prefix, end = row[SEEN], row[PREFIX], begin + keys
     for lane in range(count):
-        line = visible[row[VISIBLE] + (first + lane) // group * (seen + row[KEYS] - prefix) :]
+        line = side.visible[row[VISIBLE] + (first + lane) // group * (seen + row[KEYS] - prefix) :]
         for key in range(begin, min(end, seen)):
             if not line[key]:
                 scores[(key - begin) * lanes + lane] = np.float32(-inf)
@@ -89,10 +107,10 @@ def mix(
 
 
 @compiled
-def tell(sums: Array, weight: Any, row: Array, heads: Heads, head: int, query: int, short: bool, out: Array) -> None:
+def tell(sums: Array, weight: Any, side: Side, query: int, short: bool, out: Array) -> None:
     """What a query found, from its sums of values and one over that of its weights."""
-    size, group = heads.size, heads.group
-    line = heads.stored * group * size
-    goal = (row[FIRST] + query // group) * line + (head * group + query % group) * size
+    size, group = side.heads.size, side.heads.group
+    line = side.heads.stored * group * size
+    goal = (side.row[FIRST] + query // group) * line + (side.head * group + query % group) * size
     for place in range(size):
         out[goal + place] = rounded(sums[place] * weight, short)

@@ -14,7 +14,7 @@ import numpy as np
 from lade.base.compiled import Compiled, compiled
 from lade.base.threads import FORK, UNITS, WORKERS, counters, spread, take
 from lade.target.fewloops import FEW, attend_few, numbers_for_few
-from lade.target.queryloops import BEGIN, FIRST, KEYS, NODES, WIDTH, Heads
+from lade.target.queryloops import BEGIN, FIRST, KEYS, NODES, WIDTH, Heads, Side
 from lade.target.tileloops import LANES, MOST, attend_tiles, numbers_for_tiles
 
 Array = Any  # of numbers: a numpy array, or its memoryview
@@ -102,29 +102,14 @@ def attend_head(
     own = head * heads.step + row[BEGIN] * size
     source = row[FIRST] * heads.stored * heads.group * size + head * count * size
     given = queries[source : source + count * size]
-    seen_keys, seen_values = keys[own : own + most * size], values[own : own + most * size]
+    side = Side(keys[own : own + most * size], values[own : own + most * size], row, visible, heads, head)
     if count <= FEW:
         if part == 0:
-            attend_few(given, seen_keys, seen_values, row, visible, heads, head, scaling, short, scratch, out)
+            attend_few(given, side, scaling, short, scratch, out)
         return
     together = min(MOST, (count + PARTS * LANES - 1) // (PARTS * LANES) * LANES)
     for first in range(part * together, count, PARTS * together):
-        number_of = min(together, count - first)
-        attend_tiles(
-            given,
-            seen_keys,
-            seen_values,
-            row,
-            visible,
-            heads,
-            head,
-            first,
-            number_of,
-            scaling,
-            short,
-            scratch,
-            out,
-        )
+        attend_tiles(given, side, first, min(together, count - first), scaling, short, scratch, out)
 
 
 def numbers_for(keys: int, size: int, threads: int) -> int:

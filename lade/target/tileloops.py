@@ -15,7 +15,7 @@ from lade.base.bits import number
 from lade.base.compiled import compiled
 from lade.base.lanes import multiply_lanes
 from lade.base.softmax import ROWS, SHRINK, begin_softmax, weigh, weight_of_sums
-from lade.target.queryloops import KEYS, TILE, Heads, hide, is_seen, mix, tell
+from lade.target.queryloops import KEYS, TILE, Side, hide, is_seen, mix, tell
 
 Array = Any  # of numbers: a numpy array, or its memoryview
 
@@ -24,22 +24,10 @@ LANES, TWICE, MOST = 16, 32, 48  # of one register, of two, and the most queries
 
 @compiled
 def attend_tiles(
-    queries: Array,
-    keys: Array,
-    values: Array,
-    row: Array,
-    visible: Array,
-    heads: Heads,
-    head: int,
-    first: int,
-    count: int,
-    scaling: Any,
-    short: bool,
-    scratch: Array,
-    out: Array,
+    queries: Array, side: Side, first: int, count: int, scaling: Any, short: bool, scratch: Array, out: Array
 ) -> None:
     """Attention of some queries, at most `MOST`, a tile of keys at a time."""
-    size, most, lanes = heads.size, row[KEYS], (count + LANES - 1) // LANES * LANES
+    size, most, lanes = side.heads.size, side.row[KEYS], (count + LANES - 1) // LANES * LANES
     columns, lines = scratch[: MOST * size], scratch[MOST * size : (MOST + TILE) * size]
     sums, more = scratch[(MOST + TILE) * size :], scratch[(2 * MOST + TILE) * size :]
     scores, known = scratch[(3 * MOST + TILE) * size :], scratch[(3 * MOST + TILE) * size + TILE * MOST :]
@@ -49,19 +37,19 @@ def attend_tiles(
         sums[place] = np.float32(0.0)
     for begin in range(0, most, TILE):
         together = min(TILE, most - begin)
-        if not is_seen(begin, together, visible, row, heads.group, first, count):
+        if not is_seen(begin, together, side, first, count):
             continue
-        widen(keys[begin * size :], together * size, short, lines)
+        widen(side.keys[begin * size :], together * size, short, lines)
         score(lines, together, columns, lanes, size, scores)
-        hide(scores, begin, together, lanes, visible, row, heads.group, first, count)
+        hide(scores, begin, together, lanes, side, first, count)
         weigh(scores, together, lanes, known, short)
-        mix(scores, 1, lanes, values[begin * size :], count, together, size, more)
+        mix(scores, 1, lanes, side.values[begin * size :], count, together, size, more)
         for each in range(count):
             shrink, own, new = known[SHRINK * lanes + each], sums[each * size : each * size + size], more[each * size :]
             for place in range(size):
                 own[place] = np.float32(np.float32(own[place] * shrink) + new[place])
     for each in range(count):
-        tell(sums[each * size :], weight_of_sums(known, lanes, each), row, heads, head, first + each, short, out)
+        tell(sums[each * size :], weight_of_sums(known, lanes, each), side, first + each, short, out)
 
 
 @compiled
