@@ -39,7 +39,7 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     add_tokens(app, service)
     add_page(app)
     page = app.openapi
-    app.openapi = lambda: described.without_validation(page())  # type: ignore[method-assign]
+    app.openapi = lambda: described.exact(described.without_validation(page()))  # type: ignore[method-assign]
     paths = frozenset(getattr(route, "path_format", "") for route in app.routes)
     return Guard(app, service.settings, service.metrics, paths) if guarded else app
 

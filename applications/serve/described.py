@@ -114,3 +114,12 @@ def without_validation(page: Json) -> Json:
     for name in ("HTTPValidationError", "ValidationError"):
         page["components"]["schemas"].pop(name, None)
     return page
+
+
+def exact(value: Any) -> Any:
+    """A part of the page with whole numbers as integers: FastAPI makes floats of bounds, whose text is rounded."""
+    if isinstance(value, dict):
+        return {name: exact(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [exact(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

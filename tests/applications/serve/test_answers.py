@@ -216,6 +216,17 @@ def test_a_prediction_drafts_and_changes_nothing(served: Served) -> None:
     assert steps[1] < steps[0] / 2
 
 
+def test_bounds_of_the_openapi_page_are_exact(served: Served) -> None:
+    """A float of 2**63 is written as a larger number, and clients would send what is refused."""
+    schemas = served.client.get("/openapi.json").json()["components"]["schemas"]
+    for name in ("ChatRequest", "CompletionRequest", "ResponsesRequest"):
+        (bounds, _) = schemas[name]["properties"]["seed"]["anyOf"]
+        found = bounds["minimum"], bounds["exclusiveMaximum"]
+        assert found == (-(2**63), 2**63)
+        assert {*map(type, found)} == {int}
+    assert schemas["ChatRequest"]["properties"]["repetition_penalty"]["anyOf"][0]["minimum"] == 0.01
+
+
 def test_the_openapi_page_tells_the_statuses_that_there_are(served: Served) -> None:
     page = served.client.get("/openapi.json").json()
     for path, method in (("/v1/chat/completions", "post"), ("/v1/models/{model}", "get"), ("/metrics", "get")):
