@@ -14,6 +14,7 @@ from hostile.users import StopError
 
 TOLERANCE = {torch.float32: 2e-3, torch.float64: 1e-5, torch.bfloat16: 2e-2}
 FALLBACK = "FallbackWarning"
+LEFT = "is left to transformers"  # ends the reason of calls about which lade warns nothing
 
 
 @dataclass
@@ -201,7 +202,8 @@ def distance(one: Any, other: Any) -> str | None:
 
 def _warnings(ours: CallOutcome, plain: CallOutcome) -> Iterator[str]:
     fallbacks = [text for kind, text in ours.warned if kind == FALLBACK]
-    plainly = ours.stats is not None and ours.stats.fallback is not None
+    reason = None if ours.stats is None else ours.stats.fallback
+    plainly = reason is not None and not reason.endswith(LEFT)
     unseen = ours.error is not None or ours.stats is None  # assisted generation warns without statistics
     if len(fallbacks) > 1 or (not unseen and len(fallbacks) != plainly):
         yield f"{len(fallbacks)} fallback warnings where lade decodes {'plainly' if plainly else 'natively'}"
