@@ -101,7 +101,7 @@ def forest_of(forest: Forest, thread: int) -> Forest:
 
 
 @compiled
-def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int, prior: float) -> None:
+def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int, sure: float, prior: float) -> None:
     """Add the nodes of the largest values to the trees of some rows until they have `nodes` together.
 
     Where several trees grow, each gets the likeliest child of its root too, which says whether drafts hold in this
@@ -110,6 +110,7 @@ def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int,
     Args:
         first, last: the rows.
         nodes: roots included.
+        sure: nodes whose values are at least this are added beyond `nodes`, as far as their trees have room.
         prior: assumed probability of a node's likeliest child until the node is expanded.
     """
     ints, floats = forest.ints, forest.floats
@@ -129,22 +130,23 @@ def grow(rows: Sequence[Row], first: int, last: int, forest: Forest, nodes: int,
                 push(forest.heap, forest.values, prior * weight, tree, 0, UNEXPANDED, 0)
             else:
                 expand(row, tree, 0, weight, forest, True)
-    nodes = min(nodes, room)
     if last - first == 1:
-        latest, count = grow_alone(row_at(rows, first), first, forest, nodes, prior)
+        latest, count = grow_alone(row_at(rows, first), first, forest, nodes, room, sure, prior)
     else:
-        latest, count = grow_together(rows, last - first, forest, nodes, prior)
+        latest, count = grow_together(rows, last - first, forest, nodes, room, sure, prior)
     for tree in range(first, last):
         own, at = tree * TREE_INTS, tree * TREE_FLOATS
-        ints[own + LIMITED] = 1 if ints[own + SIZE] == ints[own + LIMIT] or count == nodes else 0
+        ints[own + LIMITED] = 1 if ints[own + SIZE] == ints[own + LIMIT] or count >= min(nodes, room) else 0
         floats[at + CUT] = min(latest / floats[at + WEIGHT], floats[at + NEWEST]) if ints[own + LIMITED] else 0.0
 
 
 @compiled
-def grow_together(rows: Sequence[Row], count: int, forest: Forest, nodes: int, prior: float) -> tuple[float, int]:
+def grow_together(
+    rows: Sequence[Row], count: int, forest: Forest, nodes: int, room: int, sure: float, prior: float
+) -> tuple[float, int]:
     """Grow from the entries of the heap. Returns the value of the latest node, and the number of nodes."""
     latest = inf
-    while forest.heap[HEAPED] > 0 and count < nodes:
+    while goes_on(forest, count, nodes, room, sure):
         entry = pop(forest.heap, forest.values)
         if take(row_at(rows, forest.heap[place_of(forest.heap, entry) + TREE]), entry, forest, prior):
             latest, count = forest.values[entry], count + 1
@@ -152,14 +154,24 @@ def grow_together(rows: Sequence[Row], count: int, forest: Forest, nodes: int, p
 
 
 @compiled
-def grow_alone(row: Row, tree: int, forest: Forest, nodes: int, prior: float) -> tuple[float, int]:
+def grow_alone(
+    row: Row, tree: int, forest: Forest, nodes: int, room: int, sure: float, prior: float
+) -> tuple[float, int]:
     """The same for one tree."""
     latest, count = inf, 1
-    while forest.heap[HEAPED] > 0 and count < nodes:
+    while goes_on(forest, count, nodes, room, sure):
         entry = pop(forest.heap, forest.values)
         if take(row, entry, forest, prior):
             latest, count = forest.values[entry], count + 1
     return latest, count
+
+
+@compiled
+def goes_on(forest: Forest, count: int, nodes: int, room: int, sure: float) -> bool:
+    """Whether so many nodes of all trees are not enough, of which there may be `room`."""
+    if forest.heap[HEAPED] == 0 or count >= room:
+        return False
+    return count < nodes or forest.values[forest.heap[ORDER]] >= sure
 
 
 @compiled

@@ -52,6 +52,7 @@ def draft_rows(
     trees: Trees,
     nodes: int,
     together: bool,
+    sure: float,
     prior: float,
     chains: bool,
 ) -> None:
@@ -64,13 +65,13 @@ def draft_rows(
         trees: are written here, in the order of the rows.
         nodes: of all trees together, or of each.
         together: whether all trees share the nodes.
-        prior: as of `grow`.
+        sure, prior: as of `grow`.
         chains: whether one path is kept of each tree.
     """
     first = forest_of(forest, 0)
-    spread(fork, threads, draft_units, (counters, rows, new, ends, forest, nodes, together, prior))
+    spread(fork, threads, draft_units, (counters, rows, new, ends, forest, nodes, together, sure, prior))
     if together:
-        grow(rows, 0, len(ends), first, nodes, prior)
+        grow(rows, 0, len(ends), first, nodes, sure, prior)
     if chains:
         for place in range(len(ends)):
             keep_chain(row_at(rows, place), place, first)
@@ -91,6 +92,7 @@ def draft_units(
     forest: Forest,
     nodes: int,
     together: bool,
+    sure: float,
     prior: float,
 ) -> None:
     """The share of one thread: rows whose texts are taken in, and whose trees grow unless they share the nodes."""
@@ -100,7 +102,7 @@ def draft_units(
         for token in range(ends[place - 1] if place else 0, ends[place]):
             write_token(row_at(rows, place), new[token])
         if not together:
-            grow(rows, place, place + 1, own, nodes, prior)
+            grow(rows, place, place + 1, own, nodes, sure, prior)
         place = take(counters, UNITS)
 
 

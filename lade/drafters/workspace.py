@@ -109,6 +109,7 @@ class Workspace:
         plans: Sequence[TreePlan],
         nodes: int,
         together: bool,
+        sure: float,
         prior: float,
         chains: bool = False,
     ) -> list[Grown]:
@@ -118,22 +119,24 @@ class Workspace:
             new: tokens of each row since the last call.
             nodes: of all trees together, or of each.
             together: whether all trees share the nodes.
+            sure, prior: as of `lade.drafters.growth.grow`.
             chains: whether one path is kept of each tree, that of most expected accepted tokens.
         """
-        number, most = len(memories), sum(min(plan.most, nodes + 1) for plan in plans)
-        threads = 1 if together else min(number, threads_for(most * NODE))
-        forest, trees = self._forest.of(number, nodes, threads), self._trees.of(most)
+        number, most = len(memories), sum(plan.most for plan in plans)
+        threads = 1 if together else min(number, threads_for(min(most, number * nodes) * NODE))
+        room = most if together else max(plan.most for plan in plans)
+        forest, trees = self._forest.of(number, room, threads), self._trees.of(most)
         forest.ints[: number * TREE_INTS] = [value for plan in plans for value in (plan.deepest, plan.most, 0, 0, 0)]
         values = [value for plan in plans for value in (plan.floor, plan.least, plan.weight, 0.0, 0.0)]
         forest.floats[: number * TREE_FLOATS] = values
         for memory, plan in zip(memories, plans, strict=True):
-            memory.reserve_nodes(min(plan.most, nodes + 1))  # one more: a root's child that is not counted
+            memory.reserve_nodes(plan.most)
         tokens = np.array([token for some in new for token in some], np.int32)
         ends = np.array([*accumulate(map(len, new))], np.int64)
         with _Locked(memory.pool for memory in memories):
             self._rows.set([memory.row() for memory in memories])
             call = FORK, threads, counters(), self._rows
-            DRAFT(*call, tokens, ends, forest, trees, nodes, together, prior, chains)
+            DRAFT(*call, tokens, ends, forest, trees, nodes, together, sure, prior, chains)
         return _grown(forest, trees, number)
 
     def learn(self, rows: Sequence[Learned], predictions: Predictions) -> None:

@@ -218,6 +218,19 @@ def test_a_reference_is_followed_at_once_though_steps_rest() -> None:
     assert [draft.sources[:5] for draft in drafts] == [["root"], ["root", *["reference"] * 4]]
 
 
+def test_the_first_draft_takes_much_of_a_reference_that_the_text_begins_with() -> None:
+    """Though the last steps took one token, so that the pace asks for 8."""
+    run = Run()
+    run.decode(300, "adverse")
+    assert run.steps[-1].nodes == 1
+    request = Request(1, [3, 5, 7], 2, 10**6)
+    request.reference = [*range(7, 7 + 2 * BUDGET)]
+    run.drafter.start(request)
+    (draft,) = run.drafter.draft([request], [DEEP])
+    assert draft.tokens[:16] == request.reference[:16]
+    assert len(draft) <= BUDGET
+
+
 @WARM
 def test_every_step_has_one_reason(warm: float | None) -> None:
     run = Run(warm)

@@ -4,6 +4,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count as count_from
+from math import inf
 
 import numpy as np
 import pytest
@@ -95,10 +97,11 @@ def grown(
     child_prior: float = 1.0,
     floor: float = 0.0,
     chains: bool = False,
+    sure: float = inf,
 ) -> list[Tree]:
     memories = [memory_of(seed + row) for row in range(len(limits))]
     plans = [TreePlan(each.deepest, each.most, floor, floor, each.weight) for each in limits]
-    trees = Workspace().grow(memories, [[]] * len(limits), plans, nodes, True, child_prior, chains)
+    trees = Workspace().grow(memories, [[]] * len(limits), plans, nodes, True, sure, child_prior, chains)
     return [Tree.of(*each) for each in zip(memories, trees, strict=True)]
 
 
@@ -106,7 +109,7 @@ def grown(
 def test_a_tree_says_whether_its_root_occurred_before(text: list[int], new: list[int]) -> None:
     memory = rowarrays.memory_of(text)
     memory.reserve_text(len(text) + len(new))
-    (tree,) = Workspace().grow([memory], [new], [TreePlan(3, 4, 0.0, 0.0, 1.0)], 4, True, 1.0)
+    (tree,) = Workspace().grow([memory], [new], [TreePlan(3, 4, 0.0, 0.0, 1.0)], 4, True, inf, 1.0)
     *before, last = [*text, *new]
     assert tree.repeats == (last in before)
 
@@ -122,20 +125,23 @@ def children(seed: int, tree: dict[Path, float], limits: Limits) -> dict[Path, f
     return found
 
 
-def naive(seed: int, limits: Sequence[Limits], nodes: int) -> tuple[list[dict[Path, float]], bool]:
+def naive(seed: int, limits: Sequence[Limits], nodes: int, sure: float) -> tuple[list[dict[Path, float]], bool]:
     """The path of the largest value, again and again; and the likeliest child of each root. Whether nodes ran out."""
+    heaviest = max(each.weight for each in limits)
     trees: list[dict[Path, float]] = [{(): 1.0} for _ in limits]
-    for count in range(len(limits), nodes + 1):
+    for count in count_from(len(limits)):
         found = {
             (row, path): (each.weight * probability, probability)
             for row, each in enumerate(limits)
             for path, probability in children(seed + row, trees[row], each).items()
         }
-        if not found or count == nodes:
+        if not found:
             break
         row, path = max(found, key=found.__getitem__)
+        if count >= nodes and found[row, path][0] / heaviest < sure:
+            break
         trees[row][path] = found[row, path][1]
-    used = sum(map(len, trees)) == min(nodes, sum(each.most for each in limits))
+    used = sum(map(len, trees)) >= min(nodes, sum(each.most for each in limits))
     for row, each in enumerate(limits):
         first = children(seed + row, {(): 1.0}, each)
         if len(limits) > 1 and len(trees[row]) == 1 and first:
@@ -144,12 +150,14 @@ def naive(seed: int, limits: Sequence[Limits], nodes: int) -> tuple[list[dict[Pa
     return trees, used
 
 
-@given(**CASES)
-def test_the_nodes_of_all_trees_are_those_of_the_largest_values(seed: int, limits: list[Limits], room: int) -> None:
-    """Beside the likeliest child of each root, which is there in any case."""
+@given(sure=st.sampled_from((inf, 0.5, 0.2, 0.05, 0.0)), **CASES)
+def test_the_nodes_of_all_trees_are_those_of_the_largest_values(
+    seed: int, limits: list[Limits], room: int, sure: float
+) -> None:
+    """Beside the likeliest child of each root, which is there in any case, and sure ones beyond the room."""
     nodes = len(limits) + room
-    trees, used = naive(seed, limits, nodes)
-    for tree, each, expected in zip(grown(seed, limits, nodes), limits, trees, strict=True):
+    trees, used = naive(seed, limits, nodes, sure)
+    for tree, each, expected in zip(grown(seed, limits, nodes, sure=sure), limits, trees, strict=True):
         assert dict(zip(tree.paths, tree.masses, strict=True)) == pytest.approx(expected)
         assert tree.limited == (used or len(expected) == each.most)
         assert tree.cut <= tree.masses[-1]
