@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lade.applications.serve.answer import STOP, Answer, Choice, Delta, Told
+from lade.applications.serve.answer import LENGTH, STOP, Answer, Choice, Delta, Told
 from lade.applications.serve.logprobs import ChatLogprobs, CompletionLogprobs, TokenTexts
 from lade.applications.serve.schema import Sampling
 from lade.applications.serve.tools import Parsed, ToolParser, read
@@ -162,7 +162,7 @@ class ChatFormat(Format):
     def _parsed(self, index: int, text: str, finish: str | None) -> tuple[Parsed, str | None]:
         """Text and calls of a piece, and why the answer ends."""
         parser = None if self._parsers is None else self._parsers[index]
-        parsed = read(parser, text, final=finish is not None)
+        parsed = read(parser, text, final=finish is not None, cut=finish == LENGTH)
         return parsed, "tool_calls" if finish == STOP and parser is not None and parser.found else finish
 
     def _logprobs(self, choice: Choice, tokens: Sequence[Told]) -> Json | None:

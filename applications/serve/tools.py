@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lade.applications.serve.begun import calls_so_far
 from lade.applications.serve.text import overlap
 
 Json = dict[str, Any]
@@ -70,10 +71,15 @@ def told(tools: Sequence[Json]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What is new of an answer: text, and whole calls."""
+    """What is new of an answer: text, and calls.
+
+    Attributes:
+        cut: whether the last call has begun and not ended: its arguments are what there is of them.
+    """
 
     text: str
     calls: list[Json]
+    cut: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -92,29 +98,34 @@ class ToolParser:
     _behind: bool = field(default=False, init=False)  # whether a call was the last thing read
     _said: bool = field(default=False, init=False)  # whether a bare answer is a text
 
-    def add(self, piece: str, final: bool) -> Parsed:
-        """Take a piece of the answer; `final`: the last one."""
+    def add(self, piece: str, final: bool, cut: bool = False) -> Parsed:
+        """Take a piece of the answer.
+
+        Args:
+            final: whether it is the last one.
+            cut: whether the answer then has as many tokens as it may, so that a call may have begun and not ended.
+        """
         self._held += piece
-        parsed = self._marked(final) if self.form.begin else self._bare(final)
+        parsed = self._marked(final, cut) if self.form.begin else self._bare(final, cut)
         for call in parsed.calls:
             call["index"] = self.found
             self.found += 1
         return parsed
 
-    def _bare(self, final: bool) -> Parsed:
+    def _bare(self, final: bool, cut: bool) -> Parsed:
         """An answer that begins with a brace is read at its end; behind text all is text."""
         start = self._held.lstrip()
         may_call = not self._said and (not start or start.startswith(("{", "[")))
         if may_call and not final:
             return Parsed("", [])
-        calls = self._calls(start) if may_call else None
         text, self._held, self._said = self._held, "", True
-        return Parsed("", calls) if calls else Parsed(text, [])
+        found = self._read(start, cut) if may_call else None
+        return found or Parsed(text, [])
 
-    def _marked(self, final: bool) -> Parsed:
+    def _marked(self, final: bool, cut: bool) -> Parsed:
         """White space around calls is none of the text."""
         marker, end = self.form.begin.strip(), self.form.end.strip()
-        texts, calls = list[str](), list[Json]()
+        texts, calls, short = list[str](), list[Json](), False
         while True:
             if self._behind:
                 self._held = self._held.lstrip()
@@ -126,11 +137,30 @@ class ToolParser:
                 texts.append(self._held[:certain])
                 self._held = self._held[certain:]
                 break
-            found = self._calls(body)
+            found = self._read(body, cut and not (end and ended))
             texts.append(before.rstrip() if found else before + begun + body + (ended if end else ""))
-            calls += found or []
-            self._held, self._behind = rest, bool(found)
-        return Parsed("".join(texts), calls)
+            calls += found.calls if found else []
+            short = found is not None and found.cut
+            self._held, self._behind = rest, found is not None
+        return Parsed("".join(texts), calls, short)
+
+    def _read(self, text: str, cut: bool) -> Parsed | None:
+        """The calls of a text; `None` if it is something else."""
+        calls = self._calls(text)
+        if calls is None:
+            return self._begun(text.lstrip()) if cut else None
+        return Parsed("", calls)
+
+    def _begun(self, text: str) -> Parsed | None:
+        """The calls of a text that goes on; `None` if it is something else."""
+        found = calls_so_far(text, self.form.end.strip())
+        if found is None:
+            return None
+        values, begun = found
+        if begun is not None:
+            values.append({"name": begun[0], "arguments": begun[1]})
+        calls = self._calls_of(values)
+        return None if calls is None else Parsed("", calls, begun is not None)
 
     def _calls(self, text: str) -> list[Json] | None:
         """The calls of a text; `None` if it is something else."""
@@ -138,8 +168,10 @@ class ToolParser:
             value = json.loads(text.strip())
         except (ValueError, RecursionError):
             return None
-        calls = value if isinstance(value, list) else [value]
-        found = [self._call(each) for each in calls]
+        return self._calls_of(value if isinstance(value, list) else [value])
+
+    def _calls_of(self, values: Sequence[Any]) -> list[Json] | None:
+        found = [self._call(each) for each in values]
         return None if not found or None in found else [call for call in found if call is not None]
 
     def _call(self, value: Any) -> Json | None:
@@ -151,9 +183,9 @@ class ToolParser:
         return {"index": 0, "id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def read(parser: ToolParser | None, piece: str, final: bool) -> Parsed:
+def read(parser: ToolParser | None, piece: str, final: bool, cut: bool = False) -> Parsed:
     """A piece of an answer, by its parser; `None`: there are no functions, and all is text."""
-    return Parsed(piece, []) if parser is None else parser.add(piece, final)
+    return Parsed(piece, []) if parser is None else parser.add(piece, final, cut)
 
 
 def for_template(calls: Sequence[Mapping[str, Any]]) -> list[Json]:

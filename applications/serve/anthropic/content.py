@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from lade.applications.serve.begun import object_so_far
 from lade.applications.serve.fields import Json
 from lade.applications.serve.tools import Parsed
 
@@ -23,7 +24,9 @@ class AnswerContent:
     def add(self, parsed: Parsed) -> list[Json]:
         """The events of a piece of the answer."""
         told = self._said(parsed.text) if parsed.text else []
-        return told + [event for call in parsed.calls for event in self._called(call)]
+        for number, call in enumerate(parsed.calls, 1):
+            told += self._called(call, cut=parsed.cut and number == len(parsed.calls))
+        return told
 
     def end(self) -> list[Json]:
         """The event of the end of the text that goes on, if one does."""
@@ -37,12 +40,16 @@ class AnswerContent:
         self.blocks[-1]["text"] += text
         return [*told, self._of("delta", delta={"type": "text_delta", "text": text})]
 
-    def _called(self, call: Json) -> list[Json]:
-        """A call, which is told whole."""
-        name, arguments = call["function"]["name"], _object(call["function"]["arguments"])
+    def _called(self, call: Json, cut: bool) -> list[Json]:
+        """A call, which is told at once; `cut`: its arguments are what there is of them."""
+        name, written = call["function"]["name"], call["function"]["arguments"]
         told = self.end() + self._begun({"type": "tool_use", "id": call["id"], "name": name, "input": {}})
+        if cut:
+            arguments = object_so_far(written) or {}
+        else:
+            arguments = _object(written)
+            written = json.dumps(arguments, ensure_ascii=False)
         self.blocks[-1]["input"] = arguments
-        written = json.dumps(arguments, ensure_ascii=False)
         delta = {"type": "input_json_delta", "partial_json": written}
         return [*told, self._of("delta", delta=delta), self._of("stop")]
 

@@ -26,7 +26,7 @@ class MessagesFormat(TranslatedFormat):
 
     def of(self, delta: Delta) -> list[Json]:
         ended = delta.finish is not None
-        told = self._content.add(read(self._parser, delta.text, ended))
+        told = self._content.add(read(self._parser, delta.text, ended, cut=delta.finish == LENGTH))
         return told + self._content.end() if ended else told
 
     def last(self) -> list[Json]:

@@ -50,9 +50,9 @@ class ResponsesFormat(TranslatedFormat):
         return [{"type": f"response.{kind}", "response": self._whole()} for kind in ("created", "in_progress")]
 
     def of(self, delta: Delta) -> list[Json]:
-        ended = delta.finish is not None
-        told = self._output.add(read(self._parser, delta.text, ended), self._logprobs.told(delta.tokens))
-        return told + self._output.end(cut=delta.finish == LENGTH) if ended else told
+        ended, cut = delta.finish is not None, delta.finish == LENGTH
+        told = self._output.add(read(self._parser, delta.text, ended, cut), self._logprobs.told(delta.tokens))
+        return told + self._output.end(cut) if ended else told
 
     def last(self) -> list[Json]:
         response = self._whole()
