@@ -18,6 +18,7 @@ from llguidance import LLMatcher, LLTokenizer
 from transformers import LogitsProcessor
 
 from lade.applications.serve.errors import APIError
+from lade.applications.serve.relaxed import relaxed
 from lade.applications.serve.tools import ToolFormat, arguments_of
 
 # JSON as models write it. Free white space would force nothing, and small models write it without end.
@@ -51,7 +52,7 @@ class Grammars:
             APIError: the schema is wrong, or too large.
         """
         try:
-            grammar = LLMatcher.grammar_from_json_schema(dict(schema), overrides=SPACING)  # type: ignore[arg-type]
+            grammar = LLMatcher.grammar_from_json_schema(relaxed(schema), overrides=SPACING)  # type: ignore[arg-type]
         except ValueError as error:
             raise _wrong(param, SCHEMA, str(error)) from error
         return self._mask(grammar, prompt_length, param)
@@ -175,7 +176,7 @@ def _spelled(text: str) -> str:
 
 def _json(schema: Mapping[str, Any]) -> str:
     """JSON that keeps to a schema, in a grammar."""
-    return f"%json {json.dumps(dict(schema) | {'x-guidance': SPACING})}"
+    return f"%json {json.dumps(relaxed(schema) | {'x-guidance': SPACING})}"
 
 
 def _wrong(param: str, kind: str, reason: str) -> APIError:

@@ -13,6 +13,7 @@ from served import PROMPT, Served
 from transformers import LogitsProcessorList
 
 from lade.applications.serve.grammar import GrammarMask, Grammars
+from lade.applications.serve.relaxed import relaxed
 from lade.applications.serve.service import ends_of
 
 NAME = {"type": "string", "maxLength": 5}
@@ -51,10 +52,25 @@ SCHEMAS: dict[str, tuple[Schema, Callable[[Any], bool]]] = {
 }
 
 
-UNFOLLOWED = (
-    *("uniqueItems", "contains", "unevaluatedItems", "unevaluatedProperties", "propertyNames", "dependentRequired"),
-    *("dependentSchemas", "not", "if"),
-)
+UNFOLLOWED: Schema = {
+    "uniqueItems": True,
+    "contains": {},
+    "unevaluatedItems": False,
+    "unevaluatedProperties": False,
+    "propertyNames": {"maxLength": 3},
+    "dependentRequired": {"a": ["b"]},
+    "dependentSchemas": {"a": {}},
+    "not": {},
+    "if": {},
+}
+NOTHING: list[Schema] = [
+    {"type": "array", "uniqueItems": False, "unevaluatedItems": {}, "minItems": 0},
+    {"additionalProperties": True, "unevaluatedProperties": True, "minProperties": 0, "required": []},
+    {"propertyNames": {}, "dependentRequired": {}, "dependentSchemas": {}, "dependencies": {}, "not": False},
+    {"type": "string", "format": "password", "minLength": 0, "contentEncoding": "base64"},
+    {"title": "A", "$comment": "b", "examples": [{"uniqueItems": False}], "default": {"not": False}, "x-own": 1},
+    {"deprecated": True, "readOnly": True, "writeOnly": True, "nullable": True, "discriminator": {"propertyName": "a"}},
+]
 
 
 def fields(schema: Schema, **others: Any) -> dict[str, Any]:
@@ -147,7 +163,7 @@ def test_what_is_no_schema_is_named(served: Served, wanted: Any, param: str) -> 
 @pytest.mark.parametrize("keyword", UNFOLLOWED)
 def test_a_keyword_that_cannot_be_followed_is_named(served: Served, keyword: str) -> None:
     """The documents name these. A function with one can be told to the model, but no call of it can be forced."""
-    schema = {"type": "object", "properties": {"list": {keyword: True if keyword == "uniqueItems" else {}}}}
+    schema = {"type": "object", "properties": {"list": {keyword: UNFOLLOWED[keyword]}}}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
     answer = served.client.post("/v1/completions", json=fields({}, response_format=form))
     told = f'must be a JSON schema that can be followed, got what cannot (Unimplemented keys: ["{keyword}"])'
@@ -163,6 +179,33 @@ def test_a_keyword_that_cannot_be_followed_is_named(served: Served, keyword: str
     error = forced.json()["error"]
     assert error["message"] == f"tools must have functions that can be called, got other: parameters {told}"
     assert error["param"] == "tools"
+
+
+@pytest.mark.parametrize("asking", NOTHING, ids=range(len(NOTHING)))
+def test_a_keyword_that_asks_nothing_is_taken(served: Served, asking: Schema) -> None:
+    """As the packages of clients write schemas, at whatever place."""
+    for schema in (asking, {"anyOf": [asking]}, {"type": "array", "items": asking}, record(a=asking)):
+        whole = record(value=schema, uniqueItems={"enum": [False]})
+        assert served.complete(**fields(whole, max_tokens=3))["choices"][0]["finish_reason"] == "length"
+        tool = {"type": "function", "function": {"name": "f", "parameters": whole}}
+        chat = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "max_tokens": 1}
+        answer = served.client.post("/v1/chat/completions", json=chat | {"tool_choice": "required"})
+        assert answer.status_code == 200, answer.text
+
+
+def test_what_only_looks_like_a_keyword_stays() -> None:
+    schema = record(**{"not": False, "uniqueItems": False, "format": {"enum": ["password", {"not": False}]}})
+    assert relaxed(schema) == schema
+    assert relaxed({"properties": {"a": {"format": "idn-email"}}}) == {"properties": {"a": {"format": "idn-email"}}}
+    assert relaxed({"minItems": 0, "uniqueItems": 0}) == {"minItems": 0, "uniqueItems": 0}, "no boolean"
+
+
+def test_a_deep_schema_is_refused(served: Served) -> None:
+    schema: Schema = {}
+    for _ in range(400):
+        schema = {"type": "array", "items": schema}
+    answer = served.client.post("/v1/completions", json=fields(schema))
+    assert (answer.status_code, "recursion" in answer.text) == (400, True), answer.text
 
 
 def test_a_mask_is_as_wide_as_the_scores(served: Served) -> None:
