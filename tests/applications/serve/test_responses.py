@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from openai.types.responses import ResponseUsage
 from served import NAME, Served
 
 from lade.applications.serve.responses.request import ResponsesRequest
@@ -61,6 +62,9 @@ def test_its_events(served: Served) -> None:
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     body = respond(served).json()
     assert "".join(deltas) == text_of(body) == text_of(events[-1]["response"])
+    usage = ResponseUsage(**events[-1]["response"]["usage"])  # which has all fields that the type wants
+    assert usage.input_tokens_details.cache_write_tokens == usage.output_tokens_details.reasoning_tokens == 0
+    assert usage.input_tokens_details.cached_tokens >= 0
     assert events[-1]["response"]["usage"] == body["usage"]
     assert [event["response"]["usage"] for event in events[:2]] == [None] * 2
     for each in (events[-1]["response"], body):
