@@ -69,16 +69,23 @@ HEAD: Json = {"id": TEXT, "created": COUNT, "model": TEXT, "usage": USAGE}
 CHAT = _streamed(_object(**HEAD, object={"const": "chat.completion"}, choices=_list(_choice(message=MESSAGE), 1)))
 COMPLETION = _streamed(_object(**HEAD, object={"const": "text_completion"}, choices=_list(_choice(text=TEXT), 1)))
 SAID = _object(id=TEXT, type={"const": "message"}, content=_list(_object(text=TEXT), 1))
-CALLED = _object(id=TEXT, type={"const": "function_call"}, call_id=TEXT, name=TEXT, arguments=TEXT)
+ENDED: Json = {"enum": ["completed", "incomplete"]}
+CALLED = _object(id=TEXT, type={"const": "function_call"}, call_id=TEXT, name=TEXT, arguments=TEXT, status=ENDED)
 RESPONSE = _streamed(
     _object(
         id=TEXT,
         object={"const": "response"},
         created_at=COUNT,
         model=TEXT,
-        status={"enum": ["completed", "incomplete"]},
+        status=ENDED,
         output=_list({"anyOf": [SAID, CALLED]}, 1),
-        usage=_object(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
+        usage=_object(
+            input_tokens=COUNT,
+            input_tokens_details=_object(cached_tokens=COUNT, cache_write_tokens=COUNT),
+            output_tokens=COUNT,
+            output_tokens_details=_object(reasoning_tokens=COUNT),
+            total_tokens=COUNT,
+        ),
     )
 )
 TEXT_BLOCK = _object(type={"const": "text"}, text=TEXT)
