@@ -9,12 +9,13 @@ import json
 import re
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic import TypeAdapter
 
 NAMED = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]+)"')
 KEY = re.compile(r'\s*,\s*"(?:arguments|parameters)"\s*:\s*')
 KEYS = (',"arguments":', ',"parameters":')
 DECODER = json.JSONDecoder()
+MEMBERS = TypeAdapter(dict[str, Any])
 
 
 def calls_so_far(text: str, end: str) -> tuple[list[Any], tuple[str, str] | None] | None:
@@ -44,10 +45,9 @@ def calls_so_far(text: str, end: str) -> tuple[list[Any], tuple[str, str] | None
 def object_so_far(text: str) -> dict[str, Any] | None:
     """The members of a JSON object whose values are there; `None` if no object begins with this text."""
     try:
-        value = from_json(text, allow_partial=True) if text else {}
+        return MEMBERS.validate_json(text, experimental_allow_partial=True) if text else {}
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _ends(rest: str, end: str) -> bool:
