@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -16,8 +18,11 @@ import click
 def program() -> Iterator[None]:
     """Inside, the process is the command's own.
 
+    Where the output cannot write a character, as in the locale "C", it writes "?" instead.
     Behind it, Ctrl-C ends the process and prints nothing; Python alone would print a traceback of what it tidies up.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         with plain_warnings():
             yield

@@ -47,9 +47,9 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     warming.check_arguments(model, top, tokenizer, progress)
     check_drafts(model)
     compiling.begin()
-    table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
     if compiling.compiles():
         _log.warning("lade: compiling the loops that draft, once on this machine, which takes minutes")
+    table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
     compiling.wait()
     return table
 

@@ -1,5 +1,6 @@
 """A command that is the program of its process: lade's warnings are lines, and Ctrl-C at the end prints nothing."""
 
+import io
 import signal
 import warnings
 from collections.abc import Iterator
@@ -53,6 +54,20 @@ def test_warnings_are_lines_and_told_once(
     assert others[3:] == ["old"]
     assert capsys.readouterr().err == "warning: full\n"
     assert warnings.showwarning is show
+
+
+def test_characters_that_the_output_cannot_write_end_no_program(
+    program: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", output)
+    monkeypatch.setattr("sys.argv", ["program", "--warn", "--help"])
+    monkeypatch.setattr(program.params[0], "callback", lambda *_: print("3 · 4"))
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    output.flush()
+    assert ended.value.code == 0
+    assert b"3 ? 4\n" in output.buffer.getvalue()
 
 
 def test_ctrl_c_behind_the_end_of_a_program_prints_nothing(

@@ -53,6 +53,8 @@ def test_a_second_run_computes_nothing(table_folder: Path) -> None:
     written = path.stat().st_ino
     second = run(STORIES, "--top", 4)
     assert second.stdout == first.stdout.replace("computed", "found in the cache, computed")
+    said = "computing the warm table" in first.stderr, "computing the warm table" in second.stderr
+    assert said == (True, False)
     assert path.stat().st_ino == written
     third = run(STORIES, "--top", 8)
     assert "8 tokens after each of 512 entries and " in third.stdout

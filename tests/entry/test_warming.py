@@ -21,7 +21,11 @@ def test_the_log_says_that_the_loops_are_compiled(
 ) -> None:
     """With a terminal or without one: a job in the background waits as long."""
 
+    told = "lade: compiling the loops that draft, once on this machine, which takes minutes"
+    expected = [told] if running and not compiled else []
+
     def table(*_: Any, **__: Any) -> str:
+        assert caplog.messages == expected  # the table takes minutes, too
         return "the table"
 
     monkeypatch.setattr("lade.memory.warm.warming.warm_up", table)
@@ -30,8 +34,7 @@ def test_the_log_says_that_the_loops_are_compiled(
     monkeypatch.setattr(compiling, "running", lambda: running)
     monkeypatch.setattr(compiling, "is_compiled", lambda: compiled)  # then it is loaded, which takes seconds
     assert lade.warm_up(tiny_model(BY_NAME["llama"], "sdpa")) == "the table"
-    told = "lade: compiling the loops that draft, once on this machine, which takes minutes"
-    assert caplog.messages == ([told] if running and not compiled else [])
+    assert caplog.messages == expected
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=lambda kind: kind.name)
