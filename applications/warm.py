@@ -126,9 +126,8 @@ def kept() -> Iterator[None]:
 
 def warm_up(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, top: int) -> None:
     import lade
-    from lade.memory.warm import warming as warm
 
-    known = found(warm.cached(model, tokenizer=tokenizer))
+    known = cached(model, tokenizer)
     with failing(OSError, ValueError, RuntimeError):
         table = lade.warm_up(model, top=top, tokenizer=tokenizer)
     tell(model, table, known)
@@ -154,7 +153,7 @@ def warm_up_with_prompts(
     asked = [prompt for prompt in asked if prompt not in held]
     if not asked:
         raise click.UsageError("--hold-out must be given with prompts that differ, got the same one each time")
-    known = found(warm.cached(model, tokenizer=tokenizer))
+    known = cached(model, tokenizer)
     with failing(OSError, ValueError, RuntimeError):
         table = grow(model, asked, tokenizer=tokenizer, **options)
         own = warm.own_table(model, top=options["top"], tokenizer=tokenizer)
@@ -166,8 +165,11 @@ def warm_up_with_prompts(
         click.echo(gain(model, tokenizer, held, own, table, options["length"]))
 
 
-def found(known: WarmTable | None) -> WarmTable | None:
-    """The cached table; where there is none, say what takes so long: a progress bar shows on a terminal alone."""
+def cached(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> WarmTable | None:
+    """The table in the cache; where there is none, say what takes so long: a bar shows on a terminal alone."""
+    from lade.memory.warm import warming as warm
+
+    known = warm.cached(model, tokenizer=tokenizer)
     if known is None:
         click.echo("computing the warm table, which takes minutes", err=True)
     return known

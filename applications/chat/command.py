@@ -138,9 +138,8 @@ def chat(
     Args:
         reader: of messages; `None` reads what the options say.
     """
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):  # invalid characters do not end the chat
-            stream.reconfigure(errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # invalid characters do not end the chat
+        sys.stdin.reconfigure(errors="replace")
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and prompt is None and reader is None
     settings = ChatSettings(
         **{name: options.pop(name) for name in ("temperature", "top_p", "top_k", "seed", "max_new_tokens", "markdown")},

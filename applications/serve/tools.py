@@ -81,6 +81,11 @@ class Parsed:
     calls: list[Json]
     cut: bool = False
 
+    def each(self) -> list[tuple[Json, bool]]:
+        """Its calls, and whether each is cut."""
+        last = len(self.calls) - 1
+        return [(call, self.cut and number == last) for number, call in enumerate(self.calls)]
+
 
 @dataclass(slots=True, eq=False)
 class ToolParser:

@@ -24,9 +24,7 @@ class AnswerContent:
     def add(self, parsed: Parsed) -> list[Json]:
         """The events of a piece of the answer."""
         told = self._said(parsed.text) if parsed.text else []
-        for number, call in enumerate(parsed.calls, 1):
-            told += self._called(call, cut=parsed.cut and number == len(parsed.calls))
-        return told
+        return told + [event for call, cut in parsed.each() for event in self._called(call, cut)]
 
     def end(self) -> list[Json]:
         """The event of the end of the text that goes on, if one does."""

@@ -27,10 +27,7 @@ class Output:
         """The events of a piece of the answer, whose tokens have these log probabilities."""
         self._logprobs += logprobs
         told = self._said(parsed.text) if parsed.text else []
-        for number, call in enumerate(parsed.calls, 1):
-            cut = parsed.cut and number == len(parsed.calls)
-            told += self._called(call, "incomplete" if cut else "completed")
-        return told
+        return told + [event for call, cut in parsed.each() for event in self._called(call, cut)]
 
     def end(self, cut: bool) -> list[Json]:
         """The events of the end. An answer that says nothing has an empty message.
@@ -66,11 +63,11 @@ class Output:
             self._of_message("content_part.added", part=self._part("", [])),
         ]
 
-    def _called(self, call: Json, status: str) -> list[Json]:
-        """A call, which is told at once."""
+    def _called(self, call: Json, cut: bool) -> list[Json]:
+        """A call, which is told at once; `cut`: its arguments are what there is of them."""
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         fields = {"type": "function_call", "call_id": call["id"], "name": name}
-        item = self._new("fc_", fields | {"arguments": arguments, "status": status})
+        item = self._new("fc_", fields | {"arguments": arguments, "status": "incomplete" if cut else "completed"})
         return [
             self._of_item("output_item.added", item | {"arguments": "", "status": "in_progress"}),
             self._of("function_call_arguments.delta", item, delta=arguments),
