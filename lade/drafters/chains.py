@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lade.base.compiled import compiled
-from lade.drafters.growth import ORDER, SIZE, TREE_INTS, Forest
+from lade.drafters.growth import SIZE, TREE_INTS, Forest
+from lade.drafters.heap import ORDER
 from lade.memory.row import DEPTH, MASSES, NODES, PARENT, WIDTH, Row
 
 

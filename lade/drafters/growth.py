@@ -13,6 +13,20 @@ from typing import NamedTuple
 import numpy as np
 
 from lade.base.compiled import compiled
+from lade.drafters.heap import (
+    ENTRIES,
+    HEAPED,
+    NODE,
+    ORDER,
+    ORIGIN,
+    ROOM,
+    TOKEN,
+    TREE,
+    WIDTH_OF_ENTRY,
+    place_of,
+    pop,
+    push,
+)
 from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, MOST, SCRATCH_FLOATS, SCRATCH_INTS
 from lade.memory.hashing import Array
 from lade.memory.mixture import expect
@@ -32,10 +46,6 @@ TREE_INTS = 5
 # that of the last node that did, else 0.
 FLOOR, LEAST, WEIGHT, NEWEST, CUT = range(5)
 TREE_FLOATS = 5
-# Of the heap: entries in it and entries that there ever were, then a binary heap of entries, then the entries.
-HEAPED, ENTRIES, ROOM, ORDER = range(4)
-TREE, NODE, TOKEN, ORIGIN = range(4)  # of an entry: its tree, its node or parent, its token, its stage
-WIDTH_OF_ENTRY = 4
 
 
 class Forest(NamedTuple):
@@ -244,48 +254,3 @@ def write_tree(row: Row, size: int, trees: Trees, begin: int) -> None:
         nodes[to], nodes[room + to] = ints[at + TOKEN_OF_NODE], ints[at + PARENT]
         nodes[2 * room + to], nodes[3 * room + to] = ints[at + DEPTH], ints[at + STAGE]
         trees.masses[to] = row.floats[MASSES + node]
-
-
-# The heap
-
-
-@compiled
-def place_of(heap: Array, entry: int) -> int:
-    """Where an entry begins."""
-    return ORDER + heap[ROOM] + entry * WIDTH_OF_ENTRY
-
-
-@compiled
-def push(heap: Array, values: Array, value: float, tree: int, node: int, token: int, stage: int) -> None:
-    entry, place = heap[ENTRIES], heap[HEAPED]
-    heap[ENTRIES], heap[HEAPED] = entry + 1, place + 1
-    values[entry] = value
-    at = place_of(heap, entry)
-    heap[at + TREE], heap[at + NODE], heap[at + TOKEN], heap[at + ORIGIN] = tree, node, token, stage
-    while place > 0 and values[heap[ORDER + (place - 1) // 2]] < value:
-        heap[ORDER + place] = heap[ORDER + (place - 1) // 2]
-        place = (place - 1) // 2
-    heap[ORDER + place] = entry
-
-
-@compiled
-def pop(heap: Array, values: Array) -> int:
-    """Take the first entry out of the heap."""
-    size = heap[HEAPED] - 1
-    heap[HEAPED] = size
-    first, moved, place = heap[ORDER], heap[ORDER + size], 0
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        if child + 1 < size and before(values, heap[ORDER + child + 1], heap[ORDER + child]):
-            child += 1
-        if not before(values, heap[ORDER + child], moved):
-            break
-        heap[ORDER + place] = heap[ORDER + child]
-        place = child
-    heap[ORDER + place] = moved
-    return first
-
-
-@compiled
-def before(values: Array, entry: int, other: int) -> bool:
-    return values[entry] > values[other] or (values[entry] == values[other] and entry < other)
