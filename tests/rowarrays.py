@@ -11,7 +11,9 @@ from lade.config.settings import LookaheadConfig
 from lade.memory import automaton, evidence, mixture, places
 from lade.memory.backoff import Backoff, backoff
 from lade.memory.context import CONTEXT, NOTHING
+from lade.memory.corpora import NO_CORPUS
 from lade.memory.evidence import FIRST_STAGES, FOUND, FOUND_MASSES, SCRATCH_FLOATS, SCRATCH_INTS
+from lade.memory.hashing import Array
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.predictions import TOP, forget, learn_prediction
 from lade.memory.row import FIRST, LAST, NODES, OWN, USES, WIDTH, Row, write_token
@@ -31,11 +33,13 @@ def memory_of(
     warm: Backoff | None = None,
     grams: Sequence[Sequence[int]] = (),
     pool: Pool | None = None,
+    corpus: Array = NO_CORPUS,
     only: Iterable[str] = NAMES,
 ) -> RowMemory:
     """A request whose text is a prompt of so many tokens, or of all, then output; `only` these stages predict."""
     settings, length = LookaheadConfig().settled(), len(text) if prompt is None else prompt
-    memory = RowMemory(settings, text, length, pool or fresh_pool(), warm, reference, TOP if grams else 0)
+    parts = warm, reference, TOP if grams else 0, None, corpus
+    memory = RowMemory(settings, text, length, pool or fresh_pool(), *parts)
     memory.add_grams(grams)
     ints, names = memory.row().ints, set(only)
     for stage, name in enumerate(NAMES):
@@ -80,7 +84,7 @@ def place(memory: RowMemory, path: Sequence[int] = ()) -> int:
     row = row_of(memory)
     places.root(row)
     for parent, token in enumerate(path):
-        places.follow(row.ints, parent + 1, parent, token)
+        places.follow(row, parent + 1, parent, token)
     return len(path)
 
 

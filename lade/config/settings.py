@@ -7,14 +7,15 @@ Knows no model, no file and no environment.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from lade.base.arguments import check_switch
+from lade.base.arguments import check_path, check_switch
 from lade.base.shown import invalid
 from lade.config.setting import integer, setting, settings_of, within
 
 MODES = ("auto", "lookahead")
-FAMILIES = ("reference", "suffix", "window", "counts", "recycled", "warm", "recent")  # sources of drafts
+FAMILIES = ("reference", "suffix", "corpus", "window", "counts", "recycled", "warm", "recent")  # sources of drafts
 FUSED = "fused"  # static steps, which are compiled too
 NGRAM = 5  # N, where none is given
 MOST_WORKERS = 1024
@@ -71,7 +72,9 @@ class LookaheadConfig:
         pool_size: contexts of each length that drafting remembers, for one request or for a tenant; 1 to 10,000,000,
             which are tens of gigabytes when full. Default 100,000.
         sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"window"`,
-            `"counts"`, `"recycled"`, `"warm"` and `"recent"`. Default: all of them.
+            `"counts"`, `"recycled"`, `"warm"`, `"recent"` and `"corpus"`. Default: all of them.
+        corpus: the path of a corpus, texts that outputs may repeat (`lade.save_corpus`, `lade corpus`), for `"auto"`.
+            Whoever can time requests may learn of it what its texts say. Default: none.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.
         seed: seeds the private generator that fills the first window from the prompt.
@@ -106,6 +109,7 @@ class LookaheadConfig:
     tenant: str | None = setting("TENANT", _check_tenant)
     pool_size: int | None = setting("POOL_SIZE", within(1, 10_000_000), settled=CAPACITY)
     sources: tuple[str, ...] | None = setting(None, _check_sources, settled=FAMILIES)
+    corpus: str | Path | None = setting("CORPUS", check_path)
     pool_from_prompt: bool | None = setting(
         "POOL_FROM_PROMPT", check_switch, settled=lambda found: found["mode"] == "auto", in_presets=True
     )

@@ -34,8 +34,9 @@ from lade.distributed.wrapped import Nothing
 from lade.drafters.factory import adapted, most_nodes
 from lade.facts.fingerprint import configuration_key, fingerprint
 from lade.facts.sharding import tensor_parallel, undivided_heads
-from lade.facts.vocabulary import writable
+from lade.facts.vocabulary import readable, writable
 from lade.files.cachefolder import cache_folder
+from lade.memory.corpusfile import load_corpus
 from lade.memory.predictions import TOP
 from lade.memory.warm.file import PREFIX
 from lade.memory.warm.warming import cached
@@ -119,7 +120,7 @@ class LookaheadParallel(OneProcess):
         alone = leaves and bool(group.broadcast(torch.tensor([memory.alone])))
         memory.begin(alone)
         self._steps = StepTimes(group.size, settings.adapt, leaves, memory, alone=alone)
-        self.settings = self._own = settings if alone else _with_common_table(group, call.model, settings)
+        self.settings = self._own = settings if alone else _with_common_sources(group, call.model, settings)
         self.splits = not alone or group.rank > 0
         group.watch.work()  # a self-probe may take long
 
@@ -158,16 +159,25 @@ class LookaheadParallel(OneProcess):
         return adapted(model, self._own, pace)
 
 
-def _with_common_table(group: Group, model: Any, settings: Settings) -> Settings:
-    """The settings without the warm table, unless all ranks have the same one."""
-    if settings.mode != "auto" or "warm" not in settings.sources:
+def _with_common_sources(group: Group, model: Any, settings: Settings) -> Settings:
+    """The settings without the warm table and the corpus, unless all ranks have the same ones."""
+    if settings.mode != "auto":
         return settings
-    table = cached(model)
-    digest = b"" if table is None else table.digest.encode()
+    sources = settings.sources
+    if "warm" in sources:
+        table = cached(model)
+        sources = _where_common(group, sources, "warm", b"" if table is None else table.digest.encode())
+    if "corpus" in sources and settings.corpus is not None:
+        digest = load_corpus(settings.corpus, readable(model)).digest
+        sources = _where_common(group, sources, "corpus", digest)
+    return replace(settings, sources=sources)
+
+
+def _where_common(group: Group, sources: Sequence[str], name: str, digest: bytes) -> tuple[str, ...]:
+    """The sources without this one, unless all ranks have it, with the same digest; none has an empty one."""
     numbers = group.gather(torch.tensor([of_integers(list(digest))]), WORKING)
-    if table is not None and len(set(numbers.flatten().tolist())) == 1:
-        return settings
-    return replace(settings, sources=tuple(source for source in settings.sources if source != "warm"))
+    common = digest and len(set(numbers.flatten().tolist())) == 1
+    return tuple(source for source in sources if common or source != name)
 
 
 def _may_have_table(model: Any) -> bool:

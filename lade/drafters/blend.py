@@ -19,6 +19,8 @@ from lade.drafters.forced import with_forced
 from lade.drafters.window import Window
 from lade.drafters.workspace import Grown, Learned, TreePlan, Workspace
 from lade.memory.backoff import Backoff
+from lade.memory.corpora import NO_CORPUS
+from lade.memory.hashing import Array
 from lade.memory.pools import Pool, fresh_pool
 from lade.memory.predictions import TOP
 from lade.memory.rowmemory import RowMemory
@@ -88,6 +90,7 @@ class BlendDrafter:
         warm_table: which table `warm` reads, for the statistics.
         chains: whether drafts are chains, for engines that verify no trees: of every tree the path of most expected
             accepted tokens. There must be no window.
+        corpus: texts that outputs may repeat (`lade.memory.corpora`).
 
     Attributes:
         looks: whether the current step drafts and learns.
@@ -105,9 +108,10 @@ class BlendDrafter:
         policy: TreePolicy = TREE,
         warm_table: str | None = None,
         chains: bool = False,
+        corpus: Array = NO_CORPUS,
     ) -> None:
         self.settings, self.budget, self.warm, self.pool = settings, budget, warm, pool
-        self.warm_table, self.chains = warm_table, chains
+        self.warm_table, self.chains, self.corpus = warm_table, chains, corpus
         self.pace, self.policy = pace or WholeBudget(budget), policy
         windows = "window" in settings.sources
         self.columns = min(settings.window, budget // policy.window_share // (settings.ngram - 1)) if windows else 0
@@ -120,7 +124,7 @@ class BlendDrafter:
         warm = None if self.warm is None else self.warm(request.inverse_temperature)
         prompt, reference = request.prompt_length, request.reference
         guesses = 0 if not self.columns else settings.guesses if settings.guesses >= 0 else TOP
-        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses, request.noise)
+        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses, request.noise, self.corpus)
         window = None
         if self.columns and not memory.suffices:
             window = Window(request.known_text, self.columns, settings.ngram, settings.seed)

@@ -32,10 +32,12 @@ from lade.drafters.blend import BlendDrafter
 from lade.drafters.steps import DRAFT, LEARN
 from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import cache_folder
+from lade.memory.corpora import COUNT_STRINGS, corpus_of
 from lade.memory.pools import fresh_pool
 from lade.memory.regions import REINDEX
-from lade.memory.rowmemory import ADD_FOLLOWER, READ_REFERENCE, READ_TEXT
+from lade.memory.rowmemory import ADD_FOLLOWER, READ_TEXT
 from lade.memory.table import FORGET
+from lade.memory.texttables import READ
 from lade.target.fused.loops import NORMALISE, ROTATE
 from lade.target.fused.loops import exercise as exercise_loops
 from lade.target.fused.products import MULTIPLY
@@ -48,7 +50,7 @@ from lade.weights.blockloops import MULTIPLY_BLOCKS
 from lade.weights.blockloops import exercise as exercise_blocks
 
 OF_FORWARDS = READ_ROWS, NORMALISE, ROTATE, MULTIPLY, MULTIPLY_BLOCKS, ATTEND, COMPUTE
-OF_DRAFTS = READ_TEXT, READ_REFERENCE, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET
+OF_DRAFTS = READ_TEXT, READ, COUNT_STRINGS, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET
 ENTRIES = *OF_DRAFTS, *OF_FORWARDS
 HALVES = OF_DRAFTS, OF_FORWARDS  # each takes half of the time
 FOLDER, DONE, LOCK = "compiled", "done", "lock"
@@ -249,6 +251,7 @@ def _exercise() -> None:
             request.tokens.append(1)
         drafter.observe(rows, drafts, [Verdict([0], [1])] * len(rows), _Nothing())
     pool.table.resize(2)
+    corpus_of([[0, 1, 0]])
     for precision in (torch.float32, torch.bfloat16):
         read_out(torch.zeros(1, 32, dtype=precision), 32, 8, np.ones(1, np.float32))
     exercise_loops()

@@ -11,7 +11,11 @@ from lade.core.drafter import Drafter
 from lade.drafters import compiling
 from lade.drafters.blend import BlendDrafter
 from lade.drafters.jacobi import JacobiDrafter
+from lade.facts.vocabulary import readable
 from lade.memory.backoff import backoff
+from lade.memory.corpora import NO_CORPUS
+from lade.memory.corpusfile import load_corpus
+from lade.memory.hashing import Array
 from lade.memory.pools import Pool, fresh_pool, shared_pool
 from lade.memory.warm import warming as warm
 from lade.pace.bucketed import Bucketed
@@ -77,9 +81,16 @@ def auto(model: Any, settings: Settings, companion: Any, packed: bool, pace: Who
     pace = pace or pace_for(model, settings, companion, packed)
     table = warm.cached(model) if "warm" in settings.sources and pace.limit > 1 else None
     pool = partial(_pool_of, model, settings)
-    if table is None:
-        return BlendDrafter(settings, pace.limit, None, pool, pace)
-    return BlendDrafter(settings, pace.limit, partial(backoff, table), pool, pace, warm_table=table.digest)
+    prepared, digest = (None, None) if table is None else (partial(backoff, table), table.digest)
+    corpus = corpus_for(settings, readable(model))
+    return BlendDrafter(settings, pace.limit, prepared, pool, pace, warm_table=digest, corpus=corpus)
+
+
+def corpus_for(settings: Settings, vocabulary: int) -> Array:
+    """The corpus of the settings, an empty one where they have none; errors as of `load_corpus`."""
+    if settings.corpus is None or "corpus" not in settings.sources:
+        return NO_CORPUS
+    return load_corpus(settings.corpus, vocabulary).ints
 
 
 def _pool_of(model: Any, settings: Settings, tenant: str | None) -> Pool:

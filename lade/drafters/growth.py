@@ -240,7 +240,7 @@ def add(row: Row, tree: int, parent: int, token: int, stage: int, value: float, 
     forest.ints[tree * TREE_INTS + SIZE] = node + 1
     floats[tree * TREE_FLOATS + NEWEST] = value / floats[tree * TREE_FLOATS + WEIGHT]
     row.floats[MASSES + node] = floats[tree * TREE_FLOATS + NEWEST]
-    follow(row.ints, node, parent, token)
+    follow(row, node, parent, token)
     row.ints[row.ints[NODES] + node * WIDTH + STAGE] = stage
     return node
 

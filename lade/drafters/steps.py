@@ -161,7 +161,7 @@ def learn_row(row: Row, lesson: Lesson, begin: int, scratch: Scratch) -> None:
     capacity, size, further = step[begin], step[begin + 1], step[begin + 2]
     path, learned, at = step[begin + 3], step[begin + 4], begin + 5
     for place in range(further):
-        follow(row.ints, size + place, step[at + place], step[at + further + place])
+        follow(row, size + place, step[at + place], step[at + further + place])
     at += 2 * further
     for depth in range(path):
         weigh(row, step[at + depth], step[at + path + depth], scratch.tokens, scratch.masses)

@@ -28,6 +28,14 @@ def begin_text(ints: Array, own: int) -> None:
 
 
 @compiled
+def read(ints: Array, own: int, tokens: Array) -> None:
+    """Begin with a text; there must be room."""
+    begin_text(ints, own)
+    for place in range(len(tokens)):
+        append(ints, own, tokens[place])
+
+
+@compiled
 def append(ints: Array, own: int, token: int) -> None:
     """Append a token to the text whose fields begin at `own`; there must be room."""
     end, states = ints[own + TOKENS], ints[own + STATES]

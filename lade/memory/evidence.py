@@ -5,8 +5,10 @@ from __future__ import annotations
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
 from lade.memory import backoff, followers, predictions, recent, stages
+from lade.memory import corpus as corpora
 from lade.memory.backoff import find_warm
 from lade.memory.context import CONTEXT
+from lade.memory.corpus import following, frequent, occurrences
 from lade.memory.counting import ESCAPE
 from lade.memory.coupling import couple
 from lade.memory.coverage import COVERAGE, SHARE
@@ -18,6 +20,7 @@ from lade.memory.predictions import TOP, find_predictions, is_kept
 from lade.memory.recent import OFFERED
 from lade.memory.row import (
     BEGUN,
+    CORPUS_MATCH,
     COUNTS,
     COVER,
     DEPTH,
@@ -42,6 +45,7 @@ from lade.memory.stages import DEPTHS, FIRSTS, NUMBER, depth_bucket, match_bucke
 MOST = 128  # no fewer than the distinct tokens that all stages predict together
 LEAST_SHARE = COVERAGE.least
 BY_REFERENCE, BY_OWN_TEXT, BY_MISMATCH = stages.REFERENCE, stages.OWN, stages.MISMATCH
+BY_CORPUS, BY_FREQUENT, ONCE, AGAIN = stages.CORPUS, stages.CORPUS_OFTEN, stages.ONCE, stages.AGAIN
 BY_WINDOW, BY_COUNTS = stages.WINDOW, stages.COUNTS
 RECYCLED_4, RECYCLED_1, BY_SIBLINGS = stages.RECYCLED_4, stages.RECYCLED_1, stages.SIBLINGS
 BY_KEPT, BY_WARM_TABLE = stages.KEPT, stages.WARM
@@ -86,6 +90,10 @@ def predicted(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> 
         return by_own_text(ints, node + OWN_MATCH, tokens, masses)
     if stage == BY_MISMATCH:
         return by_mismatch(ints, node + OWN_MATCH, tokens, masses)
+    if stage == BY_CORPUS:
+        return by_corpus(row.corpus, ints, node + CORPUS_MATCH, tokens, masses)
+    if stage == BY_FREQUENT:
+        return by_frequent(row.corpus, ints, node + CORPUS_MATCH, tokens, masses)
     if stage == BY_WINDOW:
         return by_window(ints, node, tokens, masses)
     if stage == BY_COUNTS:
@@ -120,6 +128,26 @@ def by_mismatch(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[
         return 0, 0
     tokens[0], masses[0] = expected(ints, OWN, match), 1.0
     return (1 if tokens[0] >= 0 else 0), mismatch_bucket(ints[match + LENGTH], ints[match + BEFORE])
+
+
+@compiled
+def by_corpus(corpus: Array, ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
+    """What followed the longest suffix that occurs in the corpus."""
+    state, length = ints[match + corpora.STATE], ints[match + corpora.LENGTH]
+    if length == 0:
+        return 0, 0
+    first = AGAIN if occurrences(corpus, state) > 1 else ONCE
+    return following(corpus, state, tokens, masses), first + match_bucket(length)
+
+
+@compiled
+def by_frequent(corpus: Array, ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
+    """What followed the longest suffix that occurs often in the corpus, where a longer one occurs too."""
+    state = frequent(corpus, ints[match + corpora.STATE])
+    if state == 0 or state == ints[match + corpora.STATE]:
+        return 0, 0
+    length = corpus[corpus[automata.STATES] + state * automata.WIDTH + automata.LENGTH]
+    return following(corpus, state, tokens, masses), match_bucket(length)
 
 
 @compiled

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
+from lade.memory import corpus as corpora
 from lade.memory import reference
+from lade.memory.corpus import read_on
 from lade.memory.hashing import Array
 from lade.memory.matches import FIELDS, LENGTH, SHORTEST, advance, find_pair
 from lade.memory.row import (
+    CORPUS_MATCH,
     DEPTH,
     FIRST,
+    IN_CORPUS,
     LAST,
     MASSES,
     MATCH,
@@ -22,10 +26,12 @@ from lade.memory.row import (
     REFERENCE_LENGTH,
     STAGE,
     TOKEN,
+    USES,
     WIDTH,
     Row,
     token_back,
 )
+from lade.memory.stages import CORPUS
 
 
 @compiled
@@ -40,12 +46,15 @@ def root(row: Row) -> None:
         ints[node + OWN_MATCH + field] = ints[MATCH + field]
     ints[node + REFERENCE_END] = ints[REFERENCE + reference.NEXT]
     ints[node + REFERENCE_LENGTH] = ints[REFERENCE + reference.MATCHED] + ints[REFERENCE + reference.BEGUN]
+    for field in range(corpora.FIELDS):
+        ints[node + CORPUS_MATCH + field] = ints[IN_CORPUS + field]
     row.floats[MASSES] = 1.0
 
 
 @compiled
-def follow(ints: Array, number: int, parent: int, token: int) -> None:
+def follow(row: Row, number: int, parent: int, token: int) -> None:
     """Make a node the child of another. Its last two tokens are searched in its text where no longer match goes on."""
+    ints = row.ints
     node, above = ints[NODES] + number * WIDTH, ints[NODES] + parent * WIDTH
     ints[node + TOKEN], ints[node + PARENT], ints[node + DEPTH] = token, parent, ints[above + DEPTH] + 1
     for column in range(FIRST, LAST):
@@ -57,6 +66,8 @@ def follow(ints: Array, number: int, parent: int, token: int) -> None:
     end = ints[above + REFERENCE_END]
     ints[node + REFERENCE_END] = end + 1 if end >= 0 and of_reference(ints, end) == token else -1
     ints[node + REFERENCE_LENGTH] = ints[above + REFERENCE_LENGTH] + 1
+    if ints[USES + CORPUS]:
+        read_on(row.corpus, ints, above + CORPUS_MATCH, token, node + CORPUS_MATCH)
 
 
 @compiled

@@ -6,23 +6,27 @@ from typing import NamedTuple
 
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
+from lade.memory import corpus as corpora
 from lade.memory import coupling, followers, matches, recent, reference, siblings
 from lade.memory.automaton import append, begin_text
 from lade.memory.context import NOTHING, SHORT
+from lade.memory.corpus import read_on
 from lade.memory.counting import COUNTING
 from lade.memory.coverage import COVERAGE, cover
 from lade.memory.followers import add_follower
 from lade.memory.hashing import Array
 from lade.memory.matches import advance, rematch
 from lade.memory.reference import follow_output
+from lade.memory.stages import CORPUS as BY_CORPUS
+from lade.memory.stages import LONG
 from lade.memory.stages import NUMBER as STAGE_NUMBER
 
 COUNTED, COVERED, OF_PROMPT = COUNTING.places, COVERAGE.places, COVERAGE.prompt
 
 # Fields of the integers: whether each stage may predict (of the window: how many tokens); its text, the reference, what
 # followed the contexts of its text, the n-grams of its Jacobi window, recent tokens, what followed siblings of its last
-# token, sampling noise; the match of its end (`lade.memory.matches`); where its draft tree stands; which of its pool's
-# requests it is.
+# token, sampling noise; the match of its end (`lade.memory.matches`), that in the corpus; where its draft tree stands;
+# which of its pool's requests it is.
 USES = 0
 OWN = USES + STAGE_NUMBER
 REFERENCE = OWN + automata.FIELDS
@@ -32,7 +36,8 @@ RECENT = GRAMS + followers.FIELDS
 SIBLINGS = RECENT + recent.FIELDS
 NOISE = SIBLINGS + siblings.FIELDS
 MATCH = NOISE + coupling.FIELDS
-NODES = MATCH + matches.FIELDS
+IN_CORPUS = MATCH + matches.FIELDS
+NODES = IN_CORPUS + corpora.FIELDS
 BEGUN = NODES + 1
 HEADER = BEGUN + 1
 # Fields of the floats: how far the warm table is believed, recent masses, those of siblings, path probabilities of the
@@ -41,11 +46,12 @@ COVER, RECENT_MASSES = 0, 3
 SIBLING_MASSES = RECENT_MASSES + recent.FIELDS
 MASSES = SIBLING_MASSES + siblings.FIELDS
 # Of a node: its context stands from FIRST to LAST; then the match in its own text; that in the reference is the index
-# in it where the match goes on (-1: none), and its length.
+# in it where the match goes on (-1: none), and its length; then the match in the corpus.
 TOKEN, PARENT, DEPTH, STAGE, FIRST = range(5)
 LAST, OWN_MATCH = 7, 8
 REFERENCE_END, REFERENCE_LENGTH = range(OWN_MATCH + matches.FIELDS, OWN_MATCH + matches.FIELDS + 2)
-WIDTH = REFERENCE_LENGTH + 1
+CORPUS_MATCH = REFERENCE_LENGTH + 1
+WIDTH = CORPUS_MATCH + corpora.FIELDS
 
 
 class Row(NamedTuple):
@@ -59,6 +65,7 @@ class Row(NamedTuple):
         weights: [2 buckets] float64, of its pool: the weights, then the observations behind each.
         warm: int32, the warm table.
         warm_masses: float32, its probabilities.
+        corpus: int32, texts that outputs may repeat (`lade.memory.corpus`).
         noise: float32, of the next tokens of its text (`lade.memory.coupling`); empty where nothing is sampled.
     """
 
@@ -69,10 +76,11 @@ class Row(NamedTuple):
     weights: Array
     warm: Array
     warm_masses: Array
+    corpus: Array
     noise: Array
 
 
-ELEMENTS = "i4", "f8", "i4", "f4", "f8", "i4", "f4", "f4"  # of its arrays, as dtypes
+ELEMENTS = "i4", "f8", "i4", "f4", "f8", "i4", "f4", "i4", "f4"  # of its arrays, as dtypes
 
 
 @compiled
@@ -94,16 +102,10 @@ def read_text(row: Row, tokens: Array, prompt: int) -> None:
         if left <= COVERED:
             cover_token(row, token, OF_PROMPT)
         append_token(ints, token)
+        if left <= LONG:
+            match_corpus(row, token)
         if place >= prompt:
             follow_output(ints, REFERENCE, token)
-
-
-@compiled
-def read_reference(ints: Array, tokens: Array) -> None:
-    """Fill the automaton of the reference; there must be room."""
-    begin_text(ints, REFERENCE)
-    for place in range(len(tokens)):
-        append(ints, REFERENCE, tokens[place])
 
 
 @compiled
@@ -112,6 +114,7 @@ def write_token(row: Row, token: int) -> None:
     count_token(row.ints, token)
     cover_token(row, token, 1.0)
     append_token(row.ints, token)
+    match_corpus(row, token)
     follow_output(row.ints, REFERENCE, token)
 
 
@@ -121,6 +124,13 @@ def append_token(ints: Array, token: int) -> None:
     advance(ints, OWN, MATCH, token, MATCH)
     append(ints, OWN, token)
     rematch(ints, OWN, MATCH)
+
+
+@compiled
+def match_corpus(row: Row, token: int) -> None:
+    """Find the match of the text's end in the corpus."""
+    if row.ints[USES + BY_CORPUS]:
+        read_on(row.corpus, row.ints, IN_CORPUS, token, IN_CORPUS)
 
 
 @compiled

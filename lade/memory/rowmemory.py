@@ -12,18 +12,20 @@ from lade.memory import automaton as automata
 from lade.memory import coverage, followers, reference, row, stages
 from lade.memory.backoff import NO_TABLE, Backoff
 from lade.memory.context import CONTEXT, SHORT
+from lade.memory.corpora import NO_CORPUS
 from lade.memory.coupling import Coupling, Source
+from lade.memory.hashing import Array
 from lade.memory.pools import Pool
 from lade.memory.regions import Regions, Table
 from lade.memory.row import GRAMS, MASSES, NODES, OWN, REFERENCE, USES, Row
 from lade.memory.stages import STAGES
+from lade.memory.texttables import READ, TextTables
 
 PER_TOKEN = 4  # contexts that a token of the text follows
 TOKENS, LEAST_NODES = 64, 32  # room at first, behind the text
 NUMBERS = 90  # that a token takes in all tables; with more, they are moved when they grow
 
-READ_TEXT, READ_REFERENCE = Compiled(row.read_text), Compiled(row.read_reference)
-ADD_FOLLOWER = Compiled(followers.add_follower)
+READ_TEXT, ADD_FOLLOWER = Compiled(row.read_text), Compiled(followers.add_follower)
 
 
 class RowMemory:
@@ -38,6 +40,7 @@ class RowMemory:
         output: a text that the output may repeat.
         guesses: the most tokens that the n-grams of a Jacobi window predict after a context.
         noise: the sampling noise of an emitted token; `None` where nothing is sampled, or the noise is not at hand.
+        corpus: texts that the output may repeat (`lade.memory.corpora`).
 
     Attributes:
         coupling: the noise of the next tokens.
@@ -53,17 +56,20 @@ class RowMemory:
         output: Sequence[int] | None = None,
         guesses: int = 0,
         noise: Source | None = None,
+        corpus: Array = NO_CORPUS,
     ) -> None:
         self.pool, self.warm, self._read = pool, NO_TABLE if warm is None else warm, len(tokens)
+        self._corpus = corpus
         self._regions = regions = Regions(row.HEADER, NUMBERS * (min(len(tokens), row.COUNTED) + TOKENS))
-        self._text, self._reference = _TextTables(regions, OWN), _TextTables(regions, REFERENCE)
+        self._text, self._reference = TextTables(regions, OWN), TextTables(regions, REFERENCE)
         self._counts, self._grams = _FollowerTables(regions, row.COUNTS), _FollowerTables(regions, GRAMS)
         self.coupling = Coupling(regions, row.NOISE, noise)
         self._nodes = 0
         self._row: Row | None = None
         self._floats = np.zeros(MASSES)
         self._floats[row.COVER : row.COVER + 3] = coverage.COVERAGE.prior, coverage.COVERAGE.prior, 1.0
-        self._use(settings, {"reference": bool(output), "window": guesses, "warm": warm is not None})
+        present = {"reference": bool(output), "window": guesses, "warm": warm is not None}
+        self._use(settings, present | {"corpus": corpus is not NO_CORPUS})
         self._begin_reference(output or ())
         with pool.lock:
             regions.ints[row.BEGUN] = pool.table.begin()
@@ -87,7 +93,7 @@ class RowMemory:
         ints[begin : begin + len(tokens)] = np.argsort(tokens, kind="stable")
         ints[REFERENCE + reference.NEXT] = 0 if output else -1
         ints[REFERENCE + reference.BEGUN] = reference.MATCHING.beginning if output else 0
-        READ_REFERENCE(ints, tokens)
+        READ(ints, REFERENCE, tokens)
 
     def row(self) -> Row:
         """The arrays, for one step: they may be others after `reserve_text` or a change of the pool."""
@@ -101,7 +107,7 @@ class RowMemory:
             and known.noise is self.coupling.ring
         ):
             arrays = table.ints, table.masses, self.pool.calibration.numbers
-            known = self._row = Row(ints, self._floats, *arrays, *self.warm, self.coupling.ring)
+            known = self._row = Row(ints, self._floats, *arrays, *self.warm, self._corpus, self.coupling.ring)
         return known
 
     def reserve_text(self, tokens: int) -> None:
@@ -143,26 +149,6 @@ class RowMemory:
         """Whether the warm table is believed in full, so that a window would find hardly anything new."""
         uses = self._regions.ints[USES + stages.WARM]
         return bool(uses and self._floats[row.COVER + coverage.SHARE] == 1)
-
-
-class _TextTables:
-    """A suffix automaton."""
-
-    def __init__(self, regions: Regions, own: int) -> None:
-        moves = automata.MOVES, automata.MOVE_NUMBER, automata.INDEX, automata.SLOTS
-        self._text = Table(regions, (own + automata.TEXT, own + automata.TOKENS), width=1)
-        self._states = Table(regions, (own + automata.STATES, own + automata.STATE_NUMBER), automata.WIDTH)
-        self._moves = Table(regions, [own + field for field in moves], automata.WIDTH, pairs=True)
-
-    @property
-    def room(self) -> int:
-        """Tokens."""
-        return self._text.room
-
-    def reserve(self, tokens: int) -> None:
-        self._text.reserve(tokens)
-        self._states.reserve(automata.MOST_STATES * self.room + 2)
-        self._moves.reserve(automata.MOST_MOVES * self.room + 1)
 
 
 class _FollowerTables:

@@ -128,6 +128,8 @@ BAD = [
     ("BUDGET", 10**7, "at most 4096"),
     ("POOL_SIZE", 0, ONE),
     ("POOL_SIZE", 10**7 + 1, "at most 10000000"),
+    ("CORPUS", "", "a path, as text or as pathlib.Path"),
+    ("CORPUS", b"corpus", "a path, as text or as pathlib.Path"),
     ("MODE", "fast", "'auto', 'lookahead' or None"),
     ("MODE", 1, "'auto', 'lookahead' or None"),
     ("POOL_FROM_PROMPT", 2, "True, False, 1 or 0"),

@@ -106,6 +106,35 @@ def test_texts(tmp_path: Path, number: int) -> None:
             assert value == plain, name
 
 
+@pytest.mark.real
+@needs_fork
+def test_corpora_that_differ(tmp_path: Path) -> None:
+    """All ranks draft alike: where one rank's file is another one, none drafts from it."""
+    model, sources = own_llama(), ("corpus", "suffix")
+    plain = texts(model, None)
+    for rank, corpus in enumerate(([plain[0][0]], [[1, 2]])):
+        lade.save_corpus(corpus, tmp_path / f"own-{rank}")
+    for name, target in (("same-0", "own-0"), ("same-1", "own-0"), ("other-0", "own-0"), ("other-1", "own-1")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "corpus").symlink_to(tmp_path / target)
+
+    def work(rank: int, kind: str) -> Any:
+        monkeypatch = pytest.MonkeyPatch()
+        monkeypatch.chdir(tmp_path / f"{kind}-{rank}")
+        settings = config("auto", 2, adapt=False, sources=sources, corpus="corpus")
+        lade.generate(model, **words(9), **GREEDY, config=settings)
+        steps = lade.last_stats().steps
+        return texts(model, settings), steps
+
+    same, other = (
+        ranks.run(tmp_path / f"{kind}-0", 2, lambda rank, kind=kind: work(rank, kind)) for kind in ("same", "other")
+    )
+    assert [found for found, _ in (*same, *other)] == [plain] * 4
+    assert [steps for _, steps in same] == [same[0][1]] * 2
+    assert [steps for _, steps in other] == [other[0][1]] * 2
+    assert same[0][1] < other[0][1]
+
+
 class Puts(list[int]):
     """A streamer."""
 

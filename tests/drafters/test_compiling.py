@@ -20,6 +20,7 @@ from lade.base.compiled import SOURCES, Compiled, Linker, called_by, direct, tri
 from lade.core.request import Request, Verdict
 from lade.drafters import compiling, workspace
 from lade.drafters.blend import BlendDrafter
+from lade.memory.corpora import NO_CORPUS, corpus_of
 from lade.memory.mixture import expect
 from lade.memory.pools import Pool, fresh_pool
 
@@ -243,7 +244,9 @@ def session(seed: int, rows: int, budget: int, capacity: int, **config: Any) -> 
     noise, pool = random.Random(seed), fresh_pool(capacity)
     own: dict[str | None, Pool] = {"shared": pool}
     settings = LookaheadConfig(**config).settled()
-    drafter = BlendDrafter(settings, budget, pool=lambda tenant: own.get(tenant) or fresh_pool(capacity))
+    texts = [noise.choices(range(VOCABULARY), k=40) for _ in range(4)]
+    corpus = corpus_of(texts) if seed % 2 else NO_CORPUS
+    drafter = BlendDrafter(settings, budget, pool=lambda tenant: own.get(tenant) or fresh_pool(capacity), corpus=corpus)
     found, requests = [], list[Request]()
     for step in range(12):
         while len(requests) < 1 + step % rows:

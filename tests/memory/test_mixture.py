@@ -28,6 +28,7 @@ from lade.memory.automaton import TOKENS as LENGTH
 from lade.memory.automaton import at
 from lade.memory.backoff import backoff
 from lade.memory.context import CONTEXT
+from lade.memory.corpora import corpus_of
 from lade.memory.coverage import SHARE
 from lade.memory.evidence import bucket_of
 from lade.memory.matches import END as MATCH_END
@@ -82,7 +83,8 @@ def mixture_of(seed: int, text: Sequence[int]) -> RowMemory:
     grams = [noise.choices(range(3), k=3) for _ in range(8)]
     reference, prompt = noise.choices(range(3), k=10), noise.randrange(len(text) + 1)
     warm = warm_of(*[prediction(noise) for _ in range(3)])
-    memory = memory_of(text, prompt=prompt, reference=reference, warm=warm, grams=grams, pool=pool)
+    corpus = corpus_of([noise.choices(range(3), k=9) for _ in range(3)])
+    memory = memory_of(text, prompt=prompt, reference=reference, warm=warm, grams=grams, pool=pool, corpus=corpus)
     teach(pool, noise)
     tokens, masses = prediction(noise)
     row = row_of(memory)

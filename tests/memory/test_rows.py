@@ -35,6 +35,7 @@ def copy_all(rows: Sequence[Row], number: int, out: Any) -> None:
         at = copy(row.weights, out, at)
         at = copy(row.warm, out, at)
         at = copy(row.warm_masses, out, at)
+        at = copy(row.corpus, out, at)
         at = copy(row.noise, out, at)
 
 
@@ -46,7 +47,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("numba")
     made = Linker(Path(tmp_path_factory.mktemp("machine"))).entry(copy_all)
     with trial({COPY: made}):
-        COPY(rows_of([made_row(0, [1] * 8)]), 0, np.zeros(1))
+        COPY(rows_of([made_row(0, [1] * len(ELEMENTS))]), 0, np.zeros(1))
     return made
 
 
@@ -71,7 +72,9 @@ def elements(rows: Sequence[Row]) -> list[float]:
     return [value for row in rows for array in row for value in (*array.tolist(), array.size)]
 
 
-ROW = st.builds(made_row, st.integers(0, 100), st.lists(st.integers(0, 4), min_size=8, max_size=8))
+ROW = st.builds(
+    made_row, st.integers(0, 100), st.lists(st.integers(0, 4), min_size=len(ELEMENTS), max_size=len(ELEMENTS))
+)
 ROWS = st.lists(ROW, max_size=4)
 
 
@@ -86,7 +89,7 @@ def test_rows_that_change_join_and_leave(machine: Any, steps: list[list[Row]]) -
 
 
 def test_an_array_that_is_replaced_is_the_one_that_is_read(machine: Any) -> None:
-    row = made_row(0, [2] * 8)
+    row = made_row(0, [2] * len(ELEMENTS))
     rows = rows_of([row])
     for name in Row._fields:
         row = row._replace(**{name: getattr(row, name) + 1})

@@ -37,10 +37,12 @@ def test_every_source_has_its_place() -> None:
         "reference",
         "suffix",
         "mismatch",
+        "corpus",
         "window",
         "counts",
         *recycled,
         "kept",
+        "corpus-often",
         "warm",
         "siblings",
         "counts-1",
@@ -52,7 +54,24 @@ def test_every_source_has_its_place() -> None:
 
 def test_every_bucket_has_a_place_of_its_own() -> None:
     """One per depth bucket and what the stage tells apart."""
-    sizes = (MATCHES, MATCHES, MISMATCHES, GRAMS, COUNTED, 1, 1, 1, 1, CONTEXT, CONTEXT + 1, 1, 1, 1)
+    sizes = (
+        MATCHES,
+        MATCHES,
+        MISMATCHES,
+        2 * MATCHES,
+        GRAMS,
+        COUNTED,
+        1,
+        1,
+        1,
+        1,
+        CONTEXT,
+        MATCHES,
+        CONTEXT + 1,
+        1,
+        1,
+        1,
+    )
     assert tuple(len(stage.priors) for stage in STAGES) == sizes
     places = [
         bucket_of(stage, depth, bucket)
