@@ -16,6 +16,7 @@ COMMANDS = {  # name: (module that holds it as `command`, what it does)
     "bench-report": ("lade.applications.bench_report", "Make a bench's report again, or a leaderboard of several."),
     "cache": ("lade.applications.cache", "List and clear the cache folder."),
     "chat": ("lade.applications.chat.command", "Chat with a model in the terminal."),
+    "corpus": ("lade.applications.corpus", "Make a corpus to draft from of text files."),
     "demo": ("lade.applications.demo.command", "Plain decoding and lade side by side."),
     "likelihood": (
         "lade.applications.likelihood_command",

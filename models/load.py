@@ -100,6 +100,13 @@ def load(
     return model, tokenizer
 
 
+def load_tokenizer(path_or_name: str | Path | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model alone; argument and errors as of `load`."""
+    source = here(model_source(path_or_name), None)
+    with whole(source, "tokenizer"):
+        return _tokenizer(source, None)
+
+
 def _check(attn_implementation: Any, cache_dir: Any) -> None:
     if attn_implementation is not None and not isinstance(attn_implementation, str):
         raise invalid("attn_implementation", "the name of an implementation, or None", attn_implementation)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import attention
 import attention_cpu
@@ -14,8 +15,11 @@ import older
 import packed
 import packed_weights
 import pytest
+import with_corpus
 from click.testing import CliRunner
 
+from lade.applications.bench.prompts import Prompt
+from lade.applications.bench.promptsets import PromptSet
 from lade.target import choice
 
 
@@ -65,6 +69,22 @@ def test_few_tokens(over: str, dtype: str) -> None:
     assert [timing["nodes"] for timing in found["timings"]] == [*fused_layers.NODES]
     assert all(timing["ratio"] > 0 for timing in found["timings"])
     assert [entry.machine for entry in few_tokens.LOOPS] == machines
+
+
+def test_with_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script ends with an error where a text differs."""
+    asked = {"human_eval": ["One day, a bird", "Lily had a red ball"], "mbpp": ["Once upon a time"]}
+
+    def suites(name: str, *rest: Any, **more: Any) -> list[PromptSet]:
+        return [PromptSet(name, tuple(Prompt(number, (text,)) for number, text in enumerate(asked[name])))]
+
+    monkeypatch.setattr(with_corpus, "from_suites", suites)
+    monkeypatch.setattr(with_corpus.compiling, "begin", lambda: None)
+    arguments = ["--model", "stories260K", "--others", "mbpp", "--new-tokens", "48", "--threads", "1", "--json"]
+    result = CliRunner().invoke(with_corpus.main, arguments, catch_exceptions=False)
+    sums = json.loads(result.stdout)["sums"]
+    assert {name: each["tokens"] for name, each in sums.items()} == dict.fromkeys(sums, 96)
+    assert all(len(each["seconds"]) == 2 for each in sums.values())
 
 
 def test_host_time(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class Loading:
     draft: str | None
     mode: str | None
     use_flash: bool
+    corpus: Path | None
     kv_bytes: int | None
     warm: bool
 
@@ -76,6 +77,7 @@ class Loading:
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
 @flash_option
+@click.option("--corpus", type=click.Path(path_type=Path), help="Draft from this corpus too (lade corpus).")
 def command(
     *,
     model: str | None,
@@ -102,6 +104,8 @@ def command(
 
     with usage("--api-key-file"):
         keys = None if api_key_file is None else Keys.of_file(api_key_file)
+    if options["corpus"] is not None and (options["draft"] is not None or options["mode"] == "lookahead"):
+        raise click.UsageError("--corpus must be given without --draft and without --mode lookahead")
     path = model or default_model()
     loading = Loading(**{field.name: options.pop(field.name) for field in fields(Loading)})
     settings = ServeSettings(
@@ -176,8 +180,10 @@ def load_service(settings: ServeSettings, path: str, loading: Loading) -> Servic
         method = None
         if loading.draft is not None:
             method = lade.DraftModel(load_model(loading.draft, **place)[0])
-        lade.config_lade(USE_FLASH=loading.use_flash)
-        config = None if loading.mode is None else lade.LookaheadConfig(mode=loading.mode, flash=loading.use_flash)
+        lade.config_lade(USE_FLASH=loading.use_flash, CORPUS=loading.corpus)
+        config = None
+        if loading.mode is not None:
+            config = lade.LookaheadConfig(mode=loading.mode, flash=loading.use_flash, corpus=loading.corpus)
         engine: dict[str, Any] = {"config": config, "method": method, "kv_bytes": loading.kv_bytes}
         service = build_service(settings, model, tokenizer, processor=image_processor(path), **engine)
     if not service.planner.prompts.has_template:

@@ -46,12 +46,17 @@ def warm_up(model: Any, *, top: int = 16, tokenizer: Any = None, progress: Progr
     """
     warming.check_arguments(model, top, tokenizer, progress)
     check_drafts(model)
-    compiling.begin()
-    if compiling.compiles():
-        _log.warning("lade: compiling the loops that draft, once on this machine, which takes minutes")
+    begin_compiling()
     table = warming.warm_up(model, top=top, tokenizer=tokenizer, progress=progress)
     compiling.wait()
     return table
+
+
+def begin_compiling() -> None:
+    """Load the machine code of the loops that draft in the background; where it is compiled before, the log says so."""
+    compiling.begin()
+    if compiling.compiles():
+        _log.warning("lade: compiling the loops that draft, once on this machine, which takes minutes")
 
 
 def check_drafts(model: Any) -> None:

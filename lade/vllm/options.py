@@ -28,10 +28,12 @@ class Options:
         adapt: whether drafts are as long as they pay, by measured step times; else as long as they may be.
         warm_table: a warm table's file; `"auto"`: that of the model's weights in lade's cache folder, if it is there;
             `"off"`: none.
+        corpus: a corpus's file (`lade corpus`); `None`: none.
     """
 
     adapt: bool = True
     warm_table: str = AUTO
+    corpus: str | None = None
 
 
 def options_of(config: Any) -> Options:
@@ -48,6 +50,8 @@ def options_of(config: Any) -> Options:
     options = Options(**given)
     check_switch(f"additional_config[{NAME!r}]['adapt']", options.adapt)
     check_path(f"additional_config[{NAME!r}]['warm_table']", options.warm_table)
+    if options.corpus is not None:
+        check_path(f"additional_config[{NAME!r}]['corpus']", options.corpus)
     return options
 
 

@@ -18,6 +18,7 @@ from lade.core.request import Request, Verdict
 from lade.core.tree import Draft, TreeBuilder
 from lade.drafters import compiling
 from lade.drafters.blend import BlendDrafter
+from lade.drafters.factory import corpus_for
 from lade.memory.backoff import backoff
 from lade.memory.warmtable import WarmTable
 from lade.pace.pace import Pace, WholeBudget
@@ -193,12 +194,14 @@ class Proposer:
         return known
 
     def _drafter_with(self, table: WarmTable | None) -> BlendDrafter:
-        settings, budget = LookaheadConfig(sources=SOURCES).settled(), self._tokens + 1
+        settings = LookaheadConfig(sources=SOURCES, corpus=self._options.corpus).settled()
+        budget = self._tokens + 1
         pace = WholeBudget(budget)
         if self._options.adapt:
             pace = Pace(shared_cost(self._config, self._version), budget, sharing=PACKED)
         warm = None if table is None else partial(backoff, table)
-        return BlendDrafter(settings, budget, warm, pace=pace, chains=True)
+        corpus = corpus_for(settings, self._vocabulary)
+        return BlendDrafter(settings, budget, warm, pace=pace, chains=True, corpus=corpus)
 
     def _table(self) -> WarmTable | None:
         named, model = self._options.warm_table, self._config.model_config

@@ -11,6 +11,7 @@ import torch
 import vllm_engine
 from vllm_engine import LONGEST, Engine, Row, config, loaded
 
+from lade.memory.corpusfile import save_corpus
 from lade.pace.cost import Costs, StepCost
 from lade.pace.knots import KNOTS
 from lade.pace.pace import Pace
@@ -47,7 +48,11 @@ def test_versions_that_are_tested_are_accepted(version: str, monkeypatch: pytest
     [
         ({"adapt": 2}, r"additional_config\['lade'\]\['adapt'\] must be True, False, 1 or 0, got 2"),
         ({"warm_table": 1}, r"\['warm_table'\] must be a path, as text or as pathlib.Path, got 1"),
-        ({"warm": "off"}, r"additional_config\['lade'\] must be an object with the names adapt, warm_table, got"),
+        ({"corpus": 1}, r"\['corpus'\] must be a path, as text or as pathlib.Path, got 1"),
+        (
+            {"warm": "off"},
+            r"additional_config\['lade'\] must be an object with the names adapt, warm_table, corpus, got",
+        ),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:
@@ -68,6 +73,18 @@ def test_a_file_that_is_no_table_is_named(tmp_path: Any) -> None:
     path = tmp_path / "table.safetensors"
     with pytest.raises(ValueError, match=r"table\.safetensors: cannot be read"):
         loaded(config(warm_table=str(path)))
+
+
+def test_a_corpus_is_drafted_from(tmp_path: Any) -> None:
+    path = tmp_path / "corpus.safetensors"
+    with pytest.raises(FileNotFoundError, match=r"corpus='.*': there is no such file"):
+        loaded(config(corpus=str(path)))
+    save_corpus([[5, 3, 9, 4, 8]] * 4, path)
+    engine = Engine(config(corpus=str(path)), after)
+    engine.rows = [Row([0, 5, 3])]
+    engine.proposer.propose([[3]], np.array([3]), np.array([[0, 5, 3, 0]], np.int32))
+    (known,) = engine.proposer._requests.known
+    assert known.draft.tokens == [3, 9, 4, 8]
 
 
 def test_other_processes_of_a_tensor_parallel_group_draft_nothing() -> None:

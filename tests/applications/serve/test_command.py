@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import lade
 from lade.applications.cli import main
 from lade.applications.serve import command as module
 from lade.applications.serve.settings import ServeSettings
+from lade.memory.corpora import corpus_of
 from lade.models.shipped import TARGET
 
 KEY = "a-key-0123456789"
@@ -48,7 +50,7 @@ def test_the_defaults(asked: list[Any]) -> None:
 def test_the_options(asked: list[Any], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(KEY)
     options = ["--api-key-file", str(tmp_path / "keys"), "--allow-origin", "https://page.test", "--allow-host", "box"]
-    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--body-bytes", "77", "--warm"]
+    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--body-bytes", "77", "--warm", "--corpus", "texts"]
     assert run("stories260K", "--port", "9", "--max-batch", "3", *options).exit_code == 0
     settings, path, loading = asked
     assert (settings.model, settings.port, settings.slots) == ("stories260K", 9, 3)
@@ -57,6 +59,15 @@ def test_the_options(asked: list[Any], tmp_path: Path) -> None:
     assert settings.tenant_pools
     assert (settings.allow_origins, settings.allow_hosts) == (("https://page.test",), ("box",))
     assert (path, loading.kv_bytes, loading.warm) == ("stories260K", 99, True)
+    assert loading.corpus == Path("texts")
+
+
+@pytest.mark.parametrize("other", [("--draft", "stories260K"), ("--mode", "lookahead")])
+def test_a_corpus_that_nothing_would_read(other: tuple[str, str], asked: list[Any]) -> None:
+    done = run("--corpus", "texts", *other)
+    assert done.exit_code == 2
+    assert "--corpus must be given without --draft and without --mode lookahead" in done.output
+    assert not asked
 
 
 def test_the_pulled_model_comes_first(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +115,16 @@ def test_it_serves(served: list[Any]) -> None:
     assert "--api-key-file asks for keys" in done.output
     assert served[0].settings.model == "stories260K"
     assert sys.getswitchinterval() == pytest.approx(module.SWITCH_SECONDS)
+
+
+@pytest.mark.parametrize("mode", [None, "auto"])
+def test_a_corpus_is_read(mode: str | None, served: list[Any], tmp_path: Path) -> None:
+    lade.save_corpus([[1, 2]], tmp_path / "texts")
+    more = [] if mode is None else ["--mode", mode]
+    assert run("stories260K", "--corpus", str(tmp_path / "texts"), *more).exit_code == 0
+    (service,) = served
+    assert service.engine._drafter.corpus.tolist() == corpus_of([[1, 2]]).tolist()
+    assert run("stories260K", "--corpus", str(tmp_path / "none"), *more).exit_code == 1
 
 
 def test_a_model_that_is_not_there() -> None:

@@ -1,0 +1,121 @@
+"""`lade corpus`: makes a corpus, from which drafts come, of text files.
+
+Knows the terminal and files of text; corpora are `lade.memory.corpora`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lade.applications.exits import Command, failing, usage
+from lade.applications.options import MODEL
+from lade.applications.outputs import check_suffix, make_room, taken
+from lade.base.shown import invalid
+from lade.files.jsonobject import json_object, read_lines
+from lade.files.regularfile import MEBIBYTE, UnreadableFileError, as_text, read_bytes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+LINES, KEY = ".jsonl", "text"
+MOST = 512 * MEBIBYTE  # of one file
+ALOUD = 20_000  # tokens from which on machine code is awaited
+
+
+@dataclass(slots=True)
+class Reading:
+    """Texts of files, and what was left out.
+
+    Attributes:
+        skipped: files of folders that are not UTF-8 text, or empty.
+    """
+
+    paths: Sequence[Path]
+    skipped: int = field(default=0, init=False)
+
+    def texts(self) -> Iterator[str]:
+        """The files' texts, in the order of their names within a folder."""
+        for path in self.paths:
+            if path.is_dir():
+                yield from self._of_folder(path)
+            elif path.suffix == LINES:
+                yield from _of_lines(path)
+            else:
+                yield as_text(read_bytes(path, MOST))
+
+    def _of_folder(self, folder: Path) -> Iterator[str]:
+        for path in sorted(folder.rglob("*")):
+            hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+            if hidden or not path.is_file():
+                continue
+            if path.suffix == LINES:
+                yield from _of_lines(path)
+                continue
+            try:
+                text = as_text(read_bytes(path, MOST))
+            except UnreadableFileError:
+                text = ""
+            self.skipped += not text
+            if text:
+                yield text
+
+
+def _of_lines(path: Path) -> Iterator[str]:
+    for number, line in read_lines(path, MOST):
+        text = json_object(line, f"{path}:{number}").get(KEY)
+        if not isinstance(text, str):
+            raise invalid(f"{path}:{number}: {KEY!r}", "text", text)
+        yield text
+
+
+@click.command("corpus", cls=Command)
+@click.argument("model", callback=MODEL)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="File for the corpus (.safetensors).")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> None:
+    """Make a corpus of the texts in PATHS: MODEL then drafts from what followed in them.
+
+    For texts that answers repeat, such as documentation, code, templates or earlier answers. PATHS are UTF-8 text
+    files, JSON lines with `text` (.jsonl), and folders of both. `lade.config_lade(CORPUS=OUT)` and `lade serve
+    --corpus OUT` draft from it. It holds MODEL's tokens: a model with another tokenizer needs a corpus of its own.
+    """
+    from lade.models.load import load_tokenizer
+
+    with usage():
+        check_suffix("--out", out, [".safetensors"])
+        if out.exists() and not overwrite:
+            raise taken("--out", out)
+        make_room("--out", out)
+    with failing(OSError, ValueError, ImportError):
+        tokenizer = load_tokenizer(model)
+    reading = Reading(paths)
+    with failing(OSError, ValueError):
+        texts = [tokens for text in reading.texts() if (tokens := tokens_of(text, tokenizer))]
+        write(texts, out)
+    left_out = f"; files that are no text: {reading.skipped}" if reading.skipped else ""
+    click.echo(f"{sum(map(len, texts)):,} tokens of {len(texts):,} texts{left_out}")
+    click.echo(f"{out} ({out.stat().st_size:,} bytes)")
+
+
+def tokens_of(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Token ids of a text alone."""
+    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return found
+
+
+def write(texts: Sequence[Sequence[int]], out: Path) -> None:
+    """Make the corpus; a large one with machine code, which is a hundred times as fast as Python."""
+    import lade
+    from lade.drafters import compiling
+    from lade.entry.warming import begin_compiling
+
+    if sum(map(len, texts)) > ALOUD:
+        begin_compiling()
+        compiling.wait()
+    lade.save_corpus(texts, out)
