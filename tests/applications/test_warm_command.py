@@ -82,7 +82,7 @@ def test_a_folder_that_takes_no_table_is_an_error(table_folder: Path) -> None:
     table_folder.write_text("a file where the folder should be")
     result = run(STORIES)
     assert result.exit_code == 1
-    assert "the table's folder cannot be made" in result.stderr
+    assert "cannot be made (File exists); set LADE_CACHE to another folder" in result.stderr
 
 
 def test_a_folder_in_the_table_s_place_is_no_table(table_folder: Path) -> None:

