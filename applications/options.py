@@ -113,6 +113,9 @@ flash_option = renamed(
     is_flag=True,
     help="Flash attention for draft trees: flash-attn's, else PyTorch's own (USE_FLASH).",
 )
+corpus_option = click.option(
+    "--corpus", type=click.Path(path_type=Path), help="Draft from this corpus too (lade corpus)."
+)
 window_options = together(
     click.option(
         "--mode", type=click.Choice(MODES), help="auto: sizes are limits; lookahead: exactly these.  [default: auto]"
@@ -125,6 +128,26 @@ window_options = together(
 
 def limit_option(**attributes: Any) -> Callable[..., Any]:
     return click.option("--n", "limit", type=click.IntRange(min=1), help="Use only the first N prompts.", **attributes)
+
+
+def check_corpus(path: Path | None, model: PreTrainedModel) -> None:
+    """An error of the command where a corpus cannot be read, or has tokens that the model has not. `None` passes."""
+    error = corpus_error(path, model)
+    if error is not None:
+        raise click.ClickException(error)
+
+
+def corpus_error(path: str | Path | None, model: PreTrainedModel) -> str | None:
+    """The same as text; `None` where nothing is wrong."""
+    from lade.facts.vocabulary import readable
+    from lade.memory.corpusfile import load_corpus
+
+    try:
+        if path is not None:
+            load_corpus(path, readable(model))
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def load_model(
@@ -143,7 +166,7 @@ def load_model(
         raise click.ClickException(f"{name or 'the default model'} does not load: {error}") from error
 
 
-def configure_lade(**settings: int | str | None) -> None:
+def configure_lade(**settings: int | str | Path | None) -> None:
     """`lade.config_lade` for a command: an invalid setting is an error of the command line."""
     try:
         lade.config_lade(**settings)

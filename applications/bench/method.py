@@ -35,6 +35,7 @@ class MethodOptions:
     lookup_tokens: int = 10
     budget: int | None = None  # tokens per forward
     warm: bool = False  # the warm table is a source too
+    corpus: str | None = None  # the file of a corpus, for auto
     reference: str | None = None  # a name in REFERENCES
     use_flash: bool = False  # flash attention computes the trees
     pack: bool = False  # pack the model's weights for the CPU

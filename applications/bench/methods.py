@@ -6,12 +6,15 @@ Knows how a method decodes; nothing of prompts, timing or reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import lade
 from lade.applications.bench import with_draft
+from lade.applications.bench.companion import Companion
 from lade.applications.bench.method import PLAIN, BenchMethod, Decode, MethodOptions
+from lade.applications.options import corpus_error
 from lade.base.shown import invalid
 from lade.config.settings import FAMILIES
 
@@ -99,6 +102,8 @@ def lookahead(options: MethodOptions) -> Decode:
 def drafting_from(*sources: str) -> Callable[[MethodOptions], Decode]:
     def factory(options: MethodOptions) -> Decode:
         config = joined(*sources)(options)
+        if "corpus" in sources:
+            config = replace(config, corpus=options.corpus)
 
         def decode(model: PreTrainedModel, reference: Sequence[int] | None = None, **arguments: Any) -> Tensor:
             with lade.lookahead(model, config, reference=reference):
@@ -107,6 +112,10 @@ def drafting_from(*sources: str) -> Callable[[MethodOptions], Decode]:
         return decode
 
     return factory
+
+
+def no_corpus(model: PreTrainedModel, options: MethodOptions, draft: Companion | None) -> str | None:
+    return corpus_error(options.corpus, model)
 
 
 def prompt_lookup(options: MethodOptions) -> Decode:
@@ -144,7 +153,7 @@ METHODS = {
         BenchMethod(PLAIN, plain, default=True, baseline=True),
         BenchMethod("static", static, default=True, baseline=True, full_warmup=True, unless_named=not_compiled),
         BenchMethod("lookahead", lookahead, default=True, has_stats=True),
-        BenchMethod("auto", drafting_from(*FAMILIES), default=True, takes_reference=True, **TABLE),
+        BenchMethod("auto", drafting_from(*FAMILIES), default=True, takes_reference=True, refusal=no_corpus, **TABLE),
         BenchMethod("recycled", drafting_from("recycled", "warm"), **TABLE),
         BenchMethod("suffix", drafting_from("suffix"), has_stats=True),
         BenchMethod("wrong", wrong, needs=("reference",), has_stats=True, takes_reference=True),

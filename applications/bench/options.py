@@ -82,6 +82,7 @@ method_options = together(
     flash_option,
     click.option("--pack", is_flag=True, help="Pack the model's weights for the CPU, for plain decoding too."),
     click.option("--adapt/--no-adapt", default=True, help="Choose the size of each forward, up to the budget."),
+    click.option("--corpus", help="auto: draft from this corpus too (lade corpus)."),
     click.option("--reference", type=click.Choice(list(REFERENCES)), help="A reference text for the drafts."),
     click.option("--draft", help="A second model with MODEL's tokenizer: draft model or amateur."),
     draft_quant_option,

@@ -27,7 +27,9 @@ from lade.applications.options import (
     QUANT,
     SEED,
     FiniteRange,
+    check_corpus,
     configure_lade,
+    corpus_option,
     flash_option,
     load_model,
     machine_options,
@@ -89,6 +91,7 @@ def spelt_before(name: str) -> str:
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @window_options
 @flash_option
+@corpus_option
 @machine_options
 @click.option("--quant", type=QUANT, help="Quantise the weights.  [default: the checkpoint's own]")
 @pack_option
@@ -183,9 +186,11 @@ def load_chatbot(
     window_size: int | None,
     guess_set_size: int | None,
     use_flash: bool,
+    corpus: Path | None,
 ) -> Chatbot:
     """The model, and a chatbot on it."""
-    configure_lade(MODE=mode, LEVEL=level, WINDOW_SIZE=window_size, GUESS_SET_SIZE=guess_set_size, USE_FLASH=use_flash)
+    sizes = {"LEVEL": level, "WINDOW_SIZE": window_size, "GUESS_SET_SIZE": guess_set_size}
+    configure_lade(MODE=mode, **sizes, USE_FLASH=use_flash, CORPUS=corpus)
     import torch
 
     import lade
@@ -197,6 +202,7 @@ def load_chatbot(
     torch.set_num_threads(threads)
     place: dict[str, Any] = {"dtype": dtype, "device": device, "pack": pack}
     network, tokenizer = load_model(model, cache_dir=cache_dir or None, quant=quant or None, **place)
+    check_corpus(corpus, network)
     with failing(ValueError):
         method = None if draft is None else lade.DraftModel(load_model(draft, **place)[0])
         decoder = decoder_for(network, tokenizer, method)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lade.applications.exits import Command, failing, interruptible, usage
-from lade.applications.options import MODEL, FiniteRange, flash_option, load_model, model_options, pack_option
+from lade.applications.options import (
+    MODEL,
+    FiniteRange,
+    corpus_option,
+    flash_option,
+    load_model,
+    model_options,
+    pack_option,
+)
 from lade.applications.ray_serve import start
 from lade.base.shown import first_line
 from lade.config.settings import MODES
@@ -77,7 +85,7 @@ class Loading:
 @click.option("--draft", callback=MODEL, help="A draft model with the same tokenizer.")
 @click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
 @flash_option
-@click.option("--corpus", type=click.Path(path_type=Path), help="Draft from this corpus too (lade corpus).")
+@corpus_option
 def command(
     *,
     model: str | None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import logging
 import os
 import subprocess
 import sys
@@ -18,36 +19,27 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from filelock import FileLock, Timeout
 
 from lade.base.compiled import LINKING, SOURCES, Compiled, Linker, called_by, direct, trial
 from lade.base.environment import lenient_switch
 from lade.base.locks import fork_safe_lock
-from lade.config.settings import LookaheadConfig
-from lade.core.readout import READ_ROWS, read_out
-from lade.core.request import Request, Verdict
-from lade.drafters.blend import BlendDrafter
+from lade.base.shown import first_line
+from lade.core.readout import READ_ROWS
+from lade.drafters.exercise import exercise
 from lade.drafters.steps import DRAFT, LEARN
 from lade.files.cachecontent import mark_used
 from lade.files.cachefolder import cache_folder
-from lade.memory.corpora import COUNT_STRINGS, corpus_of
-from lade.memory.pools import fresh_pool
+from lade.memory.corpora import COUNT_STRINGS
 from lade.memory.regions import REINDEX
 from lade.memory.rowmemory import ADD_FOLLOWER, READ_TEXT
 from lade.memory.table import FORGET
 from lade.memory.texttables import READ
 from lade.target.fused.loops import NORMALISE, ROTATE
-from lade.target.fused.loops import exercise as exercise_loops
 from lade.target.fused.products import MULTIPLY
-from lade.target.fused.products import exercise as exercise_products
 from lade.target.fused.stack import COMPUTE
-from lade.target.fused.stacked import exercise as exercise_stack
 from lade.target.rowloops import ATTEND
-from lade.target.rowloops import exercise as exercise_attention
 from lade.weights.blockloops import MULTIPLY_BLOCKS
-from lade.weights.blockloops import exercise as exercise_blocks
 
 OF_FORWARDS = READ_ROWS, NORMALISE, ROTATE, MULTIPLY, MULTIPLY_BLOCKS, ATTEND, COMPUTE
 OF_DRAFTS = READ_TEXT, READ, COUNT_STRINGS, ADD_FOLLOWER, DRAFT, LEARN, REINDEX, FORGET
@@ -58,6 +50,7 @@ SWITCH = "LADE_COMPILED"
 LINE = "from lade.drafters.compiling import compile_alone; compile_alone()"
 OTHER_HALF = "from lade.drafters.compiling import HALVES, compile_entries; compile_entries(HALVES[1])"
 
+_log = logging.getLogger(__name__)
 _lock, _loading = fork_safe_lock(), fork_safe_lock()
 _worker: threading.Thread | None = None
 
@@ -116,7 +109,7 @@ def compile_entries(entries: Iterable[Compiled]) -> dict[Compiled, Any]:
     linker = Linker(folder)
     machines = {entry: linker.entry(entry.python) for entry in entries}
     with trial(machines):
-        _exercise()
+        exercise()
     return machines
 
 
@@ -190,11 +183,12 @@ def _place(folder: Path) -> bytes:
 
 def _load_or_compile() -> None:
     try:
-        if provide():
-            with _loading:
-                load()
-    except Exception:  # noqa: BLE001 - whatever fails, the functions run as Python
-        return
+        if not provide():
+            raise RuntimeError("another process made none")
+        with _loading:
+            load()
+    except Exception as error:  # noqa: BLE001 - whatever fails, the functions run as Python
+        _log.warning("lade: drafts take longer to find, as there is no machine code for it (%s)", first_line(error))
 
 
 @atexit.register
@@ -221,41 +215,3 @@ def _compile_halves() -> None:
     """Side by side, in this process and in one more; what the other one fails at is compiled by whoever loads it."""
     with subprocess.Popen([sys.executable, "-c", OTHER_HALF]):
         compile_entries(HALVES[0])
-
-
-class _Nothing:
-    """What a model predicts that finds every token likely: one line per node."""
-
-    def greedy(self, slot: int, node: int) -> int:
-        return node % 4
-
-    def likeliest(self) -> tuple[np.ndarray, np.ndarray]:
-        tokens = np.tile(np.arange(4, dtype=np.int32), (64, 1))
-        return tokens, np.full(tokens.shape, 0.25, np.float32)
-
-    def lines_of(self, slot: int, nodes: Any) -> list[int]:
-        return [*nodes]
-
-
-def _exercise() -> None:
-    """Call every entry with the arguments that decoding gives it."""
-    settings = LookaheadConfig().settled()
-    pool = fresh_pool()
-    drafter = BlendDrafter(settings, 32, pool=lambda tenant: pool)
-    requests = [Request(row, [0, 1, 2, 3] * 2, 4, 64, reference=[0, 1, 2, 3]) for row in range(2)]
-    for request in requests:
-        drafter.start(request)
-    for rows in (requests[:1], requests, requests[::-1]):
-        drafts = drafter.draft(rows, [16] * len(rows))
-        for request in rows:
-            request.tokens.append(1)
-        drafter.observe(rows, drafts, [Verdict([0], [1])] * len(rows), _Nothing())
-    pool.table.resize(2)
-    corpus_of([[0, 1, 0]])
-    for precision in (torch.float32, torch.bfloat16):
-        read_out(torch.zeros(1, 32, dtype=precision), 32, 8, np.ones(1, np.float32))
-    exercise_loops()
-    exercise_products()
-    exercise_blocks()
-    exercise_attention()
-    exercise_stack()

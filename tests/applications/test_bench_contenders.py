@@ -1,8 +1,10 @@
 """What a line of `--methods` becomes, what is left out of it, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -81,6 +83,27 @@ def test_a_contender_says_why_it_cannot_run() -> None:
     )
     assert lookup.refusal(model, 1) is None
     assert lookup.refusal(model, 4) == "decodes one prompt at a time, not a batch of 4"
+
+
+def test_a_corpus_is_drafted_from(tmp_path: Path) -> None:
+    model, tokenizer = lade.models.load("stories260K")
+    ids = tokenizer("Once upon a time", return_tensors="pt").input_ids
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 48}
+    answer = model.generate(**asked)
+    lade.save_corpus([answer[0]], tmp_path / "own")
+    lade.save_corpus([[512]], tmp_path / "other")
+    fixed = MethodOptions(adapt=False, budget=8)
+    _, without, own, other, none = contenders(
+        f"auto,{','.join(f'auto:corpus={tmp_path}/{name}' for name in ('own', 'other', 'none'))}", fixed
+    )
+    assert own.refusal(model, 1) is None
+    assert "its tokens must be below 512, the size of the vocabulary, got 512" in str(other.refusal(model, 1))
+    assert "there is no such file" in str(none.refusal(model, 1))
+    steps = []
+    for one in (without, own):
+        assert one.decode(model, **asked).equal(answer)
+        steps.append(lade.last_stats().steps)
+    assert steps[0] > steps[1]
 
 
 def test_a_row_s_name_is_its_mode_whatever_sizes_are_given() -> None:

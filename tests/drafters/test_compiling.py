@@ -20,6 +20,7 @@ from lade.base.compiled import SOURCES, Compiled, Linker, called_by, direct, tri
 from lade.core.request import Request, Verdict
 from lade.drafters import compiling, workspace
 from lade.drafters.blend import BlendDrafter
+from lade.drafters.exercise import exercise
 from lade.memory.corpora import NO_CORPUS, corpus_of
 from lade.memory.mixture import expect
 from lade.memory.pools import Pool, fresh_pool
@@ -27,6 +28,7 @@ from lade.memory.pools import Pool, fresh_pool
 pytestmark = pytest.mark.usefixtures("as_python")
 
 VOCABULARY = 12
+SLOWER = "lade: drafts take longer to find, as there is no machine code for it ({})"
 
 
 @pytest.fixture
@@ -111,10 +113,11 @@ def test_ctrl_c_at_the_end_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) 
     compiling._load_no_more()
 
 
-def test_what_could_not_be_compiled_is_not_loaded(asked: list[str]) -> None:
+def test_what_could_not_be_compiled_is_not_loaded(asked: list[str], caplog: pytest.LogCaptureFixture) -> None:
     compiling.begin()
     compiling.wait()
     assert asked == ["compile"]
+    assert caplog.messages == [SLOWER.format("another process made none")]
 
 
 # Loads once the process is ending, by way of torch.
@@ -164,7 +167,7 @@ def test_without_numba_nothing_is_tried(asked: list[str], monkeypatch: pytest.Mo
 
 
 def test_a_compiler_that_fails_leaves_the_functions_as_they_are(
-    asked: list[str], monkeypatch: pytest.MonkeyPatch
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         raise subprocess.CalledProcessError(1, "compiler")
@@ -174,6 +177,7 @@ def test_a_compiler_that_fails_leaves_the_functions_as_they_are(
     compiling.wait()
     assert asked == []
     assert all(entry.machine is None for entry in compiling.ENTRIES)
+    assert caplog.messages == [SLOWER.format("Command 'compiler' returned non-zero exit status 1.")]
 
 
 def test_other_functions_lie_elsewhere(table_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +314,9 @@ def test_machine_code_and_python_build_the_same_trees(table_folder: Path, monkey
         linker = Linker(folder)
         machines = {entry: linker.entry(entry.python) for entry in compiling.ENTRIES}
         with trial(machines):
-            compiling._exercise()
+            exercise()
         with trial(machines), noted_calls() as calls:
-            compiling._exercise()
+            exercise()
         assert not calls  # else the exception of a signal may be lost
         if again:
             assert all(sum(machine.stats.cache_misses.values()) == 0 for machine in machines.values())

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from forks import needs_fork, run_script
 from transformers import LlamaModel
 
+import lade
 from lade import LookaheadConfig
 from lade.applications import chatbot as script
 from lade.applications.chat import command as chat
@@ -219,6 +220,15 @@ def test_markdown_is_shown_without_its_marks(monkeypatch: pytest.MonkeyPatch) ->
 def test_mode_and_sizes_are_the_flags(flags: list[str], expected: LookaheadConfig) -> None:
     assert run(MODEL, "hello", *flags, "--max_new_tokens", "2").exit_code == 0
     assert default_config() == expected
+
+
+def test_a_corpus(tmp_path: Path) -> None:
+    lade.save_corpus([[1, 2]], tmp_path / "corpus")
+    assert run(MODEL, "hello", "--corpus", str(tmp_path / "corpus"), "--max_new_tokens", "2").exit_code == 0
+    assert default_config() == LookaheadConfig(corpus=tmp_path / "corpus")
+    result = run(MODEL, "hello", "--corpus", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f"Error: corpus='{tmp_path / 'none'}': there is no such file\n")
 
 
 @pytest.mark.parametrize(
