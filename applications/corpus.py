@@ -5,7 +5,7 @@ Knows the terminal and files of text; corpora are `lade.memory.corpora`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,16 +96,23 @@ def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> 
         tokenizer = load_tokenizer(model)
     reading = Reading(paths)
     with failing(OSError, ValueError):
-        texts = [tokens for text in reading.texts() if (tokens := tokens_of(text, tokenizer))]
+        texts = tokenised(reading.texts(), tokenizer)
         write(texts, out)
     left_out = f"; files that are no text: {reading.skipped}" if reading.skipped else ""
     click.echo(f"{sum(map(len, texts)):,} tokens of {len(texts):,} texts{left_out}")
     click.echo(f"{out} ({out.stat().st_size:,} bytes)")
 
 
-def tokens_of(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Token ids of a text alone."""
-    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+def tokenised(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """Token ids of each text alone, empty ones left out; none is read behind more than a corpus may hold."""
+    from lade.memory.corpora import check_number
+
+    found, number = list[list[int]](), 0
+    for text in texts:
+        tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        found += [tokens] if tokens else []
+        number += len(tokens)
+        check_number(number, least=0)
     return found
 
 

@@ -103,6 +103,8 @@ def _auto(draws: random.Random) -> dict[str, Any]:
         config |= _sizes(draws)
     if draws.random() < 0.1:
         config["sources"] = tuple(draws.sample(FAMILIES, 2))
+    if draws.random() < 0.15:
+        config["corpus"] = "drawn"  # its file is written when the case runs
     if draws.random() < 0.1:
         config["pool_size"] = draws.choice((1, 10))
     return config

@@ -5,10 +5,12 @@ Functions that load a named file must raise ValueError with its name, or OSError
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from hostile.damage import ANY, OBJECTS, PLACES, TENSORS, Rewrite, revalued, rew
 from hostile.prompts import prompts, vocabulary_of
 from hostile.subjects import subject
 from hostile.verdict import CaseVerdict
-from hostile.warmth import keep_table
+from hostile.warmth import keep_corpus, keep_table
 from lade.config.preset import write as write_preset
 from lade.config.settings import FIELDS
+from lade.facts.vocabulary import readable
 from lade.files.safefile import write
+from lade.memory.corpusfile import load_corpus
 from lade.pace.costfile import cost_file, describe
 from lade.pace.knots import KNOTS
 from lade.target.skipset import SkipSet, write_skip_set
@@ -69,21 +73,26 @@ def _skip_set(case: Case, model: Any, folder: Path) -> Path:
     return path
 
 
+def _corpus(case: Case, model: Any, folder: Path) -> Path:
+    return keep_corpus(case, model, folder)
+
+
 FILES: dict[str, Callable[[Case, Any, Path], Path]] = {
     "table": _table,
     "costs": _costs,
     "pool": _pool,
     "preset": _preset,
     "skip-set": _skip_set,
+    "corpus": _corpus,
 }
 DAMAGES: dict[str, dict[str, Rewrite]] = {
-    **dict.fromkeys(("table", "costs", "pool"), ANY | TENSORS),
+    **dict.fromkeys(("table", "costs", "pool", "corpus"), ANY | TENSORS),
     **dict.fromkeys(("preset", "skip-set"), ANY | OBJECTS),
 }
 FOLDERS = ("file", "fifo", "dangling", "below-a-file", "no-user")
 ATTACKS = tuple(
     [f"{file}:{how}" for file, damages in DAMAGES.items() for how in (*damages, *PLACES)]
-    + [f"{file}:revalued" for file in ("table", "costs", "pool")] * 6
+    + [f"{file}:revalued" for file in ("table", "costs", "pool", "corpus")] * 6
     + [f"folder:{how}" for how in FOLDERS] * 2
 )
 
@@ -101,13 +110,24 @@ def run(case: Case, verdict: CaseVerdict) -> None:
         else:
             path = FILES[file](case, model, folder)
             _damage(case, path, how)
-            verdict.differences += _loaded(file, model, path)
+            found = _loaded(file, model, path)
+            verdict.differences += found
+            if file == "corpus" and _reads(path, model):
+                case = replace(case, config=case.config | {"corpus": str(path)})
         generate.compare(case, model, verdict, ALLOWED)
     finally:
         os.environ["LADE_CACHE"] = before
         shutil.rmtree(folder)
         lade.config_lade(**dict.fromkeys(FIELDS))
         lade.drop_pools()
+
+
+def _reads(path: Path, model: Any) -> bool:
+    """Whether the corpus is one still."""
+    with contextlib.suppress(OSError, ValueError):
+        load_corpus(path, readable(model))
+        return True
+    return False
 
 
 def _damage(case: Case, path: Path, how: str) -> None:
@@ -130,6 +150,7 @@ def _loaded(file: str, model: Any, path: Path) -> list[str]:
         "pool": lambda: lade.load_pool(model, path, tenant=TENANT),
         "preset": lambda: lade.config_lade(PRESET=str(path)),
         "skip-set": lambda: lade.SelfSpeculative(path),
+        "corpus": lambda: load_corpus(path, readable(model)),
     }
     if file not in loads:
         return []

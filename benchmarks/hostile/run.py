@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 import transformers
@@ -21,6 +22,7 @@ from hostile.draw import ATTEMPTS, drawn, kind_of
 from hostile.limits import Hang, within
 from hostile.subjects import NotBuiltError, subject
 from hostile.verdict import CaseVerdict
+from hostile.warmth import keep_corpus
 
 RUNNERS: dict[str, Callable[[Case, CaseVerdict], None]] = {
     "generate": generate.run,
@@ -56,10 +58,13 @@ def judged(seed: int, index: int, requests: int | None = None) -> CaseVerdict:
         if case.requests and requests is not None:
             case = replace(case, requests=requests)
         try:
-            subject(case.model, case.attention, case.dtype)
+            model = subject(case.model, case.attention, case.dtype)
         except NotBuiltError as reason:
             skipped.append(f"{case.model}: {reason}")
             continue
+        if "corpus" in case.config:
+            path = keep_corpus(case, model, Path(os.environ["LADE_CACHE"]))
+            case = replace(case, config=case.config | {"corpus": str(path)})
         verdict = judged_case(case)
         verdict.skipped = skipped
         return verdict

@@ -1,4 +1,4 @@
-"""Warm tables with random predictions, in lade's file format."""
+"""Warm tables with random predictions, and corpora with texts like a case's prompts, in lade's file formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+import lade
 from hostile.case import Case
+from hostile.prompts import prompts, vocabulary_of, words
 from lade.facts.vocabulary import readable
 from lade.memory.context import CONTEXT
 from lade.memory.warm.file import store, table_file
@@ -21,6 +23,14 @@ def keep_table(case: Case, model: Any) -> Path:
     path = table_file(model)
     path.parent.mkdir(parents=True, exist_ok=True)
     store(path, random_table(case, readable(model)), "")
+    return path
+
+
+def keep_corpus(case: Case, model: Any, folder: Path) -> Path:
+    """Store a corpus in a folder: the case's prompts, each followed by other words, and repeated; returns its path."""
+    path, draws, size = folder / f"corpus{case.index}.safetensors", case.draws("corpus"), vocabulary_of(model)
+    texts = [2 * [*row, *words(draws, 6, size)] for row in prompts(case, size)["input_ids"].tolist()]
+    lade.save_corpus([*texts, words(draws, 30, size)], path)
     return path
 
 

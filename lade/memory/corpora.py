@@ -29,9 +29,7 @@ def corpus_of(texts: Iterable[Sequence[int]]) -> Array:
     """
     given = chain.from_iterable((*text, BETWEEN) for text in texts if len(text))
     tokens = np.fromiter(islice(given, 2 * MOST + 1), np.int32)
-    number = int((tokens != BETWEEN).sum())
-    if not 0 < number <= MOST:
-        raise ValueError(f"texts must hold 1 to {MOST:,} tokens, got {number:,}")
+    check_number(int((tokens != BETWEEN).sum()))
     regions = Regions(automata.FIELDS)
     TextTables(regions, 0).reserve(len(tokens))
     ints = regions.ints
@@ -39,6 +37,12 @@ def corpus_of(texts: Iterable[Sequence[int]]) -> Array:
     states, moves = states_of(ints), moves_of(ints)
     COUNT_STRINGS(ints, np.argsort(-states[:, automata.LENGTH], kind="stable").astype(np.int32))
     return laid_out(states, _ordered(moves, states))
+
+
+def check_number(tokens: int, least: int = 1) -> None:
+    """ValueError where a corpus may not have so many tokens."""
+    if not least <= tokens <= MOST:
+        raise ValueError(f"texts must hold 1 to {MOST:,} tokens, got {tokens:,}")
 
 
 def laid_out(states: np.ndarray, moves: np.ndarray, index: np.ndarray | None = None) -> Array:

@@ -84,6 +84,15 @@ def test_a_wrong_line(line: str, message: str, tmp_path: Path) -> None:
     assert not (tmp_path / "corpus.safetensors").exists()
 
 
+def test_no_further_text_is_read_once_there_is_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lade.memory.corpora.MOST", 3)
+    (tmp_path / "a").write_text(ONE)
+    (tmp_path / "b.jsonl").write_text("[")
+    done = run(tmp_path / "a", tmp_path / "b.jsonl", "--out", tmp_path / "corpus.safetensors")
+    assert done.exit_code == 1
+    assert "texts must hold 1 to 3 tokens, got " in done.output
+
+
 def test_no_text_at_all(tmp_path: Path) -> None:
     done = run(tmp_path, "--out", tmp_path / "corpus.safetensors")
     assert done.exit_code == 1
