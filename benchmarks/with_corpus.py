@@ -102,7 +102,8 @@ def main(
     compiling.wait()
     loaded, tokenizer = load(model, dtype=dtype)
     asker = Asker(loaded, tokenizer, new_tokens)
-    report = Report(describe(loaded.device) | {"model": model, "dtype": dtype, "threads": threads}, as_json)
+    ways = {"model": model, "dtype": dtype, "threads": threads, "machine code": compiling.DRAFT.machine is not None}
+    report = Report(describe(loaded.device) | ways, as_json)
     prompts = asker.prompts(suite, limit)
     answers = [asker.answer(prompt, None, Sum()) for prompt in prompts]
     more = [asker.answer(prompt, None, Sum()) for name in others for prompt in asker.prompts(name, limit)]

@@ -115,15 +115,19 @@ def direct(machine: Any) -> Callable[..., Any]:
 
     Args:
         machine: machine code of `Linker.entry`, compiled for one list of types, or for some that one array tells apart.
+
+    Raises:
+        TypeError: no array tells the types apart: a call passes another kind of number than the others.
     """
     known = {types: found.entry_point for types, found in machine.overloads.items()}
     first, *others = known
     if not others:
         only: Callable[..., Any] = known[first]
         return only
-    place = next(
-        place for place, kinds in enumerate(zip(*known, strict=True)) if len({*map(_dtype, kinds)}) == len(known)
-    )
+    kinds = enumerate(zip(*known, strict=True))
+    place = next((place for place, some in kinds if len({*map(_dtype, some)}) == len(known)), None)
+    if place is None:
+        raise TypeError(f"{machine.__name__} must be called with one list of types, got {', '.join(map(str, known))}")
     by_dtype = {_dtype(types[place]): entry for types, entry in known.items()}
     return lambda *arguments: by_dtype[arguments[place].dtype](*arguments)
 

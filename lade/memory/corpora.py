@@ -61,8 +61,8 @@ def laid_out(states: np.ndarray, moves: np.ndarray, index: np.ndarray | None = N
     states_of(ints)[:], moves_of(ints)[:] = states, moves
     states_of(ints)[:, automata.FIRST] = np.searchsorted(moves[:, automata.FROM], np.arange(len(states)))
     if index is None:
-        place = ints[automata.MOVES]
-        REINDEX(ints, ints[automata.INDEX], slots, place, WIDTH, len(moves), True)
+        places = int(ints[automata.INDEX]), slots, int(ints[automata.MOVES])  # of one type in all calls
+        REINDEX(ints, *places, WIDTH, len(moves), True)
     else:
         index_of(ints)[:] = index
     return ints

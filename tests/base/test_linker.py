@@ -77,3 +77,14 @@ def test_calls_of_a_function_for_one_list_of_types(tmp_path: Path, monkeypatch: 
     assert len(machine.overloads) == 1
     with pytest.raises(TypeError):
         direct(machine)(object())
+
+
+def test_calls_that_nothing_tells_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds of integers: without looking at them, one would be taken for the other."""
+    module = installed(tmp_path / "one")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    machine = Linker(tmp_path / "kept").entry(module.doubled)
+    machine(1)
+    machine(np.int32(1))
+    with pytest.raises(TypeError, match=r"^doubled must be called with one list of types, got \(int64,\), \(int32,\)$"):
+        direct(machine)
