@@ -16,7 +16,7 @@ from lade.memory.regions import REINDEX, Regions
 from lade.memory.texttables import READ, TextTables
 
 WIDTH = automata.WIDTH
-MOST = 10_000_000  # tokens of a corpus; to make one of so many takes about 1.5 GB
+MOST = 10_000_000  # tokens of a corpus; to make one of so many takes about 2.3 GB
 
 COUNT_STRINGS = Compiled(corpus.count_strings)
 
