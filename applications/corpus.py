@@ -17,7 +17,7 @@ from lade.applications.options import MODEL
 from lade.applications.outputs import check_suffix, make_room, taken
 from lade.base.shown import invalid
 from lade.files.jsonobject import json_object, read_lines
-from lade.files.regularfile import MEBIBYTE, UnreadableFileError, as_text, read_bytes
+from lade.files.regularfile import MEBIBYTE, UnreadableFileError, naming, read_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,7 +46,9 @@ class Reading:
             elif path.suffix == LINES:
                 yield from _of_lines(path)
             else:
-                yield as_text(read_bytes(path, MOST))
+                with naming(path):
+                    text = read_text(path, MOST)
+                yield text
 
     def _of_folder(self, folder: Path) -> Iterator[str]:
         for path in sorted(folder.rglob("*")):
@@ -57,7 +59,7 @@ class Reading:
                 yield from _of_lines(path)
                 continue
             try:
-                text = as_text(read_bytes(path, MOST))
+                text = read_text(path, MOST)
             except UnreadableFileError:
                 text = ""
             self.skipped += not text
@@ -99,7 +101,7 @@ def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> 
         texts = tokenised(reading.texts(), tokenizer)
         write(texts, out)
     left_out = f"; files that are no text: {reading.skipped}" if reading.skipped else ""
-    click.echo(f"{sum(map(len, texts)):,} tokens of {len(texts):,} texts{left_out}")
+    click.echo(f"texts: {len(texts):,}; tokens: {sum(map(len, texts)):,}{left_out}")
     click.echo(f"{out} ({out.stat().st_size:,} bytes)")
 
 

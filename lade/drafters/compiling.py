@@ -78,7 +78,7 @@ def running() -> bool:
 def compiles() -> bool:
     """Whether it is compiled at the moment, which takes minutes, not only loaded."""
     with suppress(OSError):  # the cache folder cannot be read: nothing is compiled for long
-        return running() and not is_compiled()
+        return running() and not is_done(machine_folder())
     return False
 
 
@@ -159,8 +159,10 @@ def possible() -> bool:
 
 
 def is_compiled() -> bool:
-    """Whether the machine code lies in the cache folder."""
-    return possible() and is_done(machine_folder())
+    """Whether the machine code lies in the cache folder; not so in one that cannot be read."""
+    with suppress(OSError):
+        return possible() and is_done(machine_folder())
+    return False
 
 
 def is_done(folder: Path) -> bool:

@@ -43,7 +43,7 @@ def test_files_folders_and_lines(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     expected = tokens(ONE, OTHER, f"{ONE} there")
     assert load_corpus(out, 512).ints.tolist() == corpus_of(expected).tolist()
-    counted = f"{sum(map(len, expected))} tokens of 3 texts; files that are no text: 2"
+    counted = f"texts: 3; tokens: {sum(map(len, expected))}; files that are no text: 2"
     assert done.output == f"{counted}\n{out} ({out.stat().st_size:,} bytes)\n"
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"\xff\xfe\x00")
     done = run(tmp_path / "text", "--out", tmp_path / "corpus.safetensors")
     assert (done.exit_code, done.output.count("\n")) == (1, 1)
-    assert "is not UTF-8 text" in done.output
+    assert f"Error: {tmp_path / 'text'}: is not UTF-8 text" in done.output
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,13 @@ def test_a_copied_folder_is_compiled_anew(asked: list[str], tmp_path: Path, monk
     assert not compiling.is_compiled()
 
 
+def test_a_cache_folder_that_cannot_be_read(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LADE_CACHE", str(tmp_path / "file"))
+    assert not compiling.is_compiled()
+    assert not compiling.compiles()
+
+
 def test_ctrl_c_at_the_end_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted:
         def acquire(self) -> None:

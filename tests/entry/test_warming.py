@@ -32,7 +32,7 @@ def test_the_log_says_that_the_loops_are_compiled(
     for name in ("begin", "wait"):
         monkeypatch.setattr(compiling, name, lambda: None)
     monkeypatch.setattr(compiling, "running", lambda: running)
-    monkeypatch.setattr(compiling, "is_compiled", lambda: compiled)  # then it is loaded, which takes seconds
+    monkeypatch.setattr(compiling, "is_done", lambda folder: compiled)  # then it is loaded, which takes seconds
     assert lade.warm_up(tiny_model(BY_NAME["llama"], "sdpa")) == "the table"
     assert caplog.messages == expected
 
