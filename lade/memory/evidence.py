@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from lade.base.compiled import compiled
 from lade.memory import automaton as automata
-from lade.memory import backoff, followers, predictions, recent, stages
-from lade.memory import corpus as corpora
+from lade.memory import backoff, predictions, recent, stages
 from lade.memory.backoff import find_warm
 from lade.memory.context import CONTEXT
-from lade.memory.corpus import following, frequent, occurrences
-from lade.memory.counting import ESCAPE
 from lade.memory.coupling import couple
 from lade.memory.coverage import COVERAGE, SHARE
-from lade.memory.followers import find_contexts, find_followers
+from lade.memory.followers import find_contexts
 from lade.memory.hashing import Array
-from lade.memory.matches import BEFORE, LENGTH, expected, mismatch_bucket
-from lade.memory.places import of_reference
 from lade.memory.predictions import TOP, find_predictions, is_kept
 from lade.memory.recent import OFFERED
 from lade.memory.row import (
@@ -25,31 +20,36 @@ from lade.memory.row import (
     COVER,
     DEPTH,
     FIRST,
-    GRAMS,
     LAST,
     NOISE,
     OWN,
     OWN_MATCH,
     RECENT,
     RECENT_MASSES,
-    REFERENCE_END,
-    REFERENCE_LENGTH,
     SIBLING_MASSES,
     SIBLINGS,
     USES,
     Row,
 )
 from lade.memory.siblings import of_siblings
-from lade.memory.stages import DEPTHS, FIRSTS, NUMBER, depth_bucket, match_bucket
+from lade.memory.stages import DEPTHS, FIRSTS, NUMBER, depth_bucket
+from lade.memory.textevidence import (
+    by_corpus,
+    by_counts,
+    by_frequent,
+    by_mismatch,
+    by_own_text,
+    by_reference,
+    by_window,
+)
 
 MOST = 128  # no fewer than the distinct tokens that all stages predict together
 LEAST_SHARE = COVERAGE.least
 BY_REFERENCE, BY_OWN_TEXT, BY_MISMATCH = stages.REFERENCE, stages.OWN, stages.MISMATCH
-BY_CORPUS, BY_FREQUENT, ONCE, AGAIN = stages.CORPUS, stages.CORPUS_OFTEN, stages.ONCE, stages.AGAIN
-BY_WINDOW, BY_COUNTS = stages.WINDOW, stages.COUNTS
+BY_CORPUS, BY_FREQUENT, BY_WINDOW = stages.CORPUS, stages.CORPUS_OFTEN, stages.WINDOW
+BY_COUNTS, BY_SHORT_COUNTS = stages.COUNTS, stages.SHORT_COUNTS
 RECYCLED_4, RECYCLED_1, BY_SIBLINGS = stages.RECYCLED_4, stages.RECYCLED_1, stages.SIBLINGS
 BY_KEPT, BY_WARM_TABLE = stages.KEPT, stages.WARM
-BY_SHORT_COUNTS, GRAM_BUCKETS = stages.SHORT_COUNTS, stages.GRAMS
 # Arrays to work in, for one thread: one stage's tokens, distinct tokens of all stages, the first stage of each, the
 # stages' buckets, where the contexts of one to four tokens stand in the counts and in the pool (-1: nowhere); one
 # stage's probabilities, those of the distinct tokens, the stages' shares.
@@ -97,99 +97,12 @@ def predicted(row: Row, node: int, stage: int, tokens: Array, masses: Array) -> 
     if stage == BY_WINDOW:
         return by_window(ints, node, tokens, masses)
     if stage == BY_COUNTS:
-        return by_counts(ints, 2, 4, tokens, masses)
+        return by_counts(ints, 2, 4, tokens, masses, COUNTED)
     if stage <= BY_SIBLINGS:
         return by_model(row, node, stage, tokens, masses)
     if stage == BY_SHORT_COUNTS:
-        return by_counts(ints, 1, 1, tokens, masses)
+        return by_counts(ints, 1, 1, tokens, masses, COUNTED)
     return by_recent(ints, row.floats, tokens, masses), 0
-
-
-@compiled
-def by_reference(ints: Array, node: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """The reference text, read on from where the output matches it."""
-    tokens[0], masses[0] = of_reference(ints, ints[node + REFERENCE_END]), 1.0
-    return (1 if tokens[0] >= 0 else 0), match_bucket(ints[node + REFERENCE_LENGTH])
-
-
-@compiled
-def by_own_text(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """The request's own text: what followed the earlier occurrence of its longest repeated suffix."""
-    if ints[match + BEFORE] > 0:
-        return 0, 0
-    tokens[0], masses[0] = expected(ints, OWN, match), 1.0
-    return (1 if tokens[0] >= 0 else 0), match_bucket(ints[match + LENGTH])
-
-
-@compiled
-def by_mismatch(ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """The same behind a mismatch."""
-    if ints[match + BEFORE] == 0:
-        return 0, 0
-    tokens[0], masses[0] = expected(ints, OWN, match), 1.0
-    return (1 if tokens[0] >= 0 else 0), mismatch_bucket(ints[match + LENGTH], ints[match + BEFORE])
-
-
-@compiled
-def by_corpus(corpus: Array, ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """What followed the longest suffix that occurs in the corpus."""
-    state, length = ints[match + corpora.STATE], ints[match + corpora.LENGTH]
-    if length == 0:
-        return 0, 0
-    first = AGAIN if occurrences(corpus, state) > 1 else ONCE
-    return following(corpus, state, tokens, masses), first + match_bucket(length)
-
-
-@compiled
-def by_frequent(corpus: Array, ints: Array, match: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """What followed the longest suffix that occurs often in the corpus, where a longer one occurs too."""
-    state = frequent(corpus, ints[match + corpora.STATE])
-    if state == 0 or state == ints[match + corpora.STATE]:
-        return 0, 0
-    length = corpus[corpus[automata.STATES] + state * automata.WIDTH + automata.LENGTH]
-    return following(corpus, state, tokens, masses), match_bucket(length)
-
-
-@compiled
-def by_window(ints: Array, node: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """n-grams that the Jacobi window found, the most recently seen first."""
-    a, b, c, d = ints[node + FIRST], ints[node + FIRST + 1], ints[node + FIRST + 2], ints[node + LAST]
-    context, length = find_followers(ints, GRAMS, a, b, c, d, 1, 4)
-    number = min(followers_of(ints, GRAMS, context, tokens, masses), ints[USES + BY_WINDOW])
-    for rank in range(number):
-        masses[rank] = 0.5 ** (rank + 1)
-    return number, min(length, GRAM_BUCKETS) - 1
-
-
-@compiled
-def by_counts(ints: Array, shortest: int, longest: int, tokens: Array, masses: Array) -> tuple[int, int]:
-    """What followed the last tokens earlier in the text, by the longest context that occurred.
-
-    This is prediction by partial matching (Cleary and Witten 1984) over prompt and output.
-    """
-    length = longest
-    while length >= shortest and tokens[COUNTED + length - 1] < 0:
-        length -= 1
-    if length < shortest:
-        return 0, 0
-    context = tokens[COUNTED + length - 1]
-    number = followers_of(ints, COUNTS, context, tokens, masses)
-    for rank in range(number):
-        masses[rank] /= ints[context + followers.TOTAL] + ESCAPE
-    return number, length - shortest
-
-
-@compiled
-def followers_of(ints: Array, own: int, context: int, tokens: Array, masses: Array) -> int:
-    """The first followers of a context, `TOP` at most, and how often each occurred."""
-    number = 0
-    if context >= 0:
-        follower = ints[context + followers.HEAD]
-        while follower >= 0 and number < TOP:
-            there = ints[own + followers.FOLLOWERS] + follower * followers.FOLLOWER_WIDTH
-            tokens[number], masses[number] = ints[there + followers.TOKEN], ints[there + followers.COUNT]
-            number, follower = number + 1, ints[there + followers.NEXT]
-    return number
 
 
 @compiled
