@@ -6,6 +6,7 @@ Knows the terminal and files of text; corpora are `lade.memory.corpora`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from lade.applications.options import MODEL
 from lade.applications.outputs import check_suffix, make_room, taken
 from lade.base.shown import invalid
 from lade.files.jsonobject import json_object, read_lines
-from lade.files.regularfile import MEBIBYTE, UnreadableFileError, naming, read_text
+from lade.files.regularfile import MEBIBYTE, naming, read_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,7 +33,7 @@ class Reading:
     """Texts of files, and what was left out.
 
     Attributes:
-        skipped: files of folders that are not UTF-8 text, or empty.
+        skipped: files of folders that are empty, not UTF-8 text, or lines without texts.
     """
 
     paths: Sequence[Path]
@@ -41,38 +42,33 @@ class Reading:
     def texts(self) -> Iterator[str]:
         """The files' texts, in the order of their names within a folder."""
         for path in self.paths:
-            if path.is_dir():
-                yield from self._of_folder(path)
-            elif path.suffix == LINES:
-                yield from _of_lines(path)
-            else:
-                with naming(path):
-                    text = read_text(path, MOST)
-                yield text
+            yield from self._of_folder(path) if path.is_dir() else texts_of(path)
 
     def _of_folder(self, folder: Path) -> Iterator[str]:
         for path in sorted(folder.rglob("*")):
             hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
             if hidden or not path.is_file():
                 continue
-            if path.suffix == LINES:
-                yield from _of_lines(path)
-                continue
-            try:
-                text = read_text(path, MOST)
-            except UnreadableFileError:
-                text = ""
-            self.skipped += not text
-            if text:
-                yield text
+            found = list[str]()
+            with suppress(OSError, ValueError):
+                found = [text for text in texts_of(path) if text]
+            self.skipped += not found
+            yield from found
 
 
-def _of_lines(path: Path) -> Iterator[str]:
-    for number, line in read_lines(path, MOST):
-        text = json_object(line, f"{path}:{number}").get(KEY)
-        if not isinstance(text, str):
-            raise invalid(f"{path}:{number}: {KEY!r}", "text", text)
-        yield text
+def texts_of(path: Path) -> list[str]:
+    """The text of a file, or those of its JSON lines. ValueError, which names the file, where there are none."""
+    if path.suffix != LINES:
+        with naming(path):
+            return [read_text(path, MOST)]
+    return [_of_line(line, f"{path}:{number}") for number, line in read_lines(path, MOST)]
+
+
+def _of_line(line: str, where: str) -> str:
+    text = json_object(line, where).get(KEY)
+    if not isinstance(text, str):
+        raise invalid(f"{where}: {KEY!r}", "text", text)
+    return text
 
 
 @click.command("corpus", cls=Command)
@@ -100,7 +96,7 @@ def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> 
     with failing(OSError, ValueError):
         texts = tokenised(reading.texts(), tokenizer)
         write(texts, out)
-    left_out = f"; files that are no text: {reading.skipped}" if reading.skipped else ""
+    left_out = f"; files left out, which are no text: {reading.skipped}" if reading.skipped else ""
     click.echo(f"texts: {len(texts):,}; tokens: {sum(map(len, texts)):,}{left_out}")
     click.echo(f"{out} ({out.stat().st_size:,} bytes)")
 

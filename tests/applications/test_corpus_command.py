@@ -37,13 +37,14 @@ def test_files_folders_and_lines(tmp_path: Path) -> None:
     (folder / "empty").touch()
     (folder / ".git" / "hidden").write_text(ONE)
     (folder / "deeper" / "c.jsonl").write_text(f'{{"text": "{ONE} there"}}\n\n{{"text": "", "more": 1}}\n')
+    (folder / "deeper" / "d.jsonl").write_text('{"prompt": "no text"}')
     (tmp_path / "first.txt").write_text(ONE)
     out = tmp_path / "made" / "corpus.safetensors"
     done = run(tmp_path / "first.txt", folder, "--out", out)
     assert done.exit_code == 0, done.output
     expected = tokens(ONE, OTHER, f"{ONE} there")
     assert load_corpus(out, 512).ints.tolist() == corpus_of(expected).tolist()
-    counted = f"texts: 3; tokens: {sum(map(len, expected))}; files that are no text: 2"
+    counted = f"texts: 3; tokens: {sum(map(len, expected))}; files left out, which are no text: 3"
     assert done.output == f"{counted}\n{out} ({out.stat().st_size:,} bytes)\n"
 
 
