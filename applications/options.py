@@ -114,7 +114,9 @@ flash_option = renamed(
     help="Flash attention for draft trees: flash-attn's, else PyTorch's own (USE_FLASH).",
 )
 corpus_option = click.option(
-    "--corpus", type=click.Path(path_type=Path, resolve_path=True), help="Draft from this corpus too (lade corpus)."
+    "--corpus",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),  # replicas may work elsewhere
+    help="Draft from this corpus too (lade corpus).",
 )
 window_options = together(
     click.option(

@@ -226,9 +226,10 @@ def test_a_corpus(tmp_path: Path) -> None:
     lade.save_corpus([[1, 2]], tmp_path / "corpus")
     assert run(MODEL, "hello", "--corpus", str(tmp_path / "corpus"), "--max_new_tokens", "2").exit_code == 0
     assert default_config() == LookaheadConfig(corpus=tmp_path / "corpus")
-    result = run(MODEL, "hello", "--corpus", str(tmp_path / "none"))
+    (tmp_path / "corpus").write_text("no corpus")
+    result = run(MODEL, "hello", "--corpus", str(tmp_path / "corpus"))
     assert result.exit_code == 1
-    assert result.stderr.endswith(f"Error: corpus='{tmp_path / 'none'}': there is no such file\n")
+    assert f"Error: corpus='{tmp_path / 'corpus'}': not a safetensors file" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -252,6 +253,7 @@ def test_a_corpus(tmp_path: Path) -> None:
         (["--level", "1"], "LEVEL must be .*, got 1"),
         (["--window_size", "0"], "WINDOW_SIZE must be .*, got 0"),
         (["--guess_set_size", "0"], "GUESS_SET_SIZE must be .*, got 0"),
+        (["--corpus", "./nowhere"], "--corpus.*does not exist"),
         (["--level", "1000000"], "LEVEL must be .* at most 256, got 1000000"),
     ],
 )

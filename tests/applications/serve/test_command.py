@@ -1,5 +1,6 @@
 """`lade serve`: its options become settings, and what is missing or wrong is told before a model loads."""
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -50,7 +51,8 @@ def test_the_defaults(asked: list[Any]) -> None:
 def test_the_options(asked: list[Any], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(KEY)
     options = ["--api-key-file", str(tmp_path / "keys"), "--allow-origin", "https://page.test", "--allow-host", "box"]
-    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--body-bytes", "77", "--warm", "--corpus", "texts"]
+    options += ["--stream-interval", "0.5", "--kv-bytes", "99", "--body-bytes", "77", "--warm"]
+    options += ["--corpus", os.path.relpath(tmp_path / "keys")]
     assert run("stories260K", "--port", "9", "--max-batch", "3", *options).exit_code == 0
     settings, path, loading = asked
     assert (settings.model, settings.port, settings.slots) == ("stories260K", 9, 3)
@@ -59,12 +61,13 @@ def test_the_options(asked: list[Any], tmp_path: Path) -> None:
     assert settings.tenant_pools
     assert (settings.allow_origins, settings.allow_hosts) == (("https://page.test",), ("box",))
     assert (path, loading.kv_bytes, loading.warm) == ("stories260K", 99, True)
-    assert loading.corpus == Path("texts").resolve()  # replicas may work in another folder
+    assert loading.corpus == tmp_path / "keys"  # replicas may work in another folder
 
 
 @pytest.mark.parametrize("other", [("--draft", "stories260K"), ("--mode", "lookahead")])
-def test_a_corpus_that_nothing_would_read(other: tuple[str, str], asked: list[Any]) -> None:
-    done = run("--corpus", "texts", *other)
+def test_a_corpus_that_nothing_would_read(other: tuple[str, str], asked: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "texts").touch()
+    done = run("--corpus", str(tmp_path / "texts"), *other)
     assert done.exit_code == 2
     assert "--corpus must be given without --draft and without --mode lookahead" in done.output
     assert not asked
@@ -124,7 +127,9 @@ def test_a_corpus_is_read(mode: str | None, served: list[Any], tmp_path: Path) -
     assert run("stories260K", "--corpus", str(tmp_path / "texts"), *more).exit_code == 0
     (service,) = served
     assert service.engine._drafter.corpus.tolist() == corpus_of([[1, 2]]).tolist()
-    assert run("stories260K", "--corpus", str(tmp_path / "none"), *more).exit_code == 1
+    (tmp_path / "texts").write_text("no corpus")
+    assert run("stories260K", "--corpus", str(tmp_path / "texts"), *more).exit_code == 1
+    assert run("stories260K", "--corpus", str(tmp_path / "none"), *more).exit_code == 2
 
 
 def test_a_model_that_is_not_there() -> None:
