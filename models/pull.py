@@ -13,8 +13,6 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
-from filelock import FileLock
-
 from lade.base.shown import invalid
 from lade.base.version import VERSION
 from lade.files.cachefolder import cache_folder, writable_cache_folder
@@ -48,6 +46,8 @@ def pull(name: str, *, progress: Callable[[int, int], object] | None = None) -> 
     if is_pulled(name):
         return folder
     check_gguf()
+    from filelock import FileLock
+
     with FileLock(writable_cache_folder() / LOCK):
         if not is_pulled(name):  # by another process meanwhile
             _pull(name, folder, progress)

@@ -1,6 +1,7 @@
 """What README and docs show: code that runs, commands and links that exist, recorded figures, plain words."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -161,10 +162,10 @@ def assert_started(arguments: list[str]) -> None:
 
 @needs_fork
 @pytest.mark.parametrize("block", PYTHON, ids=name)
-def test_python_blocks_run(block: Block) -> None:
-    """On the smallest model. The README's, the engine's and the server's have tests of their own."""
+def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
+    """On the smallest model, in a folder of their own. The README's, the engine's and the server's have their own tests."""
     code = re.sub(r'"lade-code-8M(-draft)?"', '"stories260K"', block.code)
-    done = run_in_a_child(lambda: exec(code, {}))
+    done = run_in_a_child(lambda: (os.chdir(tmp_path), exec(code, {})))
     assert done.returncode == 0, done.stderr
     assert ("print(" in code) == bool(done.stdout.strip())
 

@@ -98,7 +98,7 @@ def test_another_process_that_was_faster_is_not_disturbed(there: Path, monkeypat
     def waits(lock: FileLock) -> None:
         shutil.copytree(FOLDER / STORIES, there.parent / "tiny")
 
-    monkeypatch.setattr(pulling.FileLock, "acquire", waits)
+    monkeypatch.setattr(FileLock, "acquire", waits)
     monkeypatch.setattr(pulling, "fetch", lambda *_: pytest.fail("fetched"))
     assert pull("tiny") == there.parent / "tiny"
     assert there.exists()
