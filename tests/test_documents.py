@@ -163,7 +163,7 @@ def assert_started(arguments: list[str]) -> None:
 @needs_fork
 @pytest.mark.parametrize("block", PYTHON, ids=name)
 def test_python_blocks_run(block: Block, tmp_path: Path) -> None:
-    """On the smallest model, in a folder of their own. The README's, the engine's and the server's have their own tests."""
+    """On the smallest model, in their own folder. The README's, the engine's and the server's have their own tests."""
     code = re.sub(r'"lade-code-8M(-draft)?"', '"stories260K"', block.code)
     done = run_in_a_child(lambda: (os.chdir(tmp_path), exec(code, {})))
     assert done.returncode == 0, done.stderr
