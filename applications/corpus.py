@@ -115,7 +115,7 @@ def tokenised(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[
 
 
 def write(texts: Sequence[Sequence[int]], out: Path) -> None:
-    """Make the corpus; a large one with machine code, which is a hundred times as fast as Python."""
+    """Make the corpus; a large one with machine code, without which it takes long."""
     import lade
     from lade.drafters import compiling
     from lade.entry.warming import begin_compiling

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from lade.base.environment import EnvironmentWarning
 from lade.files.cachefolder import cache_folder
+from lade.files.newfolder import UNFINISHED
 
 KINDS = {  # kind: the paths in the folder, in the order in which they are tried
-    "unfinished": (".lade-*.tmp", "*/.lade-*.tmp"),
+    "unfinished": (UNFINISHED, f"*/{UNFINISHED}"),
     "parts": ("warmpart-*.safetensors",),
     "tables": ("warm[0-9]*-*.safetensors",),
     "costs": ("cost[0-9]*-*.safetensors",),
