@@ -123,4 +123,4 @@ def write(texts: Sequence[Sequence[int]], out: Path) -> None:
     if sum(map(len, texts)) > ALOUD:
         begin_compiling()
         compiling.wait()
-    lade.save_corpus(texts, out)
+    lade.Corpus(texts).save(out)

@@ -110,8 +110,8 @@ def main(
     sums = {NONE: Sum(), OTHERS: Sum(), ALL: Sum()}
     with TemporaryDirectory() as folder:
         paths = {NONE: None, OTHERS: Path(folder, "others"), ALL: Path(folder, "all")}
-        lade.save_corpus(more, Path(folder, "others"))
-        lade.save_corpus([*more, *answers], Path(folder, "all"))
+        lade.Corpus(more).save(Path(folder, "others"))
+        lade.Corpus([*more, *answers]).save(Path(folder, "all"))
         for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
             names = [*paths][number % 3 :] + [*paths][: number % 3]
             for name in names:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; `_PUBLIC` says the sam
     from lade.entry.methods import SelfSpeculative as SelfSpeculative
     from lade.entry.methods import self_speculative as self_speculative
     from lade.entry.warming import warm_up as warm_up
-    from lade.memory.corpusfile import save_corpus as save_corpus
+    from lade.memory.corpusfile import Corpus as Corpus
     from lade.memory.pools import drop_pools as drop_pools
     from lade.memory.pools import load_pool as load_pool
     from lade.memory.pools import save_pool as save_pool
@@ -76,7 +76,7 @@ _PUBLIC = {
         "SelfSpeculative",
         "self_speculative",
     ),
-    "lade.memory.corpusfile": ("save_corpus",),
+    "lade.memory.corpusfile": ("Corpus",),
     "lade.memory.pools": (
         "drop_pools",
         "load_pool",

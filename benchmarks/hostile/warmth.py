@@ -30,7 +30,7 @@ def keep_corpus(case: Case, model: Any, folder: Path) -> Path:
     """Store a corpus in a folder: the case's prompts, each followed by other words, and repeated; returns its path."""
     path, draws, size = folder / f"corpus{case.index}.safetensors", case.draws("corpus"), vocabulary_of(model)
     texts = [2 * [*row, *words(draws, 6, size)] for row in prompts(case, size)["input_ids"].tolist()]
-    lade.save_corpus([*texts, words(draws, 30, size)], path)
+    lade.Corpus([*texts, words(draws, 30, size)]).save(path)
     return path
 
 

@@ -73,7 +73,7 @@ class LookaheadConfig:
             which are tens of gigabytes when full. Default 100,000.
         sources: what `"auto"` may draft from, to compare sources: names among `"reference"`, `"suffix"`, `"window"`,
             `"counts"`, `"recycled"`, `"warm"`, `"recent"` and `"corpus"`. Default: all of them.
-        corpus: the path of a corpus, texts that outputs may repeat (`lade.save_corpus`, `lade corpus`), for `"auto"`.
+        corpus: the path of a corpus, texts that outputs may repeat (`lade.Corpus`, `lade corpus`), for `"auto"`.
             Whoever can time requests may learn of it what its texts say. Default: none.
         pool_from_prompt: also pool the n-grams of the prompt and of the accepted text. Default: only in `"auto"`.
         always_forward_one: shift the window by one column per step; else by as many as tokens were accepted.

@@ -81,6 +81,7 @@ class Request:
         logprobs: takes the log probabilities of its tokens; `None` where its caller wants none.
         inverse_temperature: at which its tokens are chosen, for the ranking of drafts.
         reference: a text that it may repeat.
+        corpus: texts that it may repeat, int32 (`lade.memory.corpora`); `None` for the settings' one.
         noise: the sampling noise [V] of an emitted token, by its index, where the host has it (`lade.core.noise`).
         forced: its text so far -> tokens that are sure to follow, as by a grammar; `None` where nothing is known.
         tenant: shares what drafting learned with requests of this tenant; `None` for the settings' one.
@@ -110,6 +111,7 @@ class Request:
     logprobs: Logprobs | None = None
     inverse_temperature: float = 1.0
     reference: Sequence[int] | None = None
+    corpus: np.ndarray | None = None
     noise: Callable[[int], np.ndarray] | None = None
     forced: Callable[[Sequence[int]], Sequence[int]] | None = None
     tenant: str | None = None

@@ -168,7 +168,7 @@ def _with_common_sources(group: Group, model: Any, settings: Settings) -> Settin
         table = cached(model)
         sources = _where_common(group, sources, "warm", b"" if table is None else table.digest.encode())
     if "corpus" in sources and settings.corpus is not None:
-        digest = load_corpus(settings.corpus, readable(model)).digest
+        digest = load_corpus(settings.corpus, readable(model)).digest()
         sources = _where_common(group, sources, "corpus", digest)
     return replace(settings, sources=sources)
 

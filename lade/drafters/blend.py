@@ -90,7 +90,7 @@ class BlendDrafter:
         warm_table: which table `warm` reads, for the statistics.
         chains: whether drafts are chains, for engines that verify no trees: of every tree the path of most expected
             accepted tokens. There must be no window.
-        corpus: texts that outputs may repeat (`lade.memory.corpora`).
+        corpus: texts that outputs may repeat (`lade.memory.corpora`), of requests without one of their own.
 
     Attributes:
         looks: whether the current step drafts and learns.
@@ -124,7 +124,8 @@ class BlendDrafter:
         warm = None if self.warm is None else self.warm(request.inverse_temperature)
         prompt, reference = request.prompt_length, request.reference
         guesses = 0 if not self.columns else settings.guesses if settings.guesses >= 0 else TOP
-        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses, request.noise, self.corpus)
+        corpus = self.corpus if request.corpus is None else request.corpus
+        memory = RowMemory(settings, tokens, prompt, pool, warm, reference, guesses, request.noise, corpus)
         window = None
         if self.columns and not memory.suffices:
             window = Window(request.known_text, self.columns, settings.ngram, settings.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -24,10 +25,12 @@ from lade.engine.rounds import drafts_on_device, rounds_of
 from lade.engine.target import engine_target
 from lade.entry.beside import is_read_at_once, prefill_of, prefixes_of
 from lade.entry.options import Arguments
+from lade.entry.reference import corpus_given
 from lade.entry.route import reason_for_plain
 from lade.entry.submission import Submission, check_memory, greedy, trial
 from lade.facts.precision import is_offloaded
 from lade.facts.sharding import tensor_parallel
+from lade.memory.corpusfile import Corpus
 from lade.memory.pools import check_tenant
 from lade.pace.pace import WholeBudget
 from lade.pace.reading import WHOLE, ReadingPace
@@ -177,6 +180,7 @@ class Engine:
         streamer: Streamer | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
         reference: Any = None,
+        corpus: Corpus | str | os.PathLike[str] | None = None,
         tenant: str | None = None,
         drafts: bool = True,
         logprobs: int | None = None,
@@ -193,6 +197,7 @@ class Engine:
             streamer: receives the generated tokens, and `end()` when the request ends without an error.
             tokenizer: the model's; needed with `stop_strings`.
             reference: a text that the output may repeat, as token ids; for mode "auto".
+            corpus: texts that the output may repeat, or their file; for mode "auto". `None` for the settings' ones.
             tenant: shares what drafting learned, and keys and values of texts (`prefix_bytes`), with the requests of
                 this tenant; `None` for the settings' one.
             drafts: whether to draft for this request, which takes one forward per token otherwise, and from which
@@ -218,7 +223,8 @@ class Engine:
                 nothing is decoded.
         """
         tenant = self._tenant if tenant is None else tenant
-        own = reference, tenant, drafts, logprobs, prompt_logprobs, forced, self._together
+        texts = reference, corpus_given(corpus, self._config, self.model)
+        own = *texts, tenant, drafts, logprobs, prompt_logprobs, forced, self._together
         submission = Submission(self.model, self._config, seed, streamer, tokenizer, *own)
         request = self._request(submission, input_ids, generate_kwargs)
         self._loop.submit(request)

@@ -1,16 +1,20 @@
-"""References: texts that an output may repeat, as token ids, from an argument or from the generation config."""
+"""Texts that an output may repeat: references, from an argument or from the generation config, and corpora."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from lade.base.arguments import check_path
 from lade.base.shown import invalid, shown
 from lade.base.wrappers import unwrapped
 from lade.config.settings import LookaheadConfig
 from lade.facts.vocabulary import readable
+from lade.memory.corpusfile import Corpus, load_corpus
+from lade.memory.hashing import Array
 
 KEY = "reference"  # the one entry of `GenerationConfig(lade={...})`
 References = list[Sequence[int] | None]
@@ -71,6 +75,29 @@ def check_mode(name: str, config: LookaheadConfig) -> None:
     mode = config.settled().mode
     if mode != "auto":
         raise invalid("mode", f"'auto' where {name} is given", mode)
+
+
+def corpus_given(corpus: Any, config: LookaheadConfig, model: Any) -> Array | None:
+    """The texts of an argument as drafting reads them; `None` where there are none.
+
+    Args:
+        corpus: a `lade.Corpus`, or the path of one.
+
+    Raises:
+        ValueError: it is something else, the mode uses none, or a token id is not in the model's vocabulary; errors of
+            its file as of `load_corpus`.
+    """
+    if corpus is None:
+        return None
+    check_mode("corpus", config)
+    vocabulary = readable(unwrapped(model))
+    if isinstance(corpus, Corpus):
+        corpus.check("corpus", vocabulary)
+        return corpus.ints
+    if not isinstance(corpus, str | os.PathLike):
+        raise invalid("corpus", "a lade.Corpus, the path of one, or None", corpus)
+    check_path("corpus", corpus)
+    return load_corpus(corpus, vocabulary).ints
 
 
 def references_of(reference: Any) -> References | None:

@@ -27,6 +27,7 @@ from lade.engine.stream import Stream
 from lade.entry.inputs import check_inputs, check_strategy
 from lade.entry.reference import check_reference, references_for, references_of
 from lade.entry.stopstrings import with_stop_strings
+from lade.memory.hashing import Array
 from lade.memory.pools import check_tenant
 from lade.target.budget import KVBudget
 from lade.target.call import Call
@@ -47,6 +48,7 @@ class Submission:
     """The arguments of `lade.Engine.submit` that are lade's own.
 
     Attributes:
+        corpus: of `corpus_given`.
         together: whether tokens are chosen after all nodes of a step at once (`emission_for`).
 
     Raises:
@@ -59,6 +61,7 @@ class Submission:
     streamer: Streamer | None
     tokenizer: PreTrainedTokenizerBase | None
     reference: Any
+    corpus: Array | None
     tenant: str | None
     drafts: bool = True
     logprobs: int | None = None
@@ -120,7 +123,7 @@ class Submission:
             references_of(self.reference), call.generation_config, self.config, call.model, prompts=1
         )
         request.reference = None if given is None else given[0]
-        request.tenant = self.tenant
+        request.corpus, request.tenant = self.corpus, self.tenant
         if self.streamer is not None:
             request.on_end = self._end_stream
             self.streamer.put(call.input_ids.cpu())

@@ -1,4 +1,4 @@
-"""A corpus as a safetensors file, and back with every value checked.
+"""Corpora as users hold them: made of texts, written as safetensors files, and read with every value checked.
 
     states [S, 4]   suffix link (-1: the root's), length, occurrences, not used
     moves [M, 4]    state, token (-1 between texts), state after it, occurrences; by state, the most frequent first
@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,59 +32,81 @@ KIND, FORMAT = "corpus", "1"
 KEPT = 4  # corpora of this process
 
 
-class Corpus(NamedTuple):
-    """A corpus that was read.
+class Corpus:
+    """Texts that outputs may repeat, to draft from: for `lade.Engine.submit`, or from a file by the setting `corpus`.
 
-    Attributes:
-        ints: int32, as of `lade.memory.corpus`.
-        vocabulary: token ids that a model must have for it.
-        digest: 8 bytes that differ between corpora.
-    """
-
-    ints: Array
-    vocabulary: int
-    digest: bytes
-
-
-def save_corpus(texts: Iterable[Sequence[int]], path: str | os.PathLike[str]) -> None:
-    """Write a corpus: texts that outputs may repeat, for the setting `corpus`.
-
-    The file is written atomically, and holds the texts: protect it as them. `lade corpus` makes one of text files.
+    `lade corpus` makes the file of one from text files.
 
     Args:
         texts: lists of the model's token ids, 1 to 10,000,000 in all.
 
+    Attributes:
+        ints: int32, as of `lade.memory.corpus`.
+        vocabulary: token ids that a model must have for it.
+
     Raises:
         ValueError: names the argument.
-        OSError: the file cannot be written.
     """
-    check_path("path", path)
-    found = corpus_of(_checked(texts))
-    tables = {"states": states_of(found), "moves": moves_of(found), "index": index_of(found)}
-    tensors = {name: torch.from_numpy(table) for name, table in tables.items()}
-    write(Path(path), tensors, {"kind": KIND, "format": FORMAT})
+
+    __slots__ = "ints", "vocabulary"
+
+    def __init__(self, texts: Iterable[Sequence[int]]) -> None:
+        self._hold(corpus_of(_checked(texts)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Corpus:
+        """What `save` wrote; the same one for all calls, as long as the file does not change.
+
+        Raises:
+            ValueError: names the argument, or the file if it is not a corpus, is damaged or of another format, is no
+                regular file, or cannot be read (`OSError` too; `FileNotFoundError` if it does not exist).
+        """
+        check_path("path", path)
+        return _read(f"path={os.fspath(path)!r}", path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it atomically. The file holds the texts: protect it as them.
+
+        Raises:
+            ValueError: names the argument.
+            OSError: the file cannot be written.
+        """
+        check_path("path", path)
+        tables = {"states": states_of(self.ints), "moves": moves_of(self.ints), "index": index_of(self.ints)}
+        tensors = {name: torch.from_numpy(table) for name, table in tables.items()}
+        write(Path(path), tensors, {"kind": KIND, "format": FORMAT})
+
+    def digest(self) -> bytes:
+        """8 bytes that differ between corpora."""
+        return hashlib.blake2b(self.ints, digest_size=8).digest()
+
+    def check(self, named: str, vocabulary: int) -> None:
+        """ValueError, which begins with `named`, where a model does not have all of its token ids."""
+        if self.vocabulary > vocabulary:
+            most = self.vocabulary - 1
+            raise ValueError(f"{named}: its tokens must be below {vocabulary}, the size of the vocabulary, got {most}")
+
+    def _hold(self, ints: Array) -> None:
+        self.ints, self.vocabulary = ints, int(moves_of(ints)[:, TOKEN].max()) + 1
 
 
 def load_corpus(path: str | os.PathLike[str], vocabulary: int) -> Corpus:
-    """What `save_corpus` wrote; the same one for all calls, as long as the file does not change.
+    """`Corpus.load` for the argument `corpus` and a model that reads so many token ids; errors as there and of
+    `Corpus.check`."""
+    named = f"corpus={os.fspath(path)!r}"
+    found = _read(named, path)
+    found.check(named, vocabulary)
+    return found
 
-    Args:
-        vocabulary: token ids that the model reads.
 
-    Raises:
-        ValueError: names the file if it is not a corpus, is damaged, of another format or another vocabulary, is no
-            regular file, or cannot be read (`OSError` too; `FileNotFoundError` if it does not exist).
-    """
-    with naming(f"corpus={os.fspath(path)!r}"):
+def _read(named: str, path: str | os.PathLike[str]) -> Corpus:
+    """Errors begin with `named`."""
+    with naming(named):
         try:
             state = os.stat(path)
         except FileNotFoundError as error:
             raise AbsentFileError("there is no such file") from error
-        found = _loaded(os.path.abspath(path), state.st_mtime_ns, state.st_size, state.st_ino)
-        if found.vocabulary > vocabulary:
-            most = found.vocabulary - 1
-            raise ValueError(f"its tokens must be below {vocabulary}, the size of the vocabulary, got {most}")
-        return found
+        return _loaded(os.path.abspath(path), state.st_mtime_ns, state.st_size, state.st_ino)
 
 
 @lru_cache(maxsize=KEPT)
@@ -102,8 +124,9 @@ def _loaded(path: str, *state: int) -> Corpus:
     _check_states(states)
     _check_moves(moves, states)
     _check_index(index, len(moves))
-    ints = laid_out(states, moves, index)
-    return Corpus(ints, int(moves[:, TOKEN].max()) + 1, hashlib.blake2b(ints, digest_size=8).digest())
+    found = Corpus.__new__(Corpus)
+    found._hold(laid_out(states, moves, index))
+    return found
 
 
 def _check_states(states: np.ndarray) -> None:

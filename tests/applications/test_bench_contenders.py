@@ -90,8 +90,8 @@ def test_a_corpus_is_drafted_from(tmp_path: Path) -> None:
     ids = tokenizer("Once upon a time", return_tensors="pt").input_ids
     asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "do_sample": False, "max_new_tokens": 48}
     answer = model.generate(**asked)
-    lade.save_corpus([answer[0]], tmp_path / "own")
-    lade.save_corpus([[512]], tmp_path / "other")
+    lade.Corpus([answer[0]]).save(tmp_path / "own")
+    lade.Corpus([[512]]).save(tmp_path / "other")
     fixed = MethodOptions(adapt=False, budget=8)
     _, without, own, other, none = contenders(
         f"auto,{','.join(f'auto:corpus={tmp_path}/{name}' for name in ('own', 'other', 'none'))}", fixed

@@ -113,7 +113,7 @@ def test_corpora_that_differ(tmp_path: Path) -> None:
     model, sources = own_llama(), ("corpus", "suffix")
     plain = texts(model, None)
     for rank, corpus in enumerate(([plain[0][0]], [[1, 2]])):
-        lade.save_corpus(corpus, tmp_path / f"own-{rank}")
+        lade.Corpus(corpus).save(tmp_path / f"own-{rank}")
     for name, target in (("same-0", "own-0"), ("same-1", "own-0"), ("other-0", "own-0"), ("other-1", "own-1")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "corpus").symlink_to(tmp_path / target)

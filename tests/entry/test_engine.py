@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -377,6 +378,9 @@ def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
         ({"tokenizer": 3}, "tokenizer must be"),
         ({"tenant": ""}, "tenant must be"),
         ({"reference": [-1]}, "reference must hold token ids"),
+        ({"corpus": [[1]]}, "corpus must be a lade.Corpus, the path of one, or None, got "),
+        ({"corpus": ""}, "corpus must be a path"),
+        ({"corpus": "/none"}, "corpus='/none': there is no such file"),
         ({"num_return_sequences": 2}, "num_return_sequences must be None or 1, got 2"),
         ({"return_dict_in_generate": True}, "return_dict_in_generate must be None or False, got True"),
         ({"position_ids": torch.tensor([[1, 2, 3]])}, "position_ids must be None"),
@@ -393,6 +397,43 @@ def test_wrong_requests(wrong: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
             engine.submit(**({"input_ids": IDS, "max_new_tokens": 5} | wrong))
         assert not engine.step()
+
+
+def test_a_corpus_of_another_vocabulary() -> None:
+    engine = lade.Engine(tiny_model(BY_NAME["llama"], "sdpa"), CONFIG)
+    with engine, pytest.raises(ValueError, match=f"^corpus: its tokens must be below {VOCAB}, .*, got {VOCAB}$"):
+        engine.submit(IDS, corpus=lade.Corpus([[VOCAB]]))
+
+
+def test_a_mode_without_corpora() -> None:
+    engine = lade.Engine(tiny_model(BY_NAME["llama"], "sdpa"), lade.LookaheadConfig(mode="lookahead"))
+    with engine, pytest.raises(ValueError, match="mode must be 'auto' where corpus is given, got 'lookahead'"):
+        engine.submit(IDS, corpus=lade.Corpus([[1]]))
+
+
+def test_each_request_drafts_from_its_own_corpus(tmp_path: Path) -> None:
+    """Beside one another. Its own one takes the place of the settings' one."""
+    model, prompts = tiny_model(BY_NAME["llama"], "sdpa"), [torch.tensor([[token]]) for token in (9, 10, 11)]
+    first, second, third = texts = [model.generate(ids, do_sample=False, max_new_tokens=40).tolist() for ids in prompts]
+    lade.Corpus(second).save(tmp_path / "settings")
+    lade.Corpus(third).save(tmp_path / "third")
+    config = replace(CONFIG, sources=("corpus",), corpus=tmp_path / "settings")
+    with lade.Engine(model, config) as engine:
+        given = (
+            (0, lade.Corpus(first)),
+            (1, None),
+            (2, tmp_path / "third"),
+            (0, lade.Corpus(third)),
+            (1, lade.Corpus(first)),
+        )
+        requests = [
+            engine.submit(prompts[each], do_sample=False, max_new_tokens=40, corpus=corpus) for each, corpus in given
+        ]
+        engine.run()
+    assert [request.tokens for request in requests] == [texts[each][0] for each, _ in given]
+    steps = [request.tally.lengths.total() for request in requests]
+    assert steps[:3] == [3, 3, 3], "each tree holds what follows"
+    assert min(steps[3:]) > 20, "another text says little"
 
 
 def test_a_model_that_cannot_branch() -> None:

@@ -1,7 +1,7 @@
 """A corpus against its definition, looked up in quadratic time: the longest suffix in a text, and what followed it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from lade.memory import automaton, corpora, corpus, corpusfile
 from lade.memory.corpora import corpus_of, index_of, moves_of, states_of
 from lade.memory.corpus import FALLS, LENGTH, OFTEN, STATE, following, frequent, read_on
 from lade.memory.corpus import occurrences as counted
-from lade.memory.corpusfile import load_corpus, save_corpus
+from lade.memory.corpusfile import Corpus, load_corpus
 from lade.memory.row import CORPUS_MATCH, IN_CORPUS, NODES, WIDTH
 from lade.memory.stages import AGAIN, CORPUS, CORPUS_OFTEN, LONG, ONCE, match_bucket
 
@@ -127,7 +127,7 @@ def test_without_a_corpus_nothing_is_predicted() -> None:
 @pytest.mark.parametrize("texts", [[], [[]], [[], []]])
 def test_a_corpus_has_tokens(texts: list[list[int]], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"texts must hold 1 to 10,000,000 tokens, got 0"):
-        save_corpus(texts, tmp_path / "corpus.safetensors")
+        Corpus(texts).save(tmp_path / "corpus.safetensors")
     assert not [*tmp_path.iterdir()]
 
 
@@ -145,7 +145,7 @@ def test_a_corpus_has_a_bound(texts: list[list[int]], monkeypatch: pytest.Monkey
 @given(CORPORA)
 def test_a_file_holds_a_corpus_exactly(tmp_path_factory: pytest.TempPathFactory, texts: list[list[int]]) -> None:
     path = tmp_path_factory.mktemp("corpus") / "corpus.safetensors"
-    save_corpus(texts, path)
+    Corpus(texts).save(path)
     found = load_corpus(path, VOCABULARY)
     assert found.ints.tolist() == corpus_of(texts).tolist()
     assert found.vocabulary == max(map(max, filter(None, texts))) + 1
@@ -153,29 +153,30 @@ def test_a_file_holds_a_corpus_exactly(tmp_path_factory: pytest.TempPathFactory,
 
 def test_texts_are_token_ids_in_any_form(tmp_path: Path) -> None:
     path = tmp_path / "corpus.safetensors"
-    save_corpus([torch.tensor([1, 2]), np.array([2, 3]), (4, 5), [6]], path)  # type: ignore[list-item]
+    Corpus([torch.tensor([1, 2]), np.array([2, 3]), (4, 5), [6]]).save(path)  # type: ignore[list-item]
     assert load_corpus(path, VOCABULARY).ints.tolist() == corpus_of([[1, 2], [2, 3], [4, 5], [6]]).tolist()
 
 
 def test_a_file_is_read_once_until_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "corpus.safetensors"
-    save_corpus([[1, 2]], path)
-    first = load_corpus(path, VOCABULARY)
+    Corpus([[1, 2]]).save(path)
+    first = Corpus.load(path)
     assert load_corpus(str(path), VOCABULARY) is first
-    save_corpus([[1, 2, 3]], path)
-    assert load_corpus(path, VOCABULARY).digest != first.digest
+    assert first.digest() == Corpus([[1, 2]]).digest()
+    Corpus([[1, 2, 3]]).save(path)
+    assert load_corpus(path, VOCABULARY).digest() != first.digest()
 
 
 @pytest.mark.parametrize("text", ["ab", [1.0], [True], [-1], [2**31], 3, None, [[1]], torch.tensor([0.5])])
 def test_what_is_no_text(text: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^texts must be lists of token ids, which are integers of at least 0, got "):
-        save_corpus([[1], text], tmp_path / "corpus.safetensors")
+        Corpus([[1], text]).save(tmp_path / "corpus.safetensors")
     assert not [*tmp_path.iterdir()]
 
 
 def test_another_vocabulary(tmp_path: Path) -> None:
     path = tmp_path / "corpus.safetensors"
-    save_corpus([[1, 8]], path)
+    Corpus([[1, 8]]).save(path)
     load_corpus(path, 9)
     with pytest.raises(
         ValueError, match=r"^corpus='.*': its tokens must be below 8, the size of the vocabulary, got 8"
@@ -186,8 +187,15 @@ def test_another_vocabulary(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"^corpus='.*none': there is no such file"):
         load_corpus(tmp_path / "none", VOCABULARY)
-    with pytest.raises(OSError, match="a directory"):
-        load_corpus(tmp_path, VOCABULARY)
+    with pytest.raises(OSError, match=r"^path='.*a directory"):
+        Corpus.load(tmp_path)
+
+
+@pytest.mark.parametrize("path", [3, None, "", "a\0", b"a"])
+@pytest.mark.parametrize("use", [Corpus.load, Corpus([[1]]).save])
+def test_what_is_no_path(use: Callable[[Any], Any], path: Any) -> None:
+    with pytest.raises(ValueError, match=r"^path must be a path, as text or as pathlib\.Path, got "):
+        use(path)
 
 
 TEXT = [[1, 2, 1, 3], [1, 2]]
@@ -282,4 +290,4 @@ def test_another_file(changed: dict[str, np.ndarray], metadata: dict[str, str], 
 
 
 def test_saved_by_its_public_name() -> None:
-    assert lade.save_corpus is save_corpus
+    assert lade.Corpus is Corpus

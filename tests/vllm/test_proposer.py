@@ -11,7 +11,7 @@ import torch
 import vllm_engine
 from vllm_engine import LONGEST, Engine, Row, config, loaded
 
-from lade.memory.corpusfile import save_corpus
+from lade.memory.corpusfile import Corpus
 from lade.pace.cost import Costs, StepCost
 from lade.pace.knots import KNOTS
 from lade.pace.pace import Pace
@@ -79,7 +79,7 @@ def test_a_corpus_is_drafted_from(tmp_path: Any) -> None:
     path = tmp_path / "corpus.safetensors"
     with pytest.raises(FileNotFoundError, match=r"corpus='.*': there is no such file"):
         loaded(config(corpus=str(path)))
-    save_corpus([[5, 3, 9, 4, 8]] * 4, path)
+    Corpus([[5, 3, 9, 4, 8]] * 4).save(path)
     engine = Engine(config(corpus=str(path)), after)
     engine.rows = [Row([0, 5, 3])]
     engine.proposer.propose([[3]], np.array([3]), np.array([[0, 5, 3, 0]], np.int32))

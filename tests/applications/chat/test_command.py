@@ -223,7 +223,7 @@ def test_mode_and_sizes_are_the_flags(flags: list[str], expected: LookaheadConfi
 
 
 def test_a_corpus(tmp_path: Path) -> None:
-    lade.save_corpus([[1, 2]], tmp_path / "corpus")
+    lade.Corpus([[1, 2]]).save(tmp_path / "corpus")
     assert run(MODEL, "hello", "--corpus", str(tmp_path / "corpus"), "--max_new_tokens", "2").exit_code == 0
     assert default_config() == LookaheadConfig(corpus=tmp_path / "corpus")
     (tmp_path / "corpus").write_text("no corpus")

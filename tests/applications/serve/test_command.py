@@ -122,7 +122,7 @@ def test_it_serves(served: list[Any]) -> None:
 
 @pytest.mark.parametrize("mode", [None, "auto"])
 def test_a_corpus_is_read(mode: str | None, served: list[Any], tmp_path: Path) -> None:
-    lade.save_corpus([[1, 2]], tmp_path / "texts")
+    lade.Corpus([[1, 2]]).save(tmp_path / "texts")
     more = [] if mode is None else ["--mode", mode]
     assert run("stories260K", "--corpus", str(tmp_path / "texts"), *more).exit_code == 0
     (service,) = served
