@@ -69,12 +69,25 @@ def measure(job: WorkersJob) -> WorkersResult:
         given, result = Path(folder, "job.json"), Path(folder, "result.json")
         given.write_text(json.dumps(asdict(job)))
         runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={job.workers}"]
-        command = [*runner, "-m", __name__, str(given), str(result)]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-        if done.returncode or not result.exists():
-            lines = [line for line in done.stderr.splitlines() if "Error" in line] or ["no message"]
-            raise ChildProcessError(f"{job.workers} processes failed with status {done.returncode}: {lines[0].strip()}")
+        command = [*runner, f"--log-dir={folder}", "-m", __name__, str(given), str(result)]
+        status, errors = finished(command, os.environ | {"OMP_NUM_THREADS": "1"})
+        if status or not result.exists():
+            lines = [line for line in errors.splitlines() if "Error" in line] or ["no message"]
+            raise ChildProcessError(f"{job.workers} processes failed with status {status}: {lines[0].strip()}")
         return WorkersResult(**json.loads(result.read_text()))
+
+
+def finished(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """The status and the errors of a command; where this process is interrupted, the command ends its own processes."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, env=environment, **quiet) as process:  # type: ignore[call-overload]
+        try:
+            _, errors = process.communicate()
+        except BaseException:
+            process.terminate()  # `subprocess.run` would kill it, and leave those that it started
+            process.communicate()
+            raise
+        return process.returncode, errors
 
 
 def run_job(job: WorkersJob) -> WorkersResult:

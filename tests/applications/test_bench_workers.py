@@ -1,6 +1,9 @@
 """`lade bench --workers`: what is started, counted and drawn; the processes themselves under the marker real."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,14 @@ from click.testing import CliRunner
 
 from lade.applications.bench import workers_report
 from lade.applications.bench.command import command
-from lade.applications.bench.workers import WorkersJob, WorkersResult, numbers
+from lade.applications.bench.workers import WorkersJob, WorkersResult, finished, numbers
 
+ENDS = """
+import pathlib, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(pathlib.Path(sys.argv[1]).write_text("ended")))
+print("started", file=sys.stderr, flush=True)
+signal.pause()
+"""
 ARGUMENTS = ["stories260K", "--suite", "stories", "--n", "2", "--max-new-tokens", "8", "--workers", "3"]
 
 
@@ -28,6 +37,20 @@ def run(out: Path, *more: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("workers", "expected"), [(2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 4]), (6, [1, 2, 4, 6])])
 def test_numbers(workers: int, expected: list[int]) -> None:
     assert numbers(workers) == expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a signal is not seen by a process there")
+def test_what_is_interrupted_ends_its_own_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        process.stderr.readline()
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        finished([sys.executable, "-c", ENDS, str(tmp_path / "end")], dict(os.environ))
+    assert (tmp_path / "end").read_text() == "ended"
 
 
 @pytest.mark.real
