@@ -1,6 +1,7 @@
-"""A command that is the program of its process: lade's warnings are lines, and Ctrl-C at the end prints nothing."""
+"""A command that is the program of its process: lade's warnings are lines, and signals end it tidily."""
 
 import io
+import os
 import signal
 import warnings
 from collections.abc import Iterator
@@ -8,15 +9,16 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from lade.applications import exits
+from lade.applications import exits, process
 from lade.files.cachefolder import CacheWarning
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, *process.ENDING)}
     yield
-    signal.signal(signal.SIGINT, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture(params=[exits.Command, exits.Group])
@@ -80,3 +82,37 @@ def test_ctrl_c_behind_the_end_of_a_program_prints_nothing(
     with pytest.raises(SystemExit):
         program.main()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", process.ENDING)
+def test_a_signal_to_end_lets_a_program_tidy_up(
+    number: int, program: click.Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+
+    def work(*_: object) -> None:
+        try:
+            signal.raise_signal(number)
+        finally:
+            done.append("tidy")
+            done.extend(signal.getsignal(each) for each in process.ENDING)
+
+    for each in process.ENDING:
+        signal.signal(each, signal.SIG_DFL)
+    monkeypatch.setattr("sys.argv", ["program", "--warn"])
+    monkeypatch.setattr(program.params[0], "callback", work)
+    monkeypatch.setattr(os, "kill", lambda *how: done.append(how))
+    with pytest.raises(SystemExit):
+        program.main()
+    assert done == ["tidy", *[signal.SIG_DFL] * len(process.ENDING), (os.getpid(), number)]
+
+
+@pytest.mark.parametrize("number", process.ENDING)
+def test_an_ignored_signal_stays_ignored(number: int, program: click.Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As below nohup."""
+    signal.signal(number, signal.SIG_IGN)
+    monkeypatch.setattr("sys.argv", ["program", "--warn", "--help"])
+    monkeypatch.setattr(program.params[0], "callback", lambda *_: signal.raise_signal(number))
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 0
