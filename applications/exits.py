@@ -11,6 +11,7 @@ import click
 
 from lade.applications.process import program
 from lade.base import environment
+from lade.files.cachefolder import NoCacheFolderError
 
 INTERRUPTED = 130  # the shells' status after SIGINT
 STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
@@ -28,12 +29,12 @@ def interruptible(kept: Callable[[], str] = lambda: AGAIN) -> Iterator[None]:
 
 
 @contextmanager
-def enough_space() -> Iterator[None]:
-    """A full disk, behind stdout too, ends the command with one line."""
+def place_for_files() -> Iterator[None]:
+    """A full disk, behind stdout too, and a user without a folder for caches end the command with one line."""
     try:
         yield
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno != errno.ENOSPC and not isinstance(error, NoCacheFolderError):
             raise
         raise click.ClickException(str(error)) from error
 
@@ -47,11 +48,11 @@ class _Interruptible(click.Command):
             return super().main(args, *rest, **kwargs)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with interruptible(), enough_space():
+        with interruptible(), place_for_files():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with interruptible(), enough_space():
+        with interruptible(), place_for_files():
             return super().invoke(ctx)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +67,10 @@ def pulled_folder(name: str) -> Path:
 
 
 def is_pulled(name: str) -> bool:
-    return name in PULLABLE and (pulled_folder(name) / "config.json").is_file()
+    """Not so in a cache folder that cannot be read."""
+    with suppress(OSError):
+        return name in PULLABLE and (pulled_folder(name) / "config.json").is_file()
+    return False
 
 
 def not_pulled(name: str) -> str:

