@@ -95,8 +95,11 @@ def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> 
     reading = Reading(paths)
     with failing(OSError, ValueError):
         texts = tokenised(reading.texts(), tokenizer)
-        write(texts, out)
     left_out = f"; files left out, which are no text: {reading.skipped}" if reading.skipped else ""
+    if not texts:
+        raise click.ClickException(f"PATHS must hold at least one text, got {', '.join(map(str, paths))}{left_out}")
+    with failing(OSError, ValueError):
+        write(texts, out)
     click.echo(f"texts: {len(texts):,}; tokens: {sum(map(len, texts)):,}{left_out}")
     click.echo(f"{out} ({out.stat().st_size:,} bytes)")
 

@@ -31,7 +31,7 @@ def make_room(option: str, file: Path) -> None:
 
 def check_writable(option: str, file: Path) -> None:
     """ValueError where there is something else than a file, such as a folder or a device, or its folder takes none."""
-    if (file.exists() and not file.is_file()) or not os.access(file.resolve().parent, os.W_OK):
+    if (file.exists() and not file.is_file()) or not os.access(_folder_of(file), os.W_OK):
         raise ValueError(f"{option} must be a file that can be written, got {file}")
 
 
@@ -43,6 +43,11 @@ def check_folder_of(option: str, path: Path | None) -> None:
     """ValueError where the file's folder does not exist, or the file cannot be written. `None` passes."""
     if path is None:
         return
-    if not path.resolve().parent.is_dir():
+    if not _folder_of(path).is_dir():
         raise ValueError(f"{option} must be in a folder that exists, got {path}")
     check_writable(option, path)
+
+
+def _folder_of(path: Path) -> Path:
+    """Of what a link leads to; `Path.resolve` fails at a link to itself, which is replaced."""
+    return Path(os.path.realpath(path)).parent

@@ -100,6 +100,8 @@ def _named(prompts: Sequence[Prompt], suite: str, ids: Ids | None) -> Sequence[P
     if ids is None:
         return prompts
     wanted = set(ids.get(suite, ()))
+    if not wanted:
+        raise PromptError(f"--ids must name at least one prompt of suite {suite}, got none")
     unknown = wanted - {prompt.id for prompt in prompts}
     if unknown:
         raise PromptError(f"suite {suite}: has no prompt {shown(min(unknown, key=str))}")

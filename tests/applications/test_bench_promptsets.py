@@ -56,7 +56,7 @@ def test_prompts_are_chosen_by_their_ids(tmp_path: Path) -> None:
     assert [[prompt.id for prompt in source.prompts] for source in (sums, talk)] == [[1, 4], [0]]
     with pytest.raises(ValueError, match="suite sums: has no prompt 9"):
         from_suites("sums", None, 0, False, {"sums": [1, 9]})
-    with pytest.raises(ValueError, match="suite code: holds 0 prompts"):
+    with pytest.raises(ValueError, match="--ids must name at least one prompt of suite code, got none"):
         from_suites("code", None, 0, False, read_ids(path))
     for line in ('{"suite": "sums"}', '{"suite": 3, "id": 1}', '{"suite": "sums", "id": true}', "{"):
         path.write_text(f"{line}\n")

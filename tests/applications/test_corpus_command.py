@@ -95,9 +95,11 @@ def test_no_further_text_is_read_once_there_is_too_much(tmp_path: Path, monkeypa
 
 
 def test_no_text_at_all(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
     done = run(tmp_path, "--out", tmp_path / "corpus.safetensors")
     assert done.exit_code == 1
-    assert "texts must hold 1 to 10,000,000 tokens, got 0" in done.output
+    told = f"PATHS must hold at least one text, got {tmp_path}; files left out, which are no text: 1"
+    assert done.output == f"Error: {told}\n"
 
 
 def test_wrong_usage(tmp_path: Path) -> None:
