@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from lade.applications.candidates import AUTO, LOOKAHEAD, Setting
 from lade.applications.interval import Estimate
 from lade.applications.outputs import check_folder_of, check_suffix
 from lade.applications.search.autotune import Standing
+from lade.files.atomic import put_in_place
 
 SUFFIXES = (".pdf", ".png", ".svg")
 
@@ -72,7 +74,9 @@ def draw(measured: Measured, title: str, path: Path) -> None:
         _draw_grid(figure, axes["grid"], grid)
     if curve:
         _draw_curve(axes["curve"], curve)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix("."), dpi=150, bbox_inches="tight")
+    put_in_place(path, drawn.getvalue())
 
 
 def _draw_grid(figure: Any, axes: Any, grid: SpeedGrid) -> None:

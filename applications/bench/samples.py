@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from lade.applications.bench.records import MAX_BYTES
 from lade.base.shown import invalid
-from lade.files.jsonobject import json_object, read_lines
+from lade.files.atomic import put_in_place
+from lade.files.jsonobject import json_object
+from lade.files.regularfile import naming, read_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,7 +119,7 @@ def write_samples(path: Path, runner: TrialRunner, trials: Sequence[Trial], move
         there.setdefault((sample.task, sample.prompt_id), []).append(sample)
     keys = [(trial.task.name, trial.rows[0].prompt.id) for trial in trials]
     kept = {key: there[key] for key in keys if {sample.method for sample in there.get(key, [])} == labels}
-    path.write_text("".join(map(as_line, (sample for own in kept.values() for sample in own))), encoding="utf-8")
+    put_in_place(path, "".join(as_line(sample) for own in kept.values() for sample in own).encode())
     left = [trial for trial, key in zip(trials, keys, strict=True) if key not in kept]
     for done, trial in enumerate(left):
         move(done, len(left))
@@ -131,10 +133,15 @@ def as_line(sample: Sample) -> str:
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The samples of a run; none without the file. ValueError names the file, the line and the invalid field."""
+    """The samples of a run; none without the file. ValueError names the file, the line and the invalid field.
+
+    An incomplete last line, left by a killed process, is none.
+    """
     if not path.is_file():
         return []
-    return [_sample(line, f"{path}:{number}") for number, line in read_lines(path, MAX_BYTES)]
+    with naming(path):
+        lines = read_text(path, MAX_BYTES).split("\n")[:-1]
+    return [_sample(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _sample(line: str, where: str) -> Sample:

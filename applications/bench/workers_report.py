@@ -19,6 +19,7 @@ from lade.applications.bench.session import clear_run
 from lade.applications.bench.task import ask, generate_arguments
 from lade.applications.bench.trial import pad_of
 from lade.applications.bench.workers import MODES, WorkersJob, WorkersResult, measure, numbers
+from lade.files.atomic import put_in_place
 from lade.memory.warm.progress import progress_bar
 from lade.models import load
 
@@ -129,4 +130,4 @@ def _draw(rows: Sequence[dict[str, Any]], path: Path, on_cpu: bool, notes: list[
         panel.set(xlabel="processes", ylabel=name.replace("_", " "))
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.set_ylim(bottom=0)
-    path.write_bytes(png(legends(figure)))
+    put_in_place(path, png(legends(figure)))

@@ -12,6 +12,7 @@ from typing import Any
 
 from lade.applications.search.autotune import MeasurementKey
 from lade.base.shown import shown
+from lade.files.atomic import put_in_place
 from lade.files.jsonobject import json_object
 from lade.files.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
 
@@ -35,7 +36,7 @@ class MeasurementFile(UserDict[MeasurementKey, list[float]]):
         head = json.loads(json.dumps(head))
         content = _content(path)
         if not content:
-            path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+            put_in_place(path, (json.dumps(head) + "\n").encode())
             return
         first, *rest = _whole_lines(path, content)
         _check_head(json_object(first, f"{path}:1"), head, path)
