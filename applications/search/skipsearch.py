@@ -6,17 +6,20 @@ model and no clock: `measure` is an argument. Needs optuna (extra `search`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lade.files.regularfile import MEBIBYTE, AbsentFileError, naming, read_bytes
 from lade.target.skipset import SkipSet
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
 NAME = "skip-search"
+FIELD, LARGEST_FILE = b'"op_code"', 256 * MEBIBYTE  # of each line of a journal; of the file
 FINALISTS = 5  # measured again at the end, in turn: the best of many trials is biased upwards
 KEPT = 75.0  # per cent of the trials that are not pruned: other load on the machine makes good ones look bad
 UNPRUNED = 10  # first trials, which run to the end
@@ -70,9 +73,9 @@ def open_study(journal: Path, head: Mapping[str, Any], seed: int) -> Study:
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    keep_whole_lines(journal)
     try:
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal)))
-        known = len(storage.get_all_studies())
         study = optuna.create_study(
             storage=storage,
             study_name=NAME,
@@ -82,7 +85,7 @@ def open_study(journal: Path, head: Mapping[str, Any], seed: int) -> Study:
         )
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"{journal}: is not the journal of a search ({error})") from error
-    if not known:
+    if not study.user_attrs:
         for name, value in head.items():
             study.set_user_attr(name, value)
     differs = [name for name, value in head.items() if study.user_attrs.get(name) != value]
@@ -91,6 +94,19 @@ def open_study(journal: Path, head: Mapping[str, Any], seed: int) -> Study:
         raise ValueError(f"{journal}: holds trials with {differs[0]} {found!r}, not {head[differs[0]]!r}")
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
+
+
+def keep_whole_lines(journal: Path) -> None:
+    """Cut off an incomplete last line, left by a killed process: optuna would append to it. ValueError as above."""
+    try:
+        with naming(journal):
+            content = read_bytes(journal, LARGEST_FILE)
+    except AbsentFileError:
+        return
+    if content and FIELD not in content.partition(b"\n")[0]:
+        raise ValueError(f"{journal}: is not the journal of a search")
+    if not content.endswith(b"\n"):
+        os.truncate(journal, content.rfind(b"\n") + 1)
 
 
 def search(

@@ -79,13 +79,28 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert outcome.trials[0] == 30
 
 
+def test_an_incomplete_line_is_left_out(tmp_path: Path) -> None:
+    """A killed process leaves it."""
+    journal = tmp_path / "j"
+    search(open_study(journal, HEAD, 0), SUB_LAYERS, 2, Machine(), 3, [], silent)
+    journal.write_bytes(journal.read_bytes()[:-9])
+    for done in (2, 4):
+        study = open_study(journal, HEAD, 0)
+        assert sum(trial.state.is_finished() for trial in study.trials) == done
+        search(study, SUB_LAYERS, 2, Machine(), done + 2, [], silent)
+    journal.write_bytes(journal.read_bytes()[:40])
+    assert not open_study(journal, HEAD, 0).trials
+
+
 def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
     open_study(tmp_path / "j", HEAD, 0)
     with pytest.raises(ValueError, match="holds trials with model 'a', not 'b'"):
         open_study(tmp_path / "j", {"model": "b"}, 0)
-    (tmp_path / "text").write_text("no journal\n")
-    with pytest.raises(ValueError, match="text: is not the journal of a search"):
-        open_study(tmp_path / "text", HEAD, 0)
+    for text in ("no journal\n", '{"no": "journal"}'):
+        (tmp_path / "text").write_text(text)
+        with pytest.raises(ValueError, match="text: is not the journal of a search"):
+            open_study(tmp_path / "text", HEAD, 0)
+        assert (tmp_path / "text").read_text() == text
 
 
 def test_first_sets_leave_out_what_matters_least() -> None:
