@@ -18,6 +18,10 @@ from typing import Any, TypeAlias
 
 import click
 
+from lade.applications.exits import usage
+from lade.applications.options import MODEL
+from lade.applications.outputs import make_room
+
 COLUMNS = 47  # of a panel
 SIZE, CHARACTER, LEADING = 13, 8.0, 18  # pixels
 PADDING, GAP, TOP, BOTTOM = 16, 16, 62, 64
@@ -202,13 +206,17 @@ def measured(
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, callback=MODEL)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Of the files, without .json and .svg.")
 @click.option("--prompt", help="What both answer.  [default: the demo's]")
 @click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=2))
 def main(model: str | None, out: Path, prompt: str | None, max_new_tokens: int) -> None:
     """Record a run of MODEL, or draw the recorded one again."""
     file = out.with_suffix(".json")
+    with usage():
+        make_room("--out", file)
+        if model is None and not file.exists():
+            raise ValueError(f"--out must be that of a recorded run where no MODEL is given, got {out}")
     if model is not None:
         data = measured(model, prompt, max_new_tokens)
         file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

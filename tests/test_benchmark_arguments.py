@@ -11,6 +11,7 @@ import figures
 import fit
 import pytest
 import real_text
+import record_demo
 import rows
 import serving
 import several
@@ -30,6 +31,9 @@ WRONG: list[tuple[Any, list[str], str]] = [
     (dtypes, ["stories260K", "--dtypes", "float32,float7"], "'--dtypes': must be among"),
     (fit, ["texts", "--model", "nowhere/at/all"], "'--model': path_or_name must be a folder"),
     (real_text, ["out.jsonl", "--model", "nowhere/at/all"], "'--model': path_or_name must be a folder"),
+    (record_demo, ["nowhere/at/all", "--out", "out"], "'[MODEL]': path_or_name must be a folder"),
+    (record_demo, ["stories260K", "--out", f"{__file__}/out"], "--out must be in a folder that can be made"),
+    (record_demo, ["--out", "nowhere"], "--out must be that of a recorded run where no MODEL is given"),
     (rows, ["stories260K", "--suite", "gsm9k"], "'--suite': 'gsm9k' is not one of"),
     (serving, ["--model", "nowhere/at/all"], "'--model': path_or_name must be a folder"),
     (serving, ["--only", "wish"], "'--only': must be among"),
