@@ -101,11 +101,13 @@ def message_in(text: str) -> str:
     return text.strip("\r\n").rstrip()
 
 
-def history_file() -> Path:
-    """Where the messages of earlier chats are kept, in the user's own folder for such files."""
+def history_file() -> Path | None:
+    """Where the messages of earlier chats are kept, in the user's own folder for such files; `None` without a home."""
     from platformdirs import user_state_path
 
-    return user_state_path("lade", appauthor=False) / "chat-history"
+    with suppress(RuntimeError):
+        return user_state_path("lade", appauthor=False) / "chat-history"
+    return None
 
 
 def _bindings() -> Any:

@@ -69,7 +69,17 @@ def test_a_history_that_cannot_be_written_ends_no_chat(keys: PipeInput, tmp_path
 
 
 def test_the_history_lies_in_the_users_folder() -> None:
-    assert Path(os.environ["HOME"]) in reader.history_file().parents
+    found = reader.history_file()
+    assert found is not None
+    assert Path(os.environ["HOME"]) in found.parents
+
+
+def test_a_user_without_a_home_has_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object, **__: object) -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr("platformdirs.user_state_path", nowhere)
+    assert reader.history_file() is None
 
 
 def test_lines_of_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
