@@ -5,14 +5,15 @@ Knows the terminal and files of text; corpora are `lade.memory.corpora`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from lade.applications.corpora import made, tokenised
 from lade.applications.exits import Command, failing, usage
 from lade.applications.options import MODEL
 from lade.applications.outputs import check_suffix, make_room, taken
@@ -20,12 +21,8 @@ from lade.base.shown import invalid
 from lade.files.jsonobject import json_object, read_lines
 from lade.files.regularfile import MEBIBYTE, naming, read_text
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 LINES, KEY = ".jsonl", "text"
 MOST = 512 * MEBIBYTE  # of one file
-ALOUD = 20_000  # tokens from which on machine code is awaited
 
 
 @dataclass(slots=True)
@@ -83,6 +80,7 @@ def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> 
     files, JSON lines with `text` (.jsonl), and folders of both. `lade.config_lade(CORPUS=OUT)` and `lade serve
     --corpus OUT` draft from it. It holds MODEL's tokens: a model with another tokenizer needs a corpus of its own.
     """
+    from lade.memory.corpora import MOST as MOST_TOKENS
     from lade.models.load import load_tokenizer
 
     with usage():
@@ -93,37 +91,13 @@ def command(model: str, paths: tuple[Path, ...], out: Path, overwrite: bool) -> 
     with failing(OSError, ValueError, ImportError):
         tokenizer = load_tokenizer(model)
     reading = Reading(paths)
+    encode = partial(tokenizer, add_special_tokens=False, verbose=False)
     with failing(OSError, ValueError):
-        texts = tokenised(reading.texts(), tokenizer)
+        texts = tokenised(reading.texts(), lambda text: encode(text)["input_ids"], MOST_TOKENS)
     left_out = f"; files left out, which are no text: {reading.skipped}" if reading.skipped else ""
     if not texts:
         raise click.ClickException(f"PATHS must hold at least one text, got {', '.join(map(str, paths))}{left_out}")
     with failing(OSError, ValueError):
-        write(texts, out)
+        made(texts).save(out)
     click.echo(f"texts: {len(texts):,}; tokens: {sum(map(len, texts)):,}{left_out}")
     click.echo(f"{out} ({out.stat().st_size:,} bytes)")
-
-
-def tokenised(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Token ids of each text alone, empty ones left out; none is read behind more than a corpus may hold."""
-    from lade.memory.corpora import check_number
-
-    found, number = list[list[int]](), 0
-    for text in texts:
-        tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        found += [tokens] if tokens else []
-        number += len(tokens)
-        check_number(number, least=0)
-    return found
-
-
-def write(texts: Sequence[Sequence[int]], out: Path) -> None:
-    """Make the corpus; a large one with machine code, without which it takes long."""
-    import lade
-    from lade.drafters import compiling
-    from lade.entry.warming import begin_compiling
-
-    if sum(map(len, texts)) > ALOUD:
-        begin_compiling()
-        compiling.wait()
-    lade.Corpus(texts).save(out)

@@ -29,9 +29,10 @@ FORMATS: dict[str, type[Format]] = {  # of the endpoints that answer, by path
     "/v1/responses": ResponsesFormat,
     "/v1/messages": MessagesFormat,
 }
+CORPORA = ("/add_external_corpus", "/remove_external_corpus", "/list_external_corpora")
 TOKENS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 MODELS = ("/v1/models", "/v1/models/", "/v1/models/{model}")
-PATHS = (*FORMATS, *TOKENS, *MODELS, "/health", "/metrics", "/openapi.json", "/")
+PATHS = (*FORMATS, *TOKENS, *CORPORA, *MODELS, "/health", "/metrics", "/openapi.json", "/")
 PASSED_ON = ("http_version", "method", "scheme", "path", "raw_path", "query_string", KEY, REQUEST)  # of a scope
 HEADERS = (b"content-type", b"accept")  # that replicas see; keys stay here
 log = logging.getLogger("lade.serve")

@@ -10,6 +10,7 @@ from typing import TypeVar
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+import lade
 from lade.applications.serve import described
 from lade.applications.serve.anthropic.format import MessagesFormat
 from lade.applications.serve.anthropic.request import CountRequest, MessagesRequest
@@ -20,9 +21,10 @@ from lade.applications.serve.fields import Json
 from lade.applications.serve.formats import ChatFormat, CompletionFormat, Format, asked_of
 from lade.applications.serve.guard import KEY
 from lade.applications.serve.logprobs import TokenTexts
+from lade.applications.serve.plan import Text
 from lade.applications.serve.responses.format import ResponsesFormat
 from lade.applications.serve.responses.request import ResponsesRequest
-from lade.applications.serve.schema import CompletionRequest
+from lade.applications.serve.schema import CompletionRequest, Sampling
 from lade.applications.serve.service import Service
 from lade.applications.serve.stream import SentAsEvents, SentWhole
 from lade.applications.serve.tools import ToolParser
@@ -39,7 +41,8 @@ def add_answers(app: FastAPI, service: Service) -> None:
     async def chat(body: ChatRequest, request: Request) -> Response:
         service.check_model(body.model)
         choices = body.n or 1
-        answer = await service.answer(lambda: service.planner.chat(body), choices, choices, _tenant(service, request))
+        plan = partial(_chat, service, request, body)
+        answer = await service.answer(plan, choices, choices, _tenant(service, request))
         form = ChatFormat(name, answer, tokens, asked_of(body), _parser(service, body))
         return _sent(service, body.stream, form)
 
@@ -48,14 +51,16 @@ def add_answers(app: FastAPI, service: Service) -> None:
         service.check_model(body.model)
         choices, tenant = body.n or 1, _tenant(service, request)
         texts = choices * len(body.prompts)
-        answer = await service.answer(lambda: service.planner.completion(body), texts, choices, tenant)
+        answer = await service.answer(
+            lambda: service.planner.completion(body, _corpus(service, request, body)), texts, choices, tenant
+        )
         return _sent(service, body.stream, CompletionFormat(name, answer, tokens, asked_of(body), bool(body.echo)))
 
     async def translated(body: Translated, request: Request, form: type[TranslatedFormat]) -> Response:
         chat = body.chat()
         service.check_model(chat.model)
         tenant = _tenant(service, request)
-        answer = await _named(body, service.answer(lambda: service.planner.chat(chat), 1, 1, tenant))
+        answer = await _named(body, service.answer(partial(_chat, service, request, chat), 1, 1, tenant))
         parser = _parser(service, chat)
         return _sent(service, chat.stream, form(name, answer, tokens, body, None if parser is None else parser()))
 
@@ -91,6 +96,14 @@ def _parser(service: Service, body: ChatRequest) -> Callable[[], ToolParser] | N
 
 def _sent(service: Service, stream: bool | None, form: Format) -> Response:
     return (SentAsEvents if stream else SentWhole)(service, form)
+
+
+def _chat(service: Service, request: Request, body: ChatRequest) -> list[Text]:
+    return service.planner.chat(body, _corpus(service, request, body))
+
+
+def _corpus(service: Service, request: Request, body: Sampling) -> lade.Corpus | None:
+    return service.corpora.chosen(request.scope.get(KEY), body.lade.corpus)
 
 
 def _tenant(service: Service, request: Request) -> str | None:

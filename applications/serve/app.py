@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from lade.applications.serve import described
 from lade.applications.serve.answers import add_answers
 from lade.applications.serve.described import ERRORS
+from lade.applications.serve.documents import add_documents
 from lade.applications.serve.errors import BAD_REQUEST, APIError, internal, of_validation, unavailable
 from lade.applications.serve.guard import Guard
 from lade.applications.serve.metrics import CONTENT_TYPE
@@ -37,6 +38,7 @@ def create_app(service: Service, guarded: bool = True) -> Any:
     _add_state(app, service)
     add_answers(app, service)
     add_tokens(app, service)
+    add_documents(app, service)
     add_page(app)
     page = app.openapi
     app.openapi = lambda: described.exact(described.without_validation(page()))  # type: ignore[method-assign]

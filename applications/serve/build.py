@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import lade
+from lade.applications.serve.corpora import Corpora
 from lade.applications.serve.grammar import Grammars
 from lade.applications.serve.image_prompts import ImagePrompts
 from lade.applications.serve.metrics import Metrics
@@ -50,7 +51,9 @@ def build_service(
     images = None if processor is None else ImagePrompts(processor, model)
     prompts, grammars = Prompts(tokenizer, positions, vocabulary, images), Grammars(tokenizer, vocabulary, ends)
     auto = method is None and (config or lade.LookaheadConfig()).settled().mode == "auto"
+    corpora = Corpora(prompts.of_document, settings.corpus_tokens if auto else 0)
     metrics = Metrics()
-    service = Service(settings, engine, Planner(prompts, grammars, ends, model.device, auto), metrics)
+    service = Service(settings, engine, Planner(prompts, grammars, ends, model.device, auto), corpora, metrics)
     metrics.watch("lade_texts", "Texts that decode or wait.", lambda: service.texts)
+    metrics.watch("lade_corpus_tokens", "Tokens of added corpora.", lambda: corpora.total)
     return service

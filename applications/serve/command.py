@@ -23,6 +23,7 @@ from lade.applications.options import (
     pack_option,
 )
 from lade.applications.ray_serve import start
+from lade.applications.serve.settings import CORPUS_TOKENS
 from lade.base.shown import first_line
 from lade.config.settings import MODES
 from lade.models.pulled import PULLABLE, is_pulled
@@ -36,6 +37,7 @@ SWITCH_SECONDS = 0.0001  # Python's 5 ms would delay an event, and so all that f
 EXTRA = ("PIL", "fastapi", "httptools", "llguidance", "prometheus_client", "pydantic", "uvicorn")
 
 SLOTS, FROM_0, FROM_1 = click.IntRange(1, 4096), click.IntRange(min=0), click.IntRange(min=1)
+CORPORA = f"Most tokens of corpora that clients add, for each key.  [default: {CORPUS_TOKENS}; 0 with replicas]"
 REPLICAS = "Copies of the model, on Ray Serve (extra ray); each has --max-batch, and they share --threads."
 
 
@@ -86,6 +88,7 @@ class Loading:
 @click.option("--mode", type=click.Choice(MODES), help="How to draft without a draft model.  [default: auto]")
 @flash_option
 @corpus_option
+@click.option("--corpus-tokens", type=FROM_0, help=CORPORA)
 def command(
     *,
     model: str | None,
@@ -93,6 +96,7 @@ def command(
     tenant_pools: bool | None,
     replicas: int,
     max_replicas: int | None,
+    corpus_tokens: int | None,
     **options: Any,
 ) -> None:
     """Serve MODEL over HTTP in OpenAI's format (/v1/chat/completions, /v1/completions, /v1/responses) and in
@@ -107,6 +111,8 @@ def command(
         raise click.BadParameter(f"must be at least --replicas, {replicas}, got {most}", param_hint="'--max-replicas'")
     if most > 1:
         start.check_extra()
+        if corpus_tokens:
+            raise click.UsageError("--corpus-tokens must be 0 with --replicas, which do not share what clients add")
     from lade.applications.serve.keys import Keys
     from lade.applications.serve.settings import ServeSettings
 
@@ -120,6 +126,7 @@ def command(
         model=Path(path).name if Path(path).is_dir() else path,
         keys=keys,
         tenant_pools=keys is not None if tenant_pools is None else tenant_pools,
+        corpus_tokens=(0 if most > 1 else CORPUS_TOKENS) if corpus_tokens is None else corpus_tokens,
         **options,
     )
     check_address(settings.host, settings.port)

@@ -109,6 +109,9 @@ CARD = _object(
 MODEL, MODELS = _json(CARD), _json(_object(object={"const": "list"}, data=_list(CARD, 1)))
 TOKENS = _json(_object(count=COUNT, max_model_len=_maybe("integer"), tokens=_list(COUNT), token_strs=_maybe("array")))
 TEXT_OF_TOKENS = _json(_object(prompt=TEXT))
+MADE = _json(_object(success={"const": True}, corpus_id=TEXT, message=TEXT, loaded_token_count=COUNT))
+REMOVED = _json(_object(success={"const": True}, message=TEXT))
+CORPORA = _json(_object(success={"const": True}, corpus_token_counts={"type": "object"}, message=TEXT))
 HEALTH = _json(_object(status={"const": "ok"}))
 METRICS: Responses = {200: _said({CONTENT_TYPE: {"schema": TEXT}})}
 

@@ -72,8 +72,7 @@ def bad(param: str, allowed: str, value: Any, code: str | None = None) -> APIErr
     return APIError(BAD_REQUEST, f"{param} must be {allowed}, got {shown(value)}", param, code)
 
 
-def busy() -> APIError:
-    message = "the server has as many requests as it may hold; try again later"
+def busy(message: str = "the server has as many requests as it may hold; try again later") -> APIError:
     return APIError(TOO_MANY, message, code="queue_full", headers={"Retry-After": "1"})
 
 

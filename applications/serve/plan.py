@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+import lade
 from lade.applications.images.prompt import Prompt
 from lade.applications.serve.chat_request import ChatRequest
 from lade.applications.serve.errors import bad
@@ -73,19 +74,25 @@ class Planner:
             return self.prompts.of_images(told, images, tools, options)
         return Prompt(self.prompts.of_messages(told, tools, options))
 
-    def chat(self, request: ChatRequest) -> list[Text]:
+    def chat(self, request: ChatRequest, corpus: lade.Corpus | None = None) -> list[Text]:
+        """
+        Args:
+            corpus: texts that answers may repeat.
+        """
         prompt = self.prompt(request.messages, request)
         stops = (*request.stops, *self.prompts.chat_stops)
-        own: dict[str, Any] = {"logprobs": request.top}
+        own: dict[str, Any] = {"logprobs": request.top, "corpus": corpus}
         if request.prediction is not None and self.auto:
             own["reference"] = self.prompts.of_prediction(joined(request.prediction.content)) or None
         special = bool(request.functions_offered) and self.prompts.keeps_special
         return list(self._choices(request, [prompt], request.asked_tokens, stops, own, special))
 
-    def completion(self, request: CompletionRequest) -> list[Text]:
+    def completion(self, request: CompletionRequest, corpus: lade.Corpus | None = None) -> list[Text]:
+        """Arguments as of `chat`."""
         prompts = [Prompt(self.prompts.of_prompt(prompt)) for prompt in request.prompts]
         most = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
-        own = {"logprobs": request.logprobs, "prompt_logprobs": bool(request.echo and request.logprobs is not None)}
+        prompt_logprobs = bool(request.echo and request.logprobs is not None)
+        own = {"logprobs": request.logprobs, "prompt_logprobs": prompt_logprobs, "corpus": corpus}
         return list(self._choices(request, prompts, most, request.stops, own))
 
     def _choices(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import inf, isinf
 from typing import Any
 
@@ -20,6 +21,7 @@ from lade.applications.serve.tools import ToolFormat, format_of
 
 TOO_LONG = "context_length_exceeded"
 NOTICE = "the model has no chat template: messages are sent as lines that begin with a role"
+PART = 1 << 16  # characters of a document that are encoded at once
 ANSWERED: Mapping[str, Any] = {"add_generation_prompt": True}
 
 
@@ -138,6 +140,11 @@ class Prompts:
     def of_prediction(self, text: str) -> list[int]:
         """A predicted answer; an empty one where it is longer than any answer."""
         return [] if len(text) / self._longest > self.positions else self._encode(text, special=False)
+
+    def of_document(self, text: str) -> list[int]:
+        """The tokens of a text that answers may repeat; a long one in parts, between which prompts get their turn."""
+        parts = range(0, len(text), PART)
+        return list(chain.from_iterable(self._encode(text[part : part + PART], special=False) for part in parts))
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of tokens, special ones included."""

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from lade.applications.serve.fields import (
     NULL,
+    UNICODE,
     WHOLE,
     Always,
     Fields,
@@ -30,6 +31,7 @@ SEEDS = 1 << 63
 TRUE: Json = {"const": True}
 FORMAT = "response_format"
 
+CorpusName = Annotated[str, Field(min_length=1, max_length=128), UNICODE]
 Stops = ShortText | Annotated[list[ShortText], Field(max_length=MOST_STOPS)]
 
 
@@ -39,10 +41,12 @@ class LadeOptions(Fields):
     Attributes:
         speculation: whether drafts are used; the text is the same.
         steps: whether each chunk of a stream tells how many tokens its step emitted.
+        corpus: the corpus to draft from, of those that the key added; `None` for the last one.
     """
 
     speculation: bool = True
     steps: bool = False
+    corpus: CorpusName | None = None
 
 
 class StreamOptions(Fields):

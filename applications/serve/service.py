@@ -13,6 +13,7 @@ from typing import Any
 
 import lade
 from lade.applications.serve.answer import Answer, Choice
+from lade.applications.serve.corpora import Corpora
 from lade.applications.serve.errors import NOT_FOUND, APIError, bad, busy, unavailable
 from lade.applications.serve.metrics import Metrics
 from lade.applications.serve.openmp import release_threads
@@ -26,8 +27,16 @@ log = logging.getLogger("lade.serve")
 class Service:
     """Answers requests."""
 
-    def __init__(self, settings: ServeSettings, engine: lade.Engine, planner: Planner, metrics: Metrics) -> None:
-        self.settings, self.engine, self.planner, self.metrics = settings, engine, planner, metrics
+    def __init__(
+        self, settings: ServeSettings, engine: lade.Engine, planner: Planner, corpora: Corpora, metrics: Metrics
+    ) -> None:
+        self.settings, self.engine, self.planner, self.corpora, self.metrics = (
+            settings,
+            engine,
+            planner,
+            corpora,
+            metrics,
+        )
         self.worker = EngineWorker(engine, self._deliver, settings.stream_interval)
         self.texts = 0  # that decode or wait
         self._loop: asyncio.AbstractEventLoop | None = None

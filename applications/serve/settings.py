@@ -8,6 +8,7 @@ from lade.applications.serve.keys import Keys
 from lade.files.regularfile import MEBIBYTE
 
 LOOPBACK = "127.0.0.1"
+CORPUS_TOKENS = 1_000_000  # which take about 100 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class ServeSettings:
         keys: who may use it; `None` for everyone who reaches it.
         tenant_pools: whether the requests of a key share what drafting learned and the keys and values of their texts;
             without keys all requests are those of one tenant.
+        corpus_tokens: the most tokens of the corpora that a key adds; 0 takes none.
         slots: the most texts that decode at once.
         waiting: the most texts that wait for a slot; further requests get status 429.
         connections: the most open connections. A further one takes the place of the one that has waited longest without
@@ -43,6 +45,7 @@ class ServeSettings:
     port: int = 8000
     keys: Keys | None = None
     tenant_pools: bool = False
+    corpus_tokens: int = CORPUS_TOKENS
     slots: int = 8
     waiting: int = 64
     connections: int = 512

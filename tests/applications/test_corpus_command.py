@@ -7,8 +7,7 @@ import torch
 from click.testing import CliRunner, Result
 
 import lade
-from lade.applications import cli
-from lade.applications import corpus as module
+from lade.applications import cli, corpora
 from lade.memory.corpora import corpus_of
 from lade.memory.corpusfile import load_corpus
 from lade.models import load
@@ -119,11 +118,11 @@ def test_wrong_usage(tmp_path: Path) -> None:
     assert there.stat().st_size > 0
 
 
-def test_a_large_corpus_awaits_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_corpus_awaits_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr("lade.entry.warming.begin_compiling", lambda: begun.append("begun"))
     monkeypatch.setattr("lade.drafters.compiling.wait", lambda: begun.append("awaited"))
     for aloud, expected in ((4, []), (3, ["begun", "awaited"])):
-        monkeypatch.setattr(module, "ALOUD", aloud)
-        module.write([[1, 2], [3, 4]], tmp_path / "corpus.safetensors")
+        monkeypatch.setattr(corpora, "ALOUD", aloud)
+        corpora.made([[1, 2], [3, 4]])
         assert begun == expected
