@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 import lade
-from lade.applications.corpora import made, tokenised
-from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, bad, busy
+from lade.applications.corpora import ALOUD, made, tokenised
+from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, bad, busy, unavailable
+from lade.drafters import compiling
 
 MOST_CORPORA = 64  # of a key
 NAME = "lade.corpus"  # the field of a request
@@ -48,14 +49,15 @@ class Corpora:
             Its name, and its tokens.
 
         Raises:
-            APIError: it is too large, no corpora are taken, or another one is being made.
+            APIError: it is too large, no corpora are taken, another one is being made, or it is large and machine code
+                is still compiled.
         """
         if not self.most:
             message = "this server takes no corpora: --corpus-tokens is 0, or it does not draft from any"
             raise APIError(BAD_REQUEST, message, "documents")
         with self._alone():
             own, name = self._by_key.setdefault(key, {}), name or f"corpus-{uuid4().hex}"
-            others = [each for other, each in own.items() if other != name]
+            others = [each for other, each in own.copy().items() if other != name]  # one may be removed meanwhile
             if len(others) >= MOST_CORPORA:
                 raise bad("corpus_id", f"one of at most {MOST_CORPORA} corpora of a key", name)
             added = self._made(documents, self.most - sum(each.tokens for each in others))
@@ -69,6 +71,8 @@ class Corpora:
         if not 0 < tokens <= left:
             kept = f"1 to {left} tokens, those that --corpus-tokens leaves to this key"
             raise APIError(BAD_REQUEST, f"documents must hold {kept}, got {tokens or 'none'} or more", "documents")
+        if tokens > ALOUD and compiling.compiles():  # for minutes, which a server that shuts down would wait for
+            raise unavailable("machine code for large corpora is being compiled; try again later")
         return Added(made(texts), tokens)
 
     def remove(self, key: str | None, name: str) -> None:

@@ -192,6 +192,17 @@ def test_one_corpus_is_made_at_a_time() -> None:
     assert corpora.add(None, "b", ["text"]) == ("b", 1)
 
 
+def test_a_large_corpus_is_refused_while_machine_code_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that awaited it would outlive the server's end by minutes."""
+    corpora = Corpora(lambda text: [1] * len(text), most=9)
+    monkeypatch.setattr(module, "ALOUD", 3)
+    monkeypatch.setattr("lade.drafters.compiling.compiles", lambda: True)
+    assert corpora.add(None, "a", ["xxx"]) == ("a", 3)
+    with pytest.raises(APIError, match="machine code for large corpora is being compiled") as caught:
+        corpora.add(None, "b", ["xxxx"])
+    assert caught.value.status == 503
+
+
 def test_a_long_document_is_encoded_in_parts(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts, asked = server.service.planner.prompts, list[str]()
     monkeypatch.setattr(prompts, "_encode", lambda text, special: asked.append(text) or [len(text)])
