@@ -72,21 +72,26 @@ def test_the_corpus_that_was_added_last_is_drafted_from(server: Served) -> None:
     assert steps(server) == few
 
 
-def test_every_endpoint_that_answers_takes_the_name(server: Served) -> None:
+def test_every_endpoint_that_answers_takes_the_name(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, given = server.service.engine.submit, list[Any]()
+    monkeypatch.setattr(
+        server.service.engine, "submit", lambda **fields: given.append(fields["corpus"]) or submit(**fields)
+    )
     says = [{"role": "user", "content": "Add."}]
+    add(server, "a text", corpus_id="one")
+    add(server, "another", corpus_id="two")
     for path, body in (
-        ("/v1/completions", {"prompt": PROMPT}),
-        ("/v1/chat/completions", {"messages": says}),
-        ("/v1/responses", {"input": "Add."}),
+        ("/v1/completions", {"prompt": PROMPT, "max_tokens": 4}),
+        ("/v1/chat/completions", {"messages": says, "max_tokens": 4}),
+        ("/v1/responses", {"input": "Add.", "max_output_tokens": 4}),
         ("/v1/messages", {"messages": says, "max_tokens": 4}),
     ):
+        assert post(server.client, path, lade={"corpus": "one"}, **body).status_code == 200
+        assert given.pop() is server.service.corpora.chosen(None, "one")
         error = post(server.client, path, lade={"corpus": "none"}, **body)
         assert error.status_code == 400
         assert error.json()["error"]["param"] == "lade.corpus"
         assert error.json()["error"]["message"] == "lade.corpus must be a corpus that this key added, got 'none'"
-    add(server, "a text", corpus_id="one")
-    said = post(server.client, "/v1/chat/completions", lade={"corpus": "one"}, messages=says, max_tokens=4)
-    assert said.status_code == 200
     server.settled()
 
 
@@ -104,12 +109,16 @@ def test_keys_share_nothing(pair: Any) -> None:
         client = found.client
         assert post(client, "/add_external_corpus").status_code == 401
         assert post(client, "/add_external_corpus", FIRST, documents=["a b"], corpus_id="own").status_code == 200
-        listed = client.get("/list_external_corpora", headers={"Authorization": f"Bearer {SECOND}"}).json()
-        assert listed["corpus_token_counts"] == {}
+        listed = [
+            client.get("/list_external_corpora", headers={"Authorization": f"Bearer {key}"}).json()
+            for key in (FIRST, SECOND)
+        ]
+        assert [[*each["corpus_token_counts"]] for each in listed] == [["own"], []]
         asked = post(client, "/v1/completions", SECOND, prompt="a", lade={"corpus": "own"})
         assert asked.status_code == 400
         assert post(client, "/remove_external_corpus", SECOND, corpus_id="own").status_code == 404
         assert post(client, "/v1/completions", FIRST, prompt="a", lade={"corpus": "own"}).status_code == 200
+        assert post(client, "/remove_external_corpus", FIRST, corpus_id="own").status_code == 200
         found.settled()
 
 
