@@ -6,6 +6,7 @@ Measured in rounds, the variants of each in turn; a figure is the median of the 
 - gap: the 99th percentile of the gaps between the events of 7 streams, over the median, while a long prompt comes
 - prefix: how much sooner the first token of a prompt comes whose first 1,000 tokens were read before
 - prediction: tokens per step and speed-up of a right predicted output, and of a wrong one
+- corpus: the same with a corpus of the answers, which the client adds, and with one of other answers
 - http: the first token and the tokens/s of one client, over the same requests through `lade.Engine` in this process
 
 No answer ends early: the model is served from a copy without an end-of-text token. Exit status 1 if a figure is not
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +29,8 @@ from namelists import SUITE, names_among
 from never_slower import Workload, model_of
 from printing import Report
 from serving_client import Client, served
-from serving_measures import LEVELS, MEASUREMENTS, Measured, Site
+from serving_measures import LEVELS, Measured, Site, gaps, http, prefix, random_weights, throughput
+from serving_texts import corpus, prediction
 
 from lade.applications.bench.machine import available_cores, describe
 from lade.applications.bench.promptsets import from_suites
@@ -36,6 +38,15 @@ from lade.applications.options import MODEL
 from lade.models import load
 from lade.models.load import model_source
 
+MEASUREMENTS: dict[str, Callable[[Site], Measured]] = {
+    "throughput": throughput,
+    "random": random_weights,
+    "gap": gaps,
+    "prefix": prefix,
+    "prediction": prediction,
+    "corpus": corpus,
+    "http": http,
+}
 BATCHING = {"smollm2-135m": 2.8}  # asked of 8 clients over 1; of other models:
 OTHER_BATCHING = 2.6
 CONFIGURATIONS = ("config.json", "generation_config.json")

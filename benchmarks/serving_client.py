@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+from urllib.request import Request, urlopen
 
 ADDRESS = re.compile(r" is served at http://([^:]+):(\d+)")
 END = b"0\r\n\r\n"  # of a body in chunks
@@ -140,6 +141,13 @@ class Client:
         finally:
             transport.close()
         return Answer(sent, list(events_of(exchange.parts)))
+
+    def post(self, path: str, **fields: Any) -> Any:
+        """A whole answer in JSON. `OSError` where the server refuses the request."""
+        headers = {"content-type": "application/json"}
+        request = Request(f"http://{self.host}:{self.port}{path}", json.dumps(fields).encode(), headers)
+        with urlopen(request) as answer:
+            return json.load(answer)
 
     async def complete(self, prompt: str | Sequence[int], max_tokens: int, **fields: Any) -> Answer:
         return await self.ask("/v1/completions", prompt=prompt, max_tokens=max_tokens, **fields)

@@ -278,37 +278,6 @@ def prefix(site: Site) -> Measured:
     )
 
 
-def prediction(site: Site) -> Measured:
-    """A request without a prediction, with a right one and with a wrong one: seconds, and tokens per step."""
-    client, rows = site.server(), list[Row]()
-    texts = [site.texts[index % len(site.texts)] for index in range(PAIRS + 1)]
-    answers = [asyncio.run(client.chat(text, site.tokens)).text for text in texts]
-    for number in range(site.rounds):
-        for index, text in enumerate(texts[:PAIRS]):
-            given = {"none": None, "right": answers[index], "wrong": answers[index + 1]}
-            row: Row = {"round": number, "prompt": index}
-            for name in turns(list(given), number + index):
-                told = {} if given[name] is None else {"prediction": {"type": "content", "content": given[name]}}
-                found = asyncio.run(client.chat(text, site.tokens, **told))
-                row |= {
-                    name: found.seconds,
-                    f"{name}_tokens": found.tokens,
-                    f"{name}_steps": found.speculation["num_spec_steps"],
-                }
-            rows.append(row)
-    by_round = partial(_by_round, rows)
-    figures = [
-        figure(
-            "right prediction, tokens per step",
-            by_round(lambda row: row["right_tokens"] / row["right_steps"]),
-            at_least=8,
-        ),
-        figure("right prediction, speed-up", by_round(lambda row: row["none"] / row["right"]), at_least=2),
-        figure("wrong prediction, speed-up", by_round(lambda row: row["none"] / row["wrong"]), at_least=0.98),
-    ]
-    return Measured(figures, rows)
-
-
 def http(site: Site) -> Measured:
     """The first token and the tokens/s of one client, over those of the same requests through `lade.Engine` here."""
     rows = list[Row]()
@@ -329,9 +298,9 @@ def http(site: Site) -> Measured:
 
 
 def _http_figures(rows: Sequence[Row], name: str) -> list[Figure]:
-    by_round = partial(_by_round, [row for row in rows if row["speculation"] == name])
-    first = by_round(lambda row: row["http_first"] / row["engine_first"])
-    rate = by_round(lambda row: row["engine_last"] / row["http_last"])
+    ratios = partial(by_round, [row for row in rows if row["speculation"] == name])
+    first = ratios(lambda row: row["http_first"] / row["engine_first"])
+    rate = ratios(lambda row: row["engine_last"] / row["http_last"])
     return [
         figure(f"http over engine, first token, {name}", first, at_most=1.05),
         figure(f"http over engine, tokens/s, {name}", rate, at_least=0.95),
@@ -357,18 +326,9 @@ def _direct(engine: lade.Engine, tokenizer: Any, text: str, tokens: int, drafts:
     return first or last, last
 
 
-def _by_round(rows: Sequence[Row], value: Callable[[Row], float]) -> list[list[float]]:
+def by_round(rows: Sequence[Row], value: Callable[[Row], float]) -> list[list[float]]:
+    """The values of each round's rows."""
     found: dict[int, list[float]] = {}
     for row in rows:
         found.setdefault(row["round"], []).append(value(row))
     return list(found.values())
-
-
-MEASUREMENTS: dict[str, Callable[[Site], Measured]] = {
-    "throughput": throughput,
-    "random": random_weights,
-    "gap": gaps,
-    "prefix": prefix,
-    "prediction": prediction,
-    "http": http,
-}

@@ -9,6 +9,7 @@ import pytest
 import serving
 import serving_client
 import serving_measures
+import serving_texts
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,6 +115,7 @@ def test_the_whole_script(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         monkeypatch.setattr(serving_measures, name, value)
     monkeypatch.setattr(serving, "LEVELS", (1, 8))
+    monkeypatch.setattr(serving_texts, "PAIRS", 1)
     arguments = ["--model", "lade-code-8M-draft", "--rounds", "1", "--tokens", "24", "--threads", "1", "--json"]
     result = CliRunner().invoke(serving.main, arguments, catch_exceptions=False)
     found = json.loads(result.stdout)
@@ -125,6 +127,9 @@ def test_the_whole_script(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = rows["prediction"]
     assert row["none_tokens"] == row["right_tokens"] == row["wrong_tokens"] == 24
     assert row["right_steps"] < row["none_steps"]
+    (row,) = rows["corpus"]
+    assert row["none_tokens"] == row["matching_tokens"] == row["other_tokens"] == 24
+    assert row["matching_steps"] < row["none_steps"]
 
 
 def test_wrong_measurements() -> None:
