@@ -15,6 +15,7 @@ import lade
 from lade.applications.corpora import ALOUD, made, tokenised
 from lade.applications.serve.errors import BAD_REQUEST, NOT_FOUND, APIError, bad, busy, unavailable
 from lade.drafters import compiling
+from lade.memory.corpora import MOST
 
 MOST_CORPORA = 64  # of a key
 NAME = "lade.corpus"  # the field of a request
@@ -60,7 +61,7 @@ class Corpora:
             others = [each for other, each in own.copy().items() if other != name]  # one may be removed meanwhile
             if len(others) >= MOST_CORPORA:
                 raise bad("corpus_id", f"one of at most {MOST_CORPORA} corpora of a key", name)
-            added = self._made(documents, self.most - sum(each.tokens for each in others))
+            added = self._made(documents, min(self.most - sum(each.tokens for each in others), MOST))
             own.pop(name, None)
             own[name] = added  # behind the others
         return name, added.tokens
@@ -69,8 +70,9 @@ class Corpora:
         texts = tokenised(documents, self.tokens_of, left)
         tokens = sum(map(len, texts))
         if not 0 < tokens <= left:
-            kept = f"1 to {left} tokens, those that --corpus-tokens leaves to this key"
-            raise APIError(BAD_REQUEST, f"documents must hold {kept}, got {tokens or 'none'} or more", "documents")
+            allowed = f"1 to {left} tokens, as many as --corpus-tokens leaves to this key and a corpus may have"
+            got = f"{tokens} or more" if tokens else "none"
+            raise APIError(BAD_REQUEST, f"documents must hold {allowed}, got {got}", "documents")
         if tokens > ALOUD and compiling.compiles():  # for minutes, which a server that shuts down would wait for
             raise unavailable("machine code for large corpora is being compiled; try again later")
         return Added(made(texts), tokens)

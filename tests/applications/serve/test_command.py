@@ -73,6 +73,20 @@ def test_a_corpus_that_nothing_would_read(other: tuple[str, str], asked: list[An
     assert not asked
 
 
+def test_corpora_of_clients(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas would not share them."""
+    assert run("--corpus-tokens", "5").exit_code == 0
+    assert asked[0].corpus_tokens == 5
+    replicated: list[Any] = []
+    monkeypatch.setattr(module.start, "check_extra", lambda: None)
+    monkeypatch.setattr(module.start, "serve_replicas", lambda *arguments: replicated.extend(arguments))
+    assert run("--replicas", "2").exit_code == run("--max-replicas", "2", "--corpus-tokens", "0").exit_code == 0
+    assert replicated[0].corpus_tokens == replicated[6].corpus_tokens == 0
+    done = run("--replicas", "2", "--corpus-tokens", "5")
+    assert done.exit_code == 2
+    assert "--corpus-tokens must be 0 with --replicas, which do not share what clients add" in done.output
+
+
 def test_the_pulled_model_comes_first(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "is_pulled", lambda name: name == "smollm2-135m")
     run()
