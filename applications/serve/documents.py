@@ -24,7 +24,7 @@ class AddRequest(Fields):
     """
 
     corpus_id: CorpusName | None = None
-    documents: Annotated[list[Text], Field(min_length=1)]
+    documents: Annotated[list[Text], Field(min_length=1, json_schema_extra={"contains": {"minLength": 1}})]
     file_path: NotBuilt = None  # clients do not name the server's files
 
 

@@ -25,6 +25,9 @@ REASONS = (
     r"must have exactly one of json, regex, choice and json_object",
     r"must have either .*structured_outputs",
     r"must have ignore_eos and min_tokens only without",
+    r"lade\.corpus must be a corpus that this key added",
+    r"documents must hold 1 to \d+ tokens",
+    r"corpus_id must be one of at most \d+ corpora of a key",
 )
 
 
